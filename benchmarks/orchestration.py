@@ -24,7 +24,7 @@ from pathlib import Path
 from drivetrain.benchmarks.common import Bars, Timing, report, timed
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
-from drivetrain.pipelines.kubeflow.settings import Key, Settings
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference
 
 NODES = 200
 RUNNERS = (("inline", "inline"), ("process", "process, warm pool"))
@@ -156,7 +156,7 @@ def cold_shell(folder: Path) -> None:
 
 def for_kubeflow(function: PipelineFunction[..., object]) -> None:
     """The chains built and compiled to the two documents of KFP."""
-    settings = Settings("image:1", "s3://bucket/x", Key("store", "url"))
+    settings = ClusterSettings("image:1", "s3://bucket/x", KeyReference("store", "url"))
     compiled = compile_pipeline(function.build(), settings, project=function.project)
     assert len(compiled.nodes) == NODES
     assert compiled.yaml

@@ -13,8 +13,8 @@ from ...errors import InputError
 from ...pipelines import Run
 
 if TYPE_CHECKING:
-    from ...pipelines.kubeflow.client import Client
-    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.kubeflow.client import KfpClient
+    from ...pipelines.kubeflow.settings import ClusterSettings
 
 
 def cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -34,16 +34,16 @@ def run_cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | 
     )(cluster_options(verb))
 
 
-def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluster:
+def cluster_of(project: Path, host: str | None, namespace: str | None) -> ClusterSettings:
     """The settings of a project's cluster, with what the shell says over them."""
-    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.kubeflow.settings import ClusterSettings
 
-    cluster = Cluster.load(project)
+    cluster = ClusterSettings.load(project)
     api = replace(cluster.api, host=host or cluster.api.host, namespace=namespace or cluster.api.namespace)
     return replace(cluster, api=api)
 
 
-def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> Cluster:
+def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> ClusterSettings:
     """The settings of a run's cluster."""
     from ...pipelines.kubeflow.settings import NAME
 
@@ -55,15 +55,15 @@ def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: 
     return cluster_of(project or Path(run.project), host, namespace)
 
 
-def client_of(cluster: Cluster) -> Client:
+def client_of(cluster: ClusterSettings) -> KfpClient:
     """KFP's API where the settings say that it answers."""
-    from ...pipelines.kubeflow.client import Client
+    from ...pipelines.kubeflow.client import KfpClient
 
-    return Client(cluster.api)
+    return KfpClient(cluster.api)
 
 
-def kubernetes_of(cluster: Cluster) -> Callable[[], Any]:
+def kubernetes_of(cluster: ClusterSettings) -> Callable[[], Any]:
     """What opens Kubernetes' API once it is needed: not everybody who follows a run can reach it."""
-    from ...pipelines.kubeflow.kubernetes_api import Cluster as Kubernetes
+    from ...pipelines.kubeflow.kubernetes_api import KubernetesApi as Kubernetes
 
     return lambda: Kubernetes(cluster.api, cluster.api.namespace or cluster.namespace)

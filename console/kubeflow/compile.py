@@ -11,10 +11,10 @@ from ...errors import InputError
 from ..options import OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
-    from ...pipelines.kubeflow.compiler import Compiled
+    from ...pipelines.kubeflow.compiler import CompiledPipeline
 
 
-def compiled(folder: Path) -> Compiled:
+def compiled(folder: Path) -> CompiledPipeline:
     """A project's pipeline in KFP's form, with the settings beside it.
 
     Raises:
@@ -22,11 +22,11 @@ def compiled(folder: Path) -> Compiled:
     """
     from ...pipelines import load_pipeline
     from ...pipelines.kubeflow.compiler import compile_pipeline
-    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.kubeflow.settings import ClusterSettings
 
     function = load_pipeline(folder)
     pipeline = function.build()
-    return compile_pipeline(pipeline, Cluster.load(folder), project=function.project, lines=function.lines)
+    return compile_pipeline(pipeline, ClusterSettings.load(folder), project=function.project, lines=function.lines)
 
 
 def source_text(source: Path) -> tuple[str, str]:

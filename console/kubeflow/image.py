@@ -56,12 +56,12 @@ def image(
     """
     from ...digest import write_durably
     from ...pipelines.kubeflow.image import EXTRAS, commands, context
-    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.kubeflow.settings import ClusterSettings
     from ...pipelines.project.wheel import build_wheel
 
     packed = build_wheel(project, include, files=needed_files(project))
     digest = verified_digest(project, packed)
-    cluster = Cluster.load(project) if (project / "kubeflow.yaml").exists() else None
+    cluster = ClusterSettings.load(project) if (project / "kubeflow.yaml").exists() else None
     name = load_pipeline(project).build().name
     build_context = context(
         packed,

@@ -14,7 +14,7 @@ from .cluster import client_of, cluster_of, cluster_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...pipelines.kubeflow.client import Recurring
+    from ...pipelines.kubeflow.client import RecurringRun
 
 
 @click.group(
@@ -125,7 +125,7 @@ schedule.add_command(_verb("resume", "enabled", "Let a paused schedule go on; wh
 schedule.add_command(_verb("delete", "deleted", "Delete a schedule; the runs that it started stay."))
 
 
-def _list(console: Console, schedules: list[Recurring]) -> None:
+def _list(console: Console, schedules: list[RecurringRun]) -> None:
     from rich.table import Table
 
     from ...pipelines.kubeflow.recurring import due

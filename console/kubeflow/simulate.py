@@ -51,7 +51,7 @@ def simulate(
     from ...pipelines.ir.tasks import parse_task
     from ...pipelines.kubeflow.lint import lint, refuse
     from ...pipelines.kubeflow.ownership import SIMULATED
-    from ...pipelines.kubeflow.simulate import Cluster, Eviction, outcome, read
+    from ...pipelines.kubeflow.simulate import Eviction, SimulatedCluster, read, result_of
     from ...pipelines.kubeflow.simulate import simulate as carry_out_here
     from ...pipelines.kubeflow.submit import arguments_of
     from ...pipelines.launcher.home import new_run
@@ -72,14 +72,14 @@ def simulate(
         node, index = parse_task(name)
         if len(index) != len(built.scope(built[node].id)):
             raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
-    cluster = Cluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
+    cluster = SimulatedCluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
 
     def go(home: Home, watched: ObserverFactory) -> RunResult:
         options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
         run = new_run(home, built, pipeline.project, values, options)
         arguments = arguments_of(run.pipeline, run.parameters)
         observer = watched(run) if watched else None
-        return outcome(
+        return result_of(
             home, run.id, carry_out_here(home, document, pipeline.project, arguments, run, cluster, observer)
         )
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...pipelines.kubeflow.client import KfpRun
-    from ...pipelines.kubeflow.settings import Settings as Cluster
-    from ...pipelines.kubeflow.submit import Submitted
+    from ...pipelines.kubeflow.settings import ClusterSettings
+    from ...pipelines.kubeflow.submit import SubmitResult
 
 
 @contextmanager
-def home_for(settings: ConsoleSettings, cluster: Cluster, *, readonly: bool) -> Iterator[Home]:
+def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: bool) -> Iterator[Home]:
     """The home of a cluster's runs. A new one keeps its payloads where the pods do, unless --artifacts is given."""
     there = settings.artifacts
     if there is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
@@ -97,10 +97,12 @@ def _here(run: Run) -> Path:
     return project
 
 
-def _followed(settings: ConsoleSettings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
+def _followed(
+    settings: ConsoleSettings, home: Home, cluster: ClusterSettings, done: SubmitResult, timeout: float | None
+) -> int:
     """Print what was submitted; wait for its end unless `timeout` (seconds) is 0. Gives the exit code."""
     from ...pipelines.kubeflow import following
-    from ...pipelines.kubeflow.client import Client
+    from ...pipelines.kubeflow.client import KfpClient
     from ...pipelines.kubeflow.ownership import within_reach
 
     unseen = "" if within_reach(home, cluster.artifacts) else cluster.artifacts
@@ -109,7 +111,7 @@ def _followed(settings: ConsoleSettings, home: Home, cluster: Cluster, done: Sub
         return EXIT_OF_STATE[done.state]
     if not settings.json:
         _show_submitted(terminal(), settings, done, unseen)
-    client, run = Client(cluster.api), following.find(home, done.run)
+    client, run = KfpClient(cluster.api), following.find(home, done.run)
     run = following.wait(home, run, client, seen=_StatePrinter(quiet=settings.json), timeout=timeout)
     return answer_status(settings, following.status(home, run, client, kubernetes_of(cluster)), run)
 
@@ -126,7 +128,7 @@ class _StatePrinter:
             click.echo(f"KFP: {run.state}")
 
 
-def _show_submitted(console: Console, settings: ConsoleSettings, done: Submitted, unseen: str) -> None:
+def _show_submitted(console: Console, settings: ConsoleSettings, done: SubmitResult, unseen: str) -> None:
     cached = sum(result.state == "CACHED" for result in done.ended.values())
     if done.kfp is None:
         console.print(f"run {done.run}: {done.state}, nothing was left for the cluster ({cached} cached)", markup=False)

@@ -16,7 +16,7 @@ from .cluster import client_of, cluster_of_run, run_cluster_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...pipelines.kubeflow.records import Synced
+    from ...pipelines.kubeflow.records import SyncReport
 
 
 @click.command(
@@ -54,7 +54,7 @@ def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | 
     return USER_ERROR if synced.ignored else OK
 
 
-def _show_synced(console: Console, synced: Synced, state: str, notes: list[str]) -> None:
+def _show_synced(console: Console, synced: SyncReport, state: str, notes: list[str]) -> None:
     new = f": {', '.join(synced.brought)}" if synced.brought else ""
     count = f"{len(synced.brought)} executions are" if len(synced.brought) != 1 else "1 execution is"
     lines = [f"run {synced.run}, {state}: {count} new to the store{new}; it knew {synced.known}"]

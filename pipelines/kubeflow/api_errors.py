@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...errors import DrivetrainError
 from ..project.secret import redact
-from .connection import Api
+from .connection import ApiSettings
 
 
 class ApiError(DrivetrainError):
@@ -35,7 +35,7 @@ class NotAnApi(Exception):  # noqa: N818 - what was found, not what failed
 
 
 @contextlib.contextmanager
-def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iterator[None]:
+def translated(api: ApiSettings, host: str, what: str, *, changes: bool = False) -> Iterator[None]:
     """Turn what goes wrong within into an `ApiError`; nothing of kfp's gets on standard output or into the log.
 
     Args:
@@ -47,7 +47,7 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
     import urllib3
     from kfp_server_api.exceptions import ApiException
 
-    place = host or "Kubeflow Pipelines"
+    server = host or "Kubeflow Pipelines"
     log = logging.getLogger("urllib3.connectionpool")
     level = log.level
     log.setLevel(logging.ERROR)  # each retry is a warning
@@ -56,21 +56,21 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
             warnings.simplefilter("ignore")
             yield
     except ApiException as error:
-        raise _answered(place, what, int(error.status or 0), error.body, str(error.reason), changes=changes) from None
+        raise _answered(server, what, int(error.status or 0), error.body, str(error.reason), changes=changes) from None
     except NotAnApi as error:
         raise ApiError(
-            f"{place} cannot {what}: it answers with {error}, as a page to log in does, not with KFP's API",
+            f"{server} cannot {what}: it answers with {error}, as a page to log in does, not with KFP's API",
             fix="give the API's own URL (often the UI's, or that with /pipeline), and a token or cookies",
             status=200,
         ) from None
     except urllib3.exceptions.HTTPError as error:
-        raise _unanswered(api, place, what, error, changes=changes) from None
+        raise _unanswered(api, server, what, error, changes=changes) from None
     except OSError as error:  # a file of certificates
-        raise ApiError(f"{place} cannot {what}: {error}", fix="see `api:` in kubeflow.yaml") from None
+        raise ApiError(f"{server} cannot {what}: {error}", fix="see `api:` in kubeflow.yaml") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        told = redact(f"{type(error).__name__}: {error}")
+        cause = redact(f"{type(error).__name__}: {error}")
         raise ApiError(
-            f"{place} cannot {what}: kfp makes nothing of its answer ({told:.300})",
+            f"{server} cannot {what}: kfp makes nothing of its answer ({cause:.300})",
             fix="see that it is Kubeflow Pipelines 2, and that kfp is of its release or newer",
         ) from error
     finally:
@@ -80,8 +80,8 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
 _LOOK = "whether it was done is not known: see `drivetrain kubeflow status`, or `schedule list`, before you do it again"
 
 
-def _answered(place: str, what: str, status: int, body: object, reason: str, *, changes: bool) -> ApiError:
-    told = _told(body) or reason
+def _answered(server: str, what: str, status: int, body: object, reason: str, *, changes: bool) -> ApiError:
+    message = _server_message(body) or reason
     fixes = {
         400: "mend what it names",
         401: "give a token that is valid now: api.token_env, api.token_file, or cookies (docs/kubeflow.md)",
@@ -91,15 +91,15 @@ def _answered(place: str, what: str, status: int, body: object, reason: str, *, 
     }
     words = {401: "it does not know who asks", 403: "it may not be asked that", 404: "it has no such thing"}
     fix = fixes.get(status, "see the log of its pod ml-pipeline, then ask again")
-    because = f"{words[status]}: {told}" if status in words else told
+    because = f"{words[status]}: {message}" if status in words else message
     # A gateway's 504 says that it waited no longer, not what became of the request behind it.
     sent = changes and status >= 500
     return ApiError(
-        f"{place} cannot {what}: {because} ({status})", fix=_LOOK if sent else fix, status=status, sent=sent
+        f"{server} cannot {what}: {because} ({status})", fix=_LOOK if sent else fix, status=status, sent=sent
     )
 
 
-def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: bool) -> ApiError:
+def _unanswered(api: ApiSettings, server: str, what: str, error: Exception, *, changes: bool) -> ApiError:
     from urllib3 import exceptions
 
     cause: object = error.reason if isinstance(error, exceptions.MaxRetryError) else error
@@ -118,10 +118,10 @@ def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: b
         because, fix = f"the connection broke: {cause}", "ask again"
     if sent:
         fix = _LOOK
-    return ApiError(redact(f"{place} cannot {what}: {because}"), fix=fix, sent=sent)
+    return ApiError(redact(f"{server} cannot {what}: {because}"), fix=fix, sent=sent)
 
 
-def _told(body: object) -> str:
+def _server_message(body: object) -> str:
     """What a gRPC gateway says in its JSON; of anything else the first line."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     with contextlib.suppress(ValueError):

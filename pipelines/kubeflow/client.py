@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import missing_extra
 from ..project.secret import redact
 from .api_errors import ApiError, NotAnApi, translated
-from .connection import Api
+from .connection import ApiSettings
 
 ENDED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 """The states in which a KFP run stays."""
@@ -76,7 +76,7 @@ class KfpRun:
 
 
 @dataclass(frozen=True)
-class Recurring:
+class RecurringRun:
     """A recurring run as KFP has it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Recurring:
     spec: Mapping[str, Any] | None = None  # Any: JSON, compared as a whole
 
 
-class Client:
+class KfpClient:
     """A connection to KFP's API; made late, because it imports kfp (2 to 3 s).
 
     Raises:
@@ -110,16 +110,16 @@ class Client:
         ApiError: It cannot be asked.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiSettings) -> None:
         self.api = api
         self.host = api.url
         self._kfp = connect(api, self.host)
-        self._place = {"namespace": api.namespace} if api.namespace else {}
+        self._in_namespace = {"namespace": api.namespace} if api.namespace else {}
 
     def greet(self) -> None:
         """See that the API answers, and lets this one in."""
         with self._asking("be asked"):
-            self._kfp.list_runs(page_size=1, **self._place)
+            self._kfp.list_runs(page_size=1, **self._in_namespace)
 
     def submit(
         self,
@@ -132,13 +132,13 @@ class Client:
     ) -> KfpRun:
         """Start a run of a compiled pipeline (`*.yaml`), in an experiment made if need be. KFP's own cache is off."""
         with self._asking(f"start {name}", changes=True):
-            result = despite_others(
+            result = retry_on_conflict(
                 lambda: self._kfp.create_run_from_pipeline_package(
                     str(package),
                     arguments=dict(arguments),
                     run_name=name,
                     experiment_name=experiment,
-                    **self._place,
+                    **self._in_namespace,
                     service_account=service_account or None,
                     enable_caching=False,
                 )
@@ -153,8 +153,8 @@ class Client:
     def find(self, parameter: str, value: str, since: datetime | None = None) -> KfpRun | None:
         """The newest run that was started with a value of a parameter; looks no further back than `since`."""
         with self._asking("list its runs"):
-            for found in self._pages(self._kfp.list_runs, "runs", sort_by="created_at desc", **self._place):
-                run = self._run(found)
+            for api_run in self._pages(self._kfp.list_runs, "runs", sort_by="created_at desc", **self._in_namespace):
+                run = self._run(api_run)
                 if (run.parameters or {}).get(parameter) == value:
                     return run
                 if since and run.created and run.created < since:
@@ -187,17 +187,17 @@ class Client:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self._seen_anew(run)
-            seen(found)
-            if found.ended:
-                return found
+            current = self._run_with_current_token(run)
+            seen(current)
+            if current.ended:
+                return current
             if deadline is not None and time.monotonic() + every > deadline:
                 raise ApiError(
-                    f"the KFP run {run} is still {found.state} after {timeout:g} s", fix="it goes on: ask again"
+                    f"the KFP run {run} is still {current.state} after {timeout:g} s", fix="it goes on: ask again"
                 )
             time.sleep(every)
 
-    def _seen_anew(self, run: str) -> KfpRun:
+    def _run_with_current_token(self, run: str) -> KfpRun:
         """A run, after the token has been read again where it was let in before and is not now: tokens are rotated."""
         try:
             return self.run(run)
@@ -222,12 +222,12 @@ class Client:
         max_concurrency: int = 1,
         no_catchup: bool = False,
         service_account: str = "",
-    ) -> Recurring:
+    ) -> RecurringRun:
         """Start a recurring run, by six fields of cron or an interval in seconds."""
         with self._asking(f"schedule {name}", changes=True):
-            place = despite_others(lambda: self._kfp.create_experiment(experiment, **self._place))
-            made = self._kfp.create_recurring_run(
-                experiment_id=place.experiment_id,
+            kfp_experiment = retry_on_conflict(lambda: self._kfp.create_experiment(experiment, **self._in_namespace))
+            recurring_run = self._kfp.create_recurring_run(
+                experiment_id=kfp_experiment.experiment_id,
                 job_name=name,
                 description=description,
                 cron_expression=cron or None,
@@ -241,13 +241,13 @@ class Client:
                 enable_caching=False,
                 service_account=service_account or None,
             )
-            return _recurring(made)
+            return _recurring(recurring_run)
 
-    def schedules(self) -> list[Recurring]:
+    def schedules(self) -> list[RecurringRun]:
         """All recurring runs of the namespace."""
         with self._asking("list its recurring runs"):
-            found = self._pages(self._kfp.list_recurring_runs, "recurring_runs", **self._place)
-            return [_recurring(each) for each in found]
+            recurring_runs = self._pages(self._kfp.list_recurring_runs, "recurring_runs", **self._in_namespace)
+            return [_recurring(each) for each in recurring_runs]
 
     def change_schedule(self, schedule: str, to: str) -> None:
         """Have a recurring run "enabled", "disabled" or "deleted"."""
@@ -268,56 +268,56 @@ class Client:
             if not token:
                 return
 
-    def _run(self, found: Any) -> KfpRun:  # Any: kfp's model
-        details = found.run_details.task_details if found.run_details else None
-        place = self.api.ui_host or self.host
+    def _run(self, api_run: Any) -> KfpRun:  # Any: kfp's model
+        details = api_run.run_details.task_details if api_run.run_details else None
+        ui = self.api.ui_host or self.host
         return KfpRun(
-            id=found.run_id,
-            name=found.display_name or "",
-            state=found.state or "",
-            error=_message(found.error),
-            created=found.created_at,
-            finished=found.finished_at,
-            parameters=found.runtime_config.parameters if found.runtime_config else None,
+            id=api_run.run_id,
+            name=api_run.display_name or "",
+            state=api_run.state or "",
+            error=_message(api_run.error),
+            created=api_run.created_at,
+            finished=api_run.finished_at,
+            parameters=api_run.runtime_config.parameters if api_run.runtime_config else None,
             tasks=tuple(_task(each) for each in details or ()),
-            link=f"{place.rstrip('/')}/#/runs/details/{found.run_id}" if place else "",
-            recurring=found.recurring_run_id or "",
+            link=f"{ui.rstrip('/')}/#/runs/details/{api_run.run_id}" if ui else "",
+            recurring=api_run.recurring_run_id or "",
         )
 
     def _asking(self, what: str, *, changes: bool = False) -> contextlib.AbstractContextManager[None]:
         return translated(self.api, self.host, what, changes=changes)
 
 
-def _recurring(found: Any) -> Recurring:  # Any: kfp's model
-    trigger = found.trigger
+def _recurring(api_recurring: Any) -> RecurringRun:  # Any: kfp's model
+    trigger = api_recurring.trigger
     schedule = (trigger.cron_schedule or trigger.periodic_schedule) if trigger else None
-    return Recurring(
-        id=found.recurring_run_id,
-        name=found.display_name or "",
-        description=found.description or "",
-        state=found.status or "",
+    return RecurringRun(
+        id=api_recurring.recurring_run_id,
+        name=api_recurring.display_name or "",
+        description=api_recurring.description or "",
+        state=api_recurring.status or "",
         cron=trigger.cron_schedule.cron if trigger and trigger.cron_schedule else "",
         every=int(trigger.periodic_schedule.interval_second or 0) if trigger and trigger.periodic_schedule else 0,
         start=schedule.start_time if schedule else None,
         end=schedule.end_time if schedule else None,
-        max_concurrency=int(found.max_concurrency or 1),
-        no_catchup=bool(found.no_catchup),
-        experiment=found.experiment_id or "",
-        parameters=found.runtime_config.parameters if found.runtime_config else None,
-        spec=found.pipeline_spec,
+        max_concurrency=int(api_recurring.max_concurrency or 1),
+        no_catchup=bool(api_recurring.no_catchup),
+        experiment=api_recurring.experiment_id or "",
+        parameters=api_recurring.runtime_config.parameters if api_recurring.runtime_config else None,
+        spec=api_recurring.pipeline_spec,
     )
 
 
-def _task(found: Any) -> KfpTask:  # Any: kfp's model
-    histories = [status.error for status in found.state_history or () if status.error is not None]
-    children = [child.pod_name for child in found.child_tasks or () if child.pod_name]
+def _task(api_task: Any) -> KfpTask:  # Any: kfp's model
+    histories = [status.error for status in api_task.state_history or () if status.error is not None]
+    children = [child.pod_name for child in api_task.child_tasks or () if child.pod_name]
     return KfpTask(
-        id=found.task_id or "",
-        name=found.display_name or "",
-        state=found.state or "",
-        error=_message(found.error) or (_message(histories[-1]) if histories else ""),
-        pods=tuple(filter(None, [found.pod_name, *children])),
-        parent=found.parent_task_id or "",
+        id=api_task.task_id or "",
+        name=api_task.display_name or "",
+        state=api_task.state or "",
+        error=_message(api_task.error) or (_message(histories[-1]) if histories else ""),
+        pods=tuple(filter(None, [api_task.pod_name, *children])),
+        parent=api_task.parent_task_id or "",
     )
 
 
@@ -325,7 +325,7 @@ def _message(error: Any) -> str:  # Any: kfp's model
     return redact(str(error.message or "")) if error is not None else ""
 
 
-def despite_others(ask: Callable[[], Any]) -> Any:  # Any: kfp's models
+def retry_on_conflict(ask: Callable[[], Any]) -> Any:  # Any: kfp's models
     """What `ask` gives, asked twice where another has made the experiment between kfp's look and its own making."""
     from kfp_server_api.exceptions import ApiException
 
@@ -337,7 +337,7 @@ def despite_others(ask: Callable[[], Any]) -> Any:  # Any: kfp's models
     return ask()
 
 
-def connect(api: Api, host: str) -> Any:  # Any: kfp has no types
+def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
     """Kfp's client for an API.
 
     Raises:
@@ -349,12 +349,12 @@ def connect(api: Api, host: str) -> Any:  # Any: kfp has no types
         warnings.simplefilter("ignore")  # deprecations within kfp
         try:
             # By its own name: kfp lacks its parts where only its protobufs were asked for before (`protobufs.py`).
-            from kfp.client import Client as KfpClient
+            from kfp.client import Client as SdkClient
             from kfp.client import set_volume_credentials
         except ImportError:
             raise missing_extra("kfp", "kubeflow") from None
 
-    class Quick(KfpClient):  # type: ignore[misc]  # no types
+    class NoHealthCheckClient(SdkClient):  # type: ignore[misc]  # no types
         """Does not ask for the server's health, to guess a namespace that is always said here."""
 
         def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:  # Any: kfp's model
@@ -365,7 +365,7 @@ def connect(api: Api, host: str) -> Any:  # Any: kfp has no types
         credentials = set_volume_credentials.ServiceAccountTokenVolumeCredentials(api.service_account_token)
     # For the Identity-Aware Proxy it may ask a person to log in, who must see that; the answer to --json is on stdout.
     with translated(api, host, "be asked"), contextlib.redirect_stdout(sys.stderr):
-        made = Quick(
+        sdk_client = NoHealthCheckClient(
             host=host or None,
             ui_host=api.ui_host or None,
             existing_token=api.token() or None,
@@ -379,11 +379,11 @@ def connect(api: Api, host: str) -> Any:  # Any: kfp has no types
             proxy=api.proxy or None,
             kube_context=api.kube_context or None,
         )
-    _bound(made, api)
-    return made
+    _bound(sdk_client, api)
+    return sdk_client
 
 
-def _bound(client: Any, api: Api) -> None:  # Any: kfp has no types
+def _bound(client: Any, api: ApiSettings) -> None:  # Any: kfp has no types
     """Give all its requests a timeout, retries, and eyes for what is no answer of an API."""
     import urllib3
 

@@ -20,11 +20,11 @@ from ..ir.ir import Edge, Node, Pipeline, Source, UidSource
 from . import cel
 from .lint import LONGEST_NAME
 from .manifests import ITEMS, PASSED, RUN, STATUS
-from .plan import Plan, Task, kubernetes_name, plan
+from .plan import Plan, PlannedTask, kubernetes_name, plan
 from .platform import platform_document
 from .protobufs import SCHEMA
 from .refusals import parameter_type, plain, refuse
-from .settings import SCRATCH, Settings
+from .settings import SCRATCH, ClusterSettings
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
 
@@ -40,7 +40,7 @@ _LONG = 2000
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPipeline:
     """A pipeline for KFP.
 
     Attributes:
@@ -74,12 +74,12 @@ class Compiled:
 
 def compile_pipeline(
     pipeline: Pipeline,
-    settings: Settings,
+    settings: ClusterSettings,
     *,
     project: Path | None = None,
     digest: str | None = None,
     lines: Mapping[str, str] | None = None,
-) -> Compiled:
+) -> CompiledPipeline:
     """A pipeline in KFP's form.
 
     Args:
@@ -98,11 +98,11 @@ def compile_pipeline(
     compiler = _Compiler(pipeline, settings, folder, digest or pipeline.digest)
     spec = compiler.spec()
     platform = platform_document(settings, compiler.executors)
-    return Compiled(spec["pipelineInfo"]["name"], digest or pipeline.digest, spec, platform, compiler.nodes)
+    return CompiledPipeline(spec["pipelineInfo"]["name"], digest or pipeline.digest, spec, platform, compiler.nodes)
 
 
 class _Compiler:
-    def __init__(self, pipeline: Pipeline, settings: Settings, project: str, digest: str) -> None:
+    def __init__(self, pipeline: Pipeline, settings: ClusterSettings, project: str, digest: str) -> None:
         self.pipeline = pipeline
         self.settings = settings
         self.project = project
@@ -126,9 +126,9 @@ class _Compiler:
                 self.read.setdefault(self.plan.names[node], set()).add(_key(output, name))
 
     def spec(self) -> Json:
-        root = Level(None)
+        root = DagLevel(None)
         root.here = {WORK, CLOSE, LEAVE}
-        work = Level(root)
+        work = DagLevel(root)
         tasks = {WORK: self.dag(WORK, self.plan.work, work)}
         if self.plan.exits:
             tasks[LEAVE] = self.leave(root)
@@ -146,7 +146,7 @@ class _Compiler:
             "deploymentSpec": {"executors": self.containers},
         }
 
-    def dag(self, name: str, tasks: tuple[Task, ...], level: Level) -> Json:
+    def dag(self, name: str, tasks: tuple[PlannedTask, ...], level: DagLevel) -> Json:
         """A task that is a DAG of its own; its component is written too."""
         level.here = {task.name for task in tasks}
         for parameter in self.parameters:
@@ -158,7 +158,7 @@ class _Compiler:
         }
         return self._task(name, name, level.inputs, [])
 
-    def task(self, task: Task, level: Level) -> Json:
+    def task(self, task: PlannedTask, level: DagLevel) -> Json:
         if task.kind == "loop":
             return self.loop(task, level)
         scope = _scope(self.pipeline, task)
@@ -188,8 +188,8 @@ class _Compiler:
         compiled = self._task(task.name, task.id if node is not None else f"open {task.id}", inputs, list(task.after))
         return self._with(compiled, condition, node)
 
-    def loop(self, task: Task, level: Level) -> Json:
-        inside = Level(level)
+    def loop(self, task: PlannedTask, level: DagLevel) -> Json:
+        inside = DagLevel(level)
         item = f"loop--{task.id}"
         inside.parameters[item] = {"parameterType": "NUMBER_INTEGER"}
         for loop in _scope(self.pipeline, task):
@@ -214,7 +214,7 @@ class _Compiler:
         self.components[f"comp-{task.name}"]["inputDefinitions"] = _definitions(inside.parameters, inside.artifacts)
         return self._with(compiled, condition, None)
 
-    def condition(self, task: Task, level: Level, inputs: Json, defined: dict[str, Json]) -> str:
+    def condition(self, task: PlannedTask, level: DagLevel, inputs: Json, defined: dict[str, Json]) -> str:
         """What stands in a task's trigger policy; what it reads becomes an input of the task."""
 
         def take(node: str, key: str, kind: str) -> str:
@@ -231,10 +231,10 @@ class _Compiler:
         said = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
         return " && ".join([*passed, *said])
 
-    def leave(self, root: Level) -> Json:
+    def leave(self, root: DagLevel) -> Json:
         """The one task after the work, as KFP starts one only: the exit nodes, then what closes the run."""
-        level = Level(root)
-        exits = self.dag(EXITS, self.plan.exits, Level(level))
+        level = DagLevel(root)
+        exits = self.dag(EXITS, self.plan.exits, DagLevel(level))
         level.here = {EXITS, CLOSE}
         for name, body in self.parameters.items():
             level.pass_on(name, body)
@@ -272,7 +272,7 @@ class _Compiler:
             body["outputDefinitions"] = definitions
         self.components[f"comp-{name}"] = body
         self.executors[f"exec-{name}"] = node
-        described = about(self.pipeline, node) if node is not None else ""
+        described = node_facts(self.pipeline, node) if node is not None else ""
         specification = container(self.settings, self.project, self.digest, what, node, described)
         self.containers[f"exec-{name}"] = {"container": specification}
 
@@ -335,7 +335,7 @@ def _key(output: str, name: str) -> str:
     return output if name == "value" else f"{output}--{name}"
 
 
-def _scope(pipeline: Pipeline, task: Task) -> tuple[str, ...]:
+def _scope(pipeline: Pipeline, task: PlannedTask) -> tuple[str, ...]:
     """The loops around a task, the outermost first."""
     if task.kind == "node":
         return pipeline.scope(task.id)
@@ -372,7 +372,7 @@ def _version() -> str:
 # -- how values come into a DAG
 
 
-class Level:
+class DagLevel:
     """One DAG that is being written: its tasks, and what comes into it from the one around.
 
     Args:
@@ -385,7 +385,7 @@ class Level:
         given: The inputs of the task that it is where it is used.
     """
 
-    def __init__(self, above: Level | None) -> None:
+    def __init__(self, above: DagLevel | None) -> None:
         self.above = above
         self.here: set[str] = set()
         self.parameters: dict[str, Json] = {}
@@ -433,7 +433,7 @@ def artifact_type(kind: str) -> Json:
 
 
 def container(
-    settings: Settings, project: str, version: str, what: list[str], node: Node | None, described: str = ""
+    settings: ClusterSettings, project: str, version: str, what: list[str], node: Node | None, described: str = ""
 ) -> Json:
     """A PipelineContainerSpec.
 
@@ -473,7 +473,7 @@ def _resources(node: Node, gpu: str) -> Json:
     return resources
 
 
-def about(pipeline: Pipeline, node: Node) -> str:
+def node_facts(pipeline: Pipeline, node: Node) -> str:
     """A node of a pipeline as the JSON of its variable: facts, and maps of facts by name."""
     loops = [pipeline.loop(name) for name in pipeline.scope(node.id)]
     facts = {

@@ -16,7 +16,7 @@ ENDPOINT = "KF_PIPELINES_ENDPOINT"
 
 
 @dataclass(frozen=True)
-class Api:
+class ApiSettings:
     """The `api:` of `kubeflow.yaml`; all of it may be left out.
 
     Attributes:

@@ -36,7 +36,7 @@ _YEARS = (2027, 2028)  # one without and one with a 29th of February
 
 
 @dataclass(frozen=True)
-class Field:
+class CronField:
     """One field of five.
 
     Attributes:
@@ -52,11 +52,11 @@ class Field:
 class Cron:
     """Five fields: `minute`, `hour`, `day` of the month, `month`, `weekday` (0 is Sunday)."""
 
-    minute: Field
-    hour: Field
-    day: Field
-    month: Field
-    weekday: Field
+    minute: CronField
+    hour: CronField
+    day: CronField
+    month: CronField
+    weekday: CronField
 
     @property
     def either(self) -> bool:
@@ -216,7 +216,7 @@ def _times(text: str, moments: set[int]) -> tuple[list[int], list[int]]:
 
 def _field(
     text: str, name: str, spelled: str, low: int, high: int, names: tuple[str, ...] = (), first: int = 0
-) -> Field:
+) -> CronField:
     numbers: set[int] = set()
     for part in spelled.split(","):
         match = re.fullmatch(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
@@ -235,11 +235,11 @@ def _field(
         numbers = {day % 7 for day in numbers}
     values = tuple(sorted(numbers))
     if not spelled.startswith("*"):
-        return Field(values)
+        return CronField(values)
     if len(values) == (6 if high == 7 else high) - low + 1:
-        return Field(values, "*")
+        return CronField(values, "*")
     head, _, more = spelled.partition(",")
-    return Field(values, f"{head},{_explicit(values)}" if more else head)
+    return CronField(values, f"{head},{_explicit(values)}" if more else head)
 
 
 def _number(text: str, name: str, word: str, low: int, high: int, names: tuple[str, ...], first: int) -> int:
@@ -253,7 +253,7 @@ def _number(text: str, name: str, word: str, low: int, high: int, names: tuple[s
     return int(word)
 
 
-def _spelled(field: Field) -> str:
+def _spelled(field: CronField) -> str:
     """A field of five as one of six, where the days stay: a star stays one, because it decides how days combine."""
     return field.star or _explicit(field.values)
 

@@ -15,10 +15,10 @@ from ..launcher.logs import Logs
 from ..project.secret import redact
 from . import reconcile
 from .api_errors import ApiError
-from .client import Client, KfpRun
-from .kubernetes_api import Cluster, Pod
+from .client import KfpClient, KfpRun
+from .kubernetes_api import KubernetesApi, PodStatus
 from .ownership import Submission, end, on_cluster, simulated, submission, within_reach
-from .submit import traced
+from .submit import with_kfp_run
 
 _GRACE = 30.0
 """Seconds that the closing pod's last word may take to be seen after KFP says that the run has ended."""
@@ -104,7 +104,7 @@ def find(home: Home, name: str | None) -> Run:
     return run
 
 
-def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] | None = None) -> RunStatus:
+def status(home: Home, run: Run, client: KfpClient, cluster: Callable[[], KubernetesApi] | None = None) -> RunStatus:
     """How far a run is. What cannot be asked is noted, and the rest told.
 
     Args:
@@ -117,12 +117,12 @@ def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] 
     known = submission(run)
     kfp: KfpRun | None = None
     try:
-        run = traced(home, run, client)
+        run = with_kfp_run(home, run, client)
         known = submission(run)
         kfp = client.run(known.run) if known.run else None
     except ApiError as error:
         notes.append(error.message)
-    pods: dict[str, Pod] = {}
+    pods: dict[str, PodStatus] = {}
     if cluster is not None and kfp is not None and kfp.state != "SUCCEEDED":
         try:
             with contextlib.closing(cluster()) as asked:
@@ -140,7 +140,7 @@ def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] 
 def wait(
     home: Home,
     run: Run,
-    client: Client,
+    client: KfpClient,
     *,
     seen: Callable[[KfpRun], None] = lambda run: None,
     every: float = 5.0,
@@ -162,13 +162,13 @@ def wait(
     return run
 
 
-def close(home: Home, run: Run, client: Client) -> Run:
+def close(home: Home, run: Run, client: KfpClient) -> Run:
     """A run, closed if KFP says that it has ended and no pod has closed it.
 
     Raises:
         ApiError: KFP cannot be asked.
     """
-    run = traced(home, run, client)
+    run = with_kfp_run(home, run, client)
     if run.state != "RUNNING" or not submission(run).run:
         return run
     kfp = client.run(submission(run).run)
@@ -179,7 +179,7 @@ def _closed(home: Home, run: Run, kfp: KfpRun) -> Run:
     """A run that KFP has ended and no pod closed; how its tasks ended is said only where pods could have said it."""
     if not _seen_from(home, submission(run)):
         return end(home, run, _ENDED[kfp.state])
-    reconcile.leave(home, run, kfp.state)
+    reconcile.reconcile_run(home, run, kfp.state)
     return open_run(home, run.id)
 
 
@@ -189,19 +189,19 @@ def _seen_from(home: Home, known: Submission) -> bool:
 
 
 def _kfp_run(run: Run) -> str:
-    if not (found := submission(run).run):
+    if not (kfp_run := submission(run).run):
         raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
-    return found
+    return kfp_run
 
 
-def terminate(home: Home, run: Run, client: Client, *, every: float = 2.0, timeout: float = 120.0) -> Run:
+def terminate(home: Home, run: Run, client: KfpClient, *, every: float = 2.0, timeout: float = 120.0) -> Run:
     """End a run on its cluster, and see how it ended.
 
     Raises:
         InputError: It has no KFP run, or has ended already.
         ApiError: It does not end in time, or KFP cannot be asked.
     """
-    run = traced(home, run, client)
+    run = with_kfp_run(home, run, client)
     kfp = client.run(_kfp_run(run))
     if not kfp.ended:
         client.terminate(kfp.id)
@@ -213,13 +213,13 @@ def terminate(home: Home, run: Run, client: Client, *, every: float = 2.0, timeo
 
 
 def _tasks(
-    home: Home, run: Run, kfp: KfpRun | None, known: Submission, pods: Mapping[str, Pod]
+    home: Home, run: Run, kfp: KfpRun | None, known: Submission, pods: Mapping[str, PodStatus]
 ) -> tuple[TaskStatus, ...]:
     flow = Flow(home.store, run)
     # Of a node in a loop KFP has a task for each item, and does not say for which.
     started = {known.tasks[task.name]: task for task in (kfp.tasks if kfp else ()) if task.name in known.tasks}
     started = {node: task for node, task in started.items() if not run.pipeline.scope(node)}
-    found = []
+    statuses = []
     for node in run.pipeline.ids:
         for name in flow.task_names(node):
             execution = flow.execution(*parse_task(name))
@@ -235,19 +235,19 @@ def _tasks(
                     state = "PENDING" if pod.phase == "Pending" else "FAILED"
                     status = replace(status, state=state, reason=pod.reason or status.reason)
             names = [pod.name] if pod is not None else list(task.pods[-1:]) if task is not None else []
-            found.append(replace(status, pod=names[0] if names else ""))
-    return tuple(found)
+            statuses.append(replace(status, pod=names[0] if names else ""))
+    return tuple(statuses)
 
 
 @dataclass(frozen=True)
-class Log:
+class TaskLog:
     """What a task printed; `pod` is "" where it was read on this machine."""
 
     text: str
     pod: str = ""
 
 
-def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, lines: int | None = None) -> Log:
+def log(home: Home, run: Run, task: str, cluster: Callable[[], KubernetesApi], *, lines: int | None = None) -> TaskLog:
     """What the newest pod of a task printed, its last lines only where a number is given.
 
     Raises:
@@ -260,7 +260,7 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, line
     here = Logs(home.root, run.id).path(task)
     if here.exists():  # of the simulator, or of a run that began here
         text = redact(here.read_text(encoding="utf-8", errors="replace"))
-        return Log("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
+        return TaskLog("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
     known = submission(run)
     if task in known.ended:
         raise InputError(
@@ -277,7 +277,7 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, line
         if not pods:
             raise InputError(f"the cluster has no pod of {task} in run {run.id}, or no longer has it", fix=gone)
         try:
-            return Log(asked.log(pods[-1].name, lines), pods[-1].name)
+            return TaskLog(asked.log(pods[-1].name, lines), pods[-1].name)
         except ApiError as error:
             if error.status != 404:
                 raise

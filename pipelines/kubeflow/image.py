@@ -55,7 +55,7 @@ CMD ["python", "-m", "drivetrain.pipelines.kubeflow.pod", "--help"]
 
 
 @dataclass(frozen=True)
-class Context:
+class BuildContext:
     """A build context.
 
     Attributes:
@@ -115,7 +115,7 @@ def context(
     drivetrain: Path | None = None,
     extras: Iterable[str] = EXTRAS,
     artifacts: str = "",
-) -> Context:
+) -> BuildContext:
     """The build context of a project's image.
 
     Args:
@@ -164,7 +164,7 @@ def context(
         user=_USER,
     ).encode()
     tag = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "pipeline"
-    return Context(files, f"{tag}:{digest[:12]}")
+    return BuildContext(files, f"{tag}:{digest[:12]}")
 
 
 def commands(tag: str, folder: Path) -> tuple[str, str]:

@@ -35,7 +35,7 @@ PATIENCE = "DRIVETRAIN_STORE_PATIENCE"
 
 
 @dataclass(frozen=True)
-class Place:
+class PodEnvironment:
     """What a pod's environment says.
 
     Attributes:
@@ -51,7 +51,7 @@ class Place:
     kfp_run: str
 
     @classmethod
-    def here(cls, environment: Mapping[str, str] = os.environ) -> Place:
+    def here(cls, environment: Mapping[str, str] = os.environ) -> PodEnvironment:
         """That of this process.
 
         Raises:
@@ -77,7 +77,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedRun:
     """A home with the run that a pod is part of.
 
     Attributes:
@@ -89,7 +89,9 @@ class Joined:
     alone: bool
 
 
-def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) -> Joined:
+def join_run(
+    environment: PodEnvironment, name: str, pipeline: Pipeline, project: Path, parameters: Mapping[str, object]
+) -> JoinedRun:
     """Open the run of that name, or make it, in the store; where that cannot be reached, in one of the pod's own.
 
     Of pods that make it at once all find the same one. What the records know and the store does not is taken in.
@@ -97,44 +99,46 @@ def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters:
     Raises:
         InputError: The run is of another pipeline, has other parameters, or was ended by another run of KFP's.
     """
-    facts = _facts(pipeline, project, parameters) | {"kubeflow": {"run": place.kfp_run}}
+    facts = _facts(pipeline, project, parameters) | {"kubeflow": {"run": environment.kfp_run}}
     body = {"id": name, "facts": facts, "ir": pipeline.to_json()}
     try:
-        joined = patiently(lambda: _together(place, body))
+        joined = retry_while_unavailable(lambda: _join_in_shared_store(environment, body))
     except StoreUnavailable as error:
         print(f"the store cannot be reached, this pod goes on without it: {error.message}", flush=True)
-        joined = alone(place, body)
+        joined = join_in_own_store(environment, body)
     # Where it was submitted, the project lay elsewhere than in the image.
     return replace(joined, run=replace(joined.run, project=project))
 
 
-def alone(place: Place, body: records.Body) -> Joined:
+def join_in_own_store(environment: PodEnvironment, body: records.Body) -> JoinedRun:
     """A run in a store of the pod's own, which knows what the records do.
 
     Args:
-        place: Of the pod.
+        environment: The pod's.
         body: What the run is, where the records do not say: its "id", "facts" and "ir".
     """
-    path = place.root / ALONE / secrets.token_hex(4) / "metadata.db"
+    path = environment.root / ALONE / secrets.token_hex(4) / "metadata.db"
     with MetadataStore.open(path) as store:
-        if place.artifacts is not None:
-            keep_payloads_at(store, place.artifacts)
-        records.make_run(store, body)
-    home = place.home(str(path))
+        if environment.artifacts is not None:
+            keep_payloads_at(store, environment.artifacts)
+        records.create_run(store, body)
+    home = environment.home(str(path))
     try:
-        run = _same(open_run(home, body["id"]), body, place)
-        told = records.read_run(home, run.id)
-        if told is not None:
-            run = replace(run, context=home.store.update_context(run.context, {"options": told["facts"]["options"]}))
+        run = _checked_same(open_run(home, body["id"]), body, environment)
+        recorded = records.read_run(home, run.id)
+        if recorded is not None:
+            run = replace(
+                run, context=home.store.update_context(run.context, {"options": recorded["facts"]["options"]})
+            )
         records.sync(home, run.id)
         records.write_run(home, run)
-        return Joined(home, open_run(home, run.id), alone=True)
+        return JoinedRun(home, open_run(home, run.id), alone=True)
     except BaseException:
         home.close()
         raise
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def retry_while_unavailable(ask: Callable[[], T]) -> T:
     """What `ask` gives, asked again while the store cannot be reached.
 
     Raises:
@@ -149,36 +153,37 @@ def patiently(ask: Callable[[], T]) -> T:
     return ask()
 
 
-def _together(place: Place, body: records.Body) -> Joined:
-    home = place.home(place.store)
+def _join_in_shared_store(environment: PodEnvironment, body: records.Body) -> JoinedRun:
+    home = environment.home(environment.store)
     try:
         if home.store.find_context("run", body["id"]) is None:
-            records.make_run(home.store, records.read_run(home, body["id"]) or body)
-        run = _same(open_run(home, body["id"]), body, place)
+            records.create_run(home.store, records.read_run(home, body["id"]) or body)
+        run = _checked_same(open_run(home, body["id"]), body, environment)
         records.write_run(home, run)
-        return Joined(home, hand_over(home, run, Submission(place.kfp_run)), alone=False)
+        return JoinedRun(home, hand_over(home, run, Submission(environment.kfp_run)), alone=False)
     except BaseException:
         home.close()
         raise
 
 
-def _same(run: Run, body: records.Body, place: Place) -> Run:
+def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> Run:
     """A run, seen to be the one that is meant: KFP's pages copy its id into whatever is cloned from it."""
     if run.pipeline.digest != body["facts"]["ir"]:
         raise InputError(
             f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
             fix="submit what was compiled from the sources that the image was built of",
         )
-    given, known = json.loads(body["facts"]["parameters"]), submission(run).run
-    for name, value in given.items():
+    parameters, known = json.loads(body["facts"]["parameters"]), submission(run).run
+    for name, value in parameters.items():
         if _plain(value) != _plain(run.parameters.get(name)):
             raise InputError(
-                f"run {run.id} has {name}={run.parameters.get(name)!r}, and KFP's run {place.kfp_run} {name}={value!r}",
+                f"run {run.id} has {name}={run.parameters.get(name)!r}, and KFP's run {environment.kfp_run} has "
+                f"{name}={value!r}",
                 fix=_CLONED,
             )
-    if run.context.properties["state"] != "RUNNING" and known and known != place.kfp_run:
+    if run.context.properties["state"] != "RUNNING" and known and known != environment.kfp_run:
         raise InputError(
-            f"run {run.id} has ended, as KFP's run {known}; this is KFP's run {place.kfp_run}", fix=_CLONED
+            f"run {run.id} has ended, as KFP's run {known}; this is KFP's run {environment.kfp_run}", fix=_CLONED
         )
     return run
 

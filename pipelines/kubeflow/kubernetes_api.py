@@ -18,7 +18,7 @@ from ..ir.ir import Pipeline
 from ..ir.tasks import task_name
 from ..project.secret import redact
 from .api_errors import ApiError
-from .connection import Api
+from .connection import ApiSettings
 
 RUN_LABEL = "pipeline/runid"
 MAIN = "main"
@@ -40,7 +40,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Pod:
+class PodStatus:
     """A pod of a run.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pod:
     reason: str = ""
 
 
-class Cluster:
+class KubernetesApi:
     """A connection to the Kubernetes API, by the pod that this is or by the kube config.
 
     Raises:
@@ -64,7 +64,7 @@ class Cluster:
         ApiError: No cluster is said here.
     """
 
-    def __init__(self, api: Api, namespace: str = "") -> None:
+    def __init__(self, api: ApiSettings, namespace: str = "") -> None:
         try:
             import kubernetes
         except ImportError:
@@ -89,17 +89,17 @@ class Cluster:
         """Close the connection."""
         self._client.close()
 
-    def pods(self, kfp_run: str, pipeline: Pipeline) -> list[Pod]:
+    def pods(self, kfp_run: str, pipeline: Pipeline) -> list[PodStatus]:
         """The pods of a KFP run of a pipeline, the newest last.
 
         Raises:
             ApiError: They cannot be listed.
         """
-        with asking("list pods", self.namespace):
-            found = self.core.list_namespaced_pod(
+        with translated_errors("list pods", self.namespace):
+            pod_list = self.core.list_namespaced_pod(
                 self.namespace, label_selector=f"{RUN_LABEL}={kfp_run}", _request_timeout=_TIMEOUT
             )
-        items = sorted(found.items, key=lambda pod: str(pod.metadata.creation_timestamp))
+        items = sorted(pod_list.items, key=lambda pod: str(pod.metadata.creation_timestamp))
         return [_pod(self._client.sanitize_for_serialization(pod), pipeline) for pod in items]
 
     def log(self, pod: str, lines: int | None = None) -> str:
@@ -108,7 +108,7 @@ class Cluster:
         Raises:
             ApiError: The pod is gone, or its log may not be read.
         """
-        with asking(f"read the log of {pod}", self.namespace):
+        with translated_errors(f"read the log of {pod}", self.namespace):
             more = {} if lines is None else {"tail_lines": lines}
             text = self.core.read_namespaced_pod_log(
                 pod, self.namespace, container=MAIN, _request_timeout=_TIMEOUT, **more
@@ -117,7 +117,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def asking(what: str, namespace: str) -> Iterator[None]:
+def translated_errors(what: str, namespace: str) -> Iterator[None]:
     """One error for what the Kubernetes client raises."""
     import urllib3
     from kubernetes.client.exceptions import ApiException
@@ -125,12 +125,12 @@ def asking(what: str, namespace: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        told = error.reason
+        message = error.reason
         with contextlib.suppress(ValueError, TypeError, AttributeError):
-            told = json.loads(error.body)["message"]
+            message = json.loads(error.body)["message"]
         fix = f"ask for a role that may, in {namespace} (docs/kubeflow.md lists what is needed)"
         raise ApiError(
-            f"Kubernetes cannot {what} in {namespace}: {told} ({error.status})",
+            f"Kubernetes cannot {what} in {namespace}: {message} ({error.status})",
             fix=fix if error.status in (401, 403) else "see `kubectl get pods`",
             status=int(error.status or 0),
         ) from None
@@ -138,11 +138,11 @@ def asking(what: str, namespace: str) -> Iterator[None]:
         raise ApiError(f"Kubernetes cannot {what}: {redact(str(error)):.200}", fix="see the kube config") from None
 
 
-def _pod(body: Mapping[str, Any], pipeline: Pipeline) -> Pod:  # Any: JSON
+def _pod(body: Mapping[str, Any], pipeline: Pipeline) -> PodStatus:  # Any: JSON
     status = body.get("status") or {}
     phase = str(status.get("phase") or "Unknown")
     reason = "" if phase == "Succeeded" else _reason(status)
-    return Pod(str(body["metadata"]["name"]), _task(body, pipeline), phase, redact(reason))
+    return PodStatus(str(body["metadata"]["name"]), _task(body, pipeline), phase, redact(reason))
 
 
 def _reason(status: Mapping[str, Any]) -> str:  # Any: JSON
@@ -154,19 +154,19 @@ def _reason(status: Mapping[str, Any]) -> str:  # Any: JSON
         before = (container.get("lastState") or {}).get("terminated") or {}
         if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
             last = f"; before that {before['reason']}" if before.get("reason") else ""
-            return _told(waiting["reason"], waiting.get("message")) + last
+            return _explained(waiting["reason"], waiting.get("message")) + last
         if ended.get("exitCode"):
             said = ended.get("message") or f"exit code {ended['exitCode']}"
-            return _told(ended.get("reason") or "Error", said)
+            return _explained(ended.get("reason") or "Error", said)
     if status.get("reason"):
-        return _told(status["reason"], status.get("message"))
+        return _explained(status["reason"], status.get("message"))
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _told(condition.get("reason") or "Unschedulable", condition.get("message"))
+            return _explained(condition.get("reason") or "Unschedulable", condition.get("message"))
     return ""
 
 
-def _told(word: str, message: object) -> str:
+def _explained(word: str, message: object) -> str:
     meaning = f" ({_WORDS[word]})" if word in _WORDS else ""
     return f"{word}{meaning}" + (f": {str(message).strip()}" if message else "")
 

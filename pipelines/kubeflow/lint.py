@@ -96,11 +96,11 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
             findings.append(Finding(location, f"KFP cannot read it: {_first(str(error))}", "compile it again"))
     if len(parsed) < 3:
         return findings
-    findings += _of_spec(parsed["spec"])
-    findings += _of_executors(parsed["deploymentSpec"].executors)
-    findings += of_tasks(parsed["spec"], parsed["deploymentSpec"].executors)
+    findings += _spec_findings(parsed["spec"])
+    findings += _executor_findings(parsed["deploymentSpec"].executors)
+    findings += task_findings(parsed["spec"], parsed["deploymentSpec"].executors)
     if platform is not None:
-        findings += of_platform(parsed["platform"], parsed["deploymentSpec"].executors)
+        findings += platform_findings(parsed["platform"], parsed["deploymentSpec"].executors)
     return list(dict.fromkeys(findings))
 
 
@@ -117,19 +117,19 @@ def refuse(findings: list[Finding]) -> None:
         )
 
 
-def _of_spec(spec: Any) -> Iterator[Finding]:
+def _spec_findings(spec: Any) -> Iterator[Finding]:
     if spec.schema_version != SCHEMA:
         yield Finding(
             "spec", f"schemaVersion is {spec.schema_version!r}, and KFP takes {SCHEMA} only", "compile it again"
         )
-    yield from of_name(spec.pipeline_info.name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
+    yield from name_findings(spec.pipeline_info.name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
     if not spec.root.dag.tasks:
         yield Finding("root", "it has no tasks", "compile it again")
     if "root" in spec.components:
         yield Finding("components/root", "the name root is the pipeline's own", "call the component otherwise")
 
 
-def _of_executors(executors: Mapping[str, Any]) -> Iterator[Finding]:
+def _executor_findings(executors: Mapping[str, Any]) -> Iterator[Finding]:
     for name, executor in sorted(executors.items()):
         location, kind = f"executors/{name}", executor.WhichOneof("spec")
         if kind not in ("container", "importer"):
@@ -190,7 +190,7 @@ def _loader() -> Any:  # Any: the class that is installed
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def of_name(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
+def name_findings(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
     """Whether Kubernetes takes a name."""
     if not _NAME.fullmatch(name):
         yield Finding(
@@ -209,16 +209,16 @@ def of_name(name: str, location: str, what: str, longest: int = 63) -> Iterator[
 _READS = re.compile(r"parameter_values\[\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\s*\]")
 
 
-def of_tasks(spec: Message, executors: Mapping[str, Message]) -> list[Finding]:
+def task_findings(spec: Message, executors: Mapping[str, Message]) -> list[Finding]:
     """What is wrong with the tasks of a pipeline's DAGs."""
-    rules = _Rules(dict(spec.components), dict(executors))
+    rules = _TaskRules(dict(spec.components), dict(executors))
     findings = list(rules.component_cycles())
     findings += rules.conflicts()
     findings += rules.dag(spec.root, "", "root", ())
     return findings
 
 
-class _Rules:
+class _TaskRules:
     def __init__(self, components: dict[str, Message], executors: dict[str, Message]) -> None:
         self.components = components
         self.executors = executors
@@ -278,7 +278,7 @@ class _Rules:
 
     def task(self, around: Message, tasks: Mapping[str, Message], name: str, location: str) -> Iterator[Finding]:
         task = tasks[name]
-        yield from of_name(name, location, "the task's name")
+        yield from name_findings(name, location, "the task's name")
         if name.removesuffix("-driver") != name and name.removesuffix("-driver") in tasks:
             yield Finding(location, "KFP gives this name to the driver of another task", "call the node otherwise")
         for dependency, count in sorted(Counter(task.dependent_tasks).items()):
@@ -305,7 +305,7 @@ class _Rules:
             )
             return
         yield from self.implementation(task, component, location)
-        yield from Flows(around, tasks, task, component, self.components, location).findings()
+        yield from _InputRules(around, tasks, task, component, self.components, location).findings()
         yield from _iterator(task, component, location)
         yield from _policies(task, location)
 
@@ -494,7 +494,7 @@ _REPLACED = re.compile(r"\{\{\$\.(pipeline_job_\w+|pipeline_task_\w+)\}\}")
 
 
 @dataclass(frozen=True)
-class Flows:
+class _InputRules:
     """A task, and what it may take its inputs from.
 
     Attributes:
@@ -697,7 +697,7 @@ _VOLUME_NAMES = {
 _POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 
-def of_platform(platform: Any, executors: Mapping[str, Any]) -> Iterator[Finding]:  # Any: protobuf messages
+def platform_findings(platform: Any, executors: Mapping[str, Any]) -> Iterator[Finding]:  # Any: protobuf messages
     """What is wrong with a platform document."""
     from google.protobuf import json_format
 
@@ -738,14 +738,14 @@ def _platform_values(config: Mapping[str, Any], location: str) -> Iterator[Findi
             if field in each:
                 # Kubernetes allows dots and 253 characters here.
                 for part in str(each[field]).split("."):
-                    yield from of_name(part, f"{location}.{key}", f"the {field}", 253)
+                    yield from name_findings(part, f"{location}.{key}", f"the {field}", 253)
         if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
             yield Finding(
                 f"{location}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
             )
     volumes = Counter(str(each[_VOLUME_NAMES[key]]) for key, each in objects if _VOLUME_NAMES.get(key, "") in each)
     for name, count in sorted(volumes.items()):
-        yield from of_name(name, location, "the volume")
+        yield from name_findings(name, location, "the volume")
         if count > 1:
             yield Finding(location, f"{count} volumes are called {name}, as KFP names them", "mount it once")
     for path, count in sorted(mounts.items()):

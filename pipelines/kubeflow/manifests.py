@@ -26,7 +26,7 @@ _MOUNTS = ("gs", "s3", "minio", "oci")
 
 
 @dataclass(frozen=True)
-class Made:
+class PodOutputs:
     """What a pod has to tell KFP.
 
     Attributes:
@@ -83,53 +83,53 @@ class ExecutorInput:
                 f"this container was not told which item of {', '.join(loops)} it is for", fix="compile it again"
             ) from None
 
-    def answer(self, made: Made) -> None:
+    def answer(self, outputs: PodOutputs) -> None:
         """Write KFP's outputs: a manifest for each artifact, and the parameters that conditions read."""
-        artifacts = {key: {"artifacts": [self._manifest(key, made)]} for key in self._artifacts}
-        values = {name: _value(name, made) for name in self._parameters}
+        artifacts = {key: {"artifacts": [self._manifest(key, outputs)]} for key in self._artifacts}
+        values = {name: _value(name, outputs) for name in self._parameters}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(json.dumps({"parameterValues": values, "artifacts": artifacts}), encoding="utf-8")
 
-    def _manifest(self, key: str, made: Made) -> dict[str, object]:
-        given: Mapping[str, Any] = self._artifacts[key]["artifacts"][0]
-        path = local_path(given["uri"])
+    def _manifest(self, key: str, outputs: PodOutputs) -> dict[str, object]:
+        declared: Mapping[str, Any] = self._artifacts[key]["artifacts"][0]
+        path = local_path(declared["uri"])
         records = [
             {
                 "uid": record.uid,
                 "type": record.type,
                 "uri": record.uri,
-                "address": made.address(record),
+                "address": outputs.address(record),
                 "fingerprint": record.fingerprint,
                 "size": record.size,
                 "properties": record.properties,
             }
-            for record in made.outputs.get(key, ())
+            for record in outputs.outputs.get(key, ())
         ]
         path.parent.mkdir(parents=True, exist_ok=True)
-        body = {"format": FORMAT, "state": made.state, **made.facts, "output": key, "artifacts": records}
+        body = {"format": FORMAT, "state": outputs.state, **outputs.facts, "output": key, "artifacts": records}
         path.write_bytes(canonical_json(body) + b"\n")
-        shown: dict[str, object] = {f"drivetrain_{name}": value for name, value in made.facts.items()}
-        shown["drivetrain_state"] = made.state
+        shown: dict[str, object] = {f"drivetrain_{name}": value for name, value in outputs.facts.items()}
+        shown["drivetrain_state"] = outputs.state
         for record in records[:1]:
             shown |= {name: record[name] for name in ("address", "fingerprint", "size")}
-        return {"name": given.get("name", key), "uri": given["uri"], "metadata": shown}
+        return {"name": declared.get("name", key), "uri": declared["uri"], "metadata": shown}
 
 
-def _value(name: str, made: Made) -> object:
+def _value(name: str, outputs: PodOutputs) -> object:
     """An output parameter: a property as a list of one, of none where there is none, since KFP has no null."""
     if name == ITEMS:
-        return list(made.items)
+        return list(outputs.items)
     if name == PASSED:
-        return not made.vetoed
+        return not outputs.vetoed
     output, dashes, property_ = name.partition("--")
     key = property_ if dashes else "value"
-    return [record.properties[key] for record in made.outputs.get(output, ())[:1] if key in record.properties]
+    return [record.properties[key] for record in outputs.outputs.get(output, ())[:1] if key in record.properties]
 
 
 def local_path(uri: str) -> Path:
     """Where KFP's launcher looks for the file of an artifact that it has put at a URI."""
-    scheme, found, rest = uri.partition("://")
-    if not found:
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
         return Path(uri)
     if scheme == "file":
         return Path(f"/{rest.lstrip('/')}")

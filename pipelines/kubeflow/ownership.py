@@ -36,9 +36,9 @@ class Submission:
 
 def hand_over(home: Home, run: Run, submission: Submission) -> Run:
     """Record that a cluster works on a run from here on; what was known of it and is not told anew stays."""
-    told = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
+    facts = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
     known = run.context.properties.get("kubeflow") or {}
-    wanted: dict[str, object] = {"kubeflow": known | {name: value for name, value in told.items() if value}}
+    wanted: dict[str, object] = {"kubeflow": known | {name: value for name, value in facts.items() if value}}
     if not simulated(run):
         wanted["owner"] = CLUSTER.to_dict()
     if all(run.context.properties.get(name) == value for name, value in wanted.items()):

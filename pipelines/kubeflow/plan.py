@@ -27,7 +27,7 @@ RESERVED = ("work", "leave", "exits", "drivetrain-close", "root", "entrypoint")
 
 
 @dataclass(frozen=True)
-class Task:
+class PlannedTask:
     """One task of a DAG.
 
     Attributes:
@@ -48,11 +48,11 @@ class Task:
     after: tuple[str, ...] = ()
     conditions: tuple[Json, ...] = ()
     gates: tuple[str, ...] = ()
-    inside: tuple[Task, ...] = ()
+    inside: tuple[PlannedTask, ...] = ()
     opened: str = ""
     count: int = 0
 
-    def walk(self) -> Iterator[Task]:
+    def walk(self) -> Iterator[PlannedTask]:
         """This task and all in it."""
         yield self
         for each in self.inside:
@@ -69,11 +69,11 @@ class Plan:
         names: Node -> its task.
     """
 
-    work: tuple[Task, ...]
-    exits: tuple[Task, ...]
+    work: tuple[PlannedTask, ...]
+    exits: tuple[PlannedTask, ...]
     names: Mapping[str, str]
 
-    def walk(self) -> Iterator[Task]:
+    def walk(self) -> Iterator[PlannedTask]:
         """Every task."""
         for each in (*self.work, *self.exits):
             yield from each.walk()
@@ -124,12 +124,12 @@ class _Planner:
 
     def level(
         self, nodes: Sequence[str], around: tuple[str, ...], above: frozenset[str] = frozenset()
-    ) -> tuple[Task, ...]:
+    ) -> tuple[PlannedTask, ...]:
         """The tasks of one DAG: these nodes, those of loops in DAGs of their own."""
         seen = above | {name for name in nodes if len(self._scopes[name]) == len(around)}
         child: dict[str, str] = {}  # node -> the task here that it is, or is in
         opened: dict[str, str] = {}
-        tasks: list[Task] = []
+        tasks: list[PlannedTask] = []
 
         def before(names: Iterable[str]) -> tuple[str, ...]:
             return tuple(sorted({child[name] for name in names if name in child}))
@@ -145,23 +145,25 @@ class _Planner:
             if loop not in opened:
                 opened[loop] = "" if self._sayable(body, seen) else self._name(loop, "open-")
                 if opened[loop]:
-                    tasks.append(Task(opened[loop], "open", loop, needed))
+                    tasks.append(PlannedTask(opened[loop], "open", loop, needed))
             waits = {name for node in group for name in self._upstream[node] if name not in group}
             after = (*before(waits), opened[loop]) if opened[loop] else before(waits)
             name = self._name(loop, "for-")
             inside = self.level(group, (*around, loop), seen)
             count = len(body.over) if not opened[loop] else 0
-            tasks.append(Task(name, "loop", loop, tuple(sorted(set(after))), (), (), inside, opened[loop], count))
+            tasks.append(
+                PlannedTask(name, "loop", loop, tuple(sorted(set(after))), (), (), inside, opened[loop], count)
+            )
             child.update(dict.fromkeys(group, name))
         return tuple(tasks)
 
-    def _of_node(self, node: Node, after: tuple[str, ...]) -> Task:
+    def _of_node(self, node: Node, after: tuple[str, ...]) -> PlannedTask:
         gates = [
             need.node
             for need in node.dependencies
             if need.kind == "after" and self.pipeline[need.node].gates is not None and not node.on_exit
         ]
-        return Task(self.names[node.id], "node", node.id, after, gates=tuple(dict.fromkeys(gates)))
+        return PlannedTask(self.names[node.id], "node", node.id, after, gates=tuple(dict.fromkeys(gates)))
 
     def _sayable(self, loop: Loop, seen: frozenset[str]) -> bool:
         """Whether no pod has to tell a loop's items: a literal list, held back by nothing that CEL cannot say."""
@@ -215,7 +217,9 @@ class _Planner:
         )
         return ready_in[ranked[0]]
 
-    def pruned(self, tasks: tuple[Task, ...], above: frozenset[str], around: tuple[Json, ...] = ()) -> tuple[Task, ...]:
+    def pruned(
+        self, tasks: tuple[PlannedTask, ...], above: frozenset[str], around: tuple[Json, ...] = ()
+    ) -> tuple[PlannedTask, ...]:
         """The tasks of one DAG, with the conditions and gates that may stand in the spec.
 
         Args:
@@ -248,7 +252,7 @@ class _Planner:
             pruned.append(replace(task, conditions=said, gates=gates, inside=self.pruned(task.inside, seen, inner)))
         return tuple(pruned)
 
-    def _skipped_with(self, task: Task) -> set[str]:
+    def _skipped_with(self, task: PlannedTask) -> set[str]:
         """The nodes that are skipped, as the launcher sees it, wherever this one or this loop is."""
         skipped = {task.id} if task.kind == "node" else set()
         held = {task.id} if task.kind == "open" else set()

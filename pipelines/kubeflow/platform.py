@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.ir import Node
-from .settings import SCRATCH, SHM, Key, PodSettings, Settings
+from .settings import SCRATCH, SHM, ClusterSettings, KeyReference, PodSettings
 
 RUN_LABEL = "metadata.labels['pipeline/runid']"
 _STARTING = 600
 """Seconds that a pod may take to get its image and start, beside a node's own timeout."""
 
 
-def platform_document(settings: Settings, executors: Mapping[str, Node | None]) -> dict[str, Any]:  # Any: JSON
+def platform_document(settings: ClusterSettings, executors: Mapping[str, Node | None]) -> dict[str, Any]:  # Any: JSON
     """The second document of the compiled file: a PlatformSpec.
 
     Args:
@@ -29,10 +29,10 @@ def platform_document(settings: Settings, executors: Mapping[str, Node | None]) 
     return {"platforms": {"kubernetes": kubernetes}}
 
 
-def executor_config(settings: Settings, node: Node | None) -> dict[str, Any]:  # Any: JSON
+def executor_config(settings: ClusterSettings, node: Node | None) -> dict[str, Any]:  # Any: JSON
     """A KubernetesExecutorConfig: what the pods of a node need of the cluster."""
     pod = settings.pod(node.id if node else "")
-    variables: list[tuple[str, Key]] = [("DRIVETRAIN_STORE", settings.store), *pod.secrets]
+    variables: list[tuple[str, KeyReference]] = [("DRIVETRAIN_STORE", settings.store), *pod.secrets]
     scratch = {"volumeName": "drivetrain-scratch", "mountPath": SCRATCH}
     config: dict[str, Any] = {
         "fieldPathAsEnv": [{"name": "DRIVETRAIN_KUBEFLOW_RUN", "fieldPath": RUN_LABEL}],

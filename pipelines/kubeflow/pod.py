@@ -35,21 +35,21 @@ from ..run import state_of
 from ..runners.children import Supervisor
 from ..runners.pool import Pool
 from . import reconcile, records
-from .joining import Joined, Place, alone, join, patiently
-from .manifests import RUN, STATUS, ExecutorInput, Made
+from .joining import JoinedRun, PodEnvironment, join_in_own_store, join_run, retry_while_unavailable
+from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
 from .redaction import redact_secrets
-from .workers import gathered
+from .workers import worker_processes
 
-TOLD = "its pod was told to end: evicted, deleted, or its run was terminated"
+TERMINATED = "its pod was told to end: evicted, deleted, or its run was terminated"
 CANCELED = 143
 """The exit status of a pod that was told to end, as of any program that SIGTERM ends."""
-_LEFT = {"FAILED": 1, "CANCELED": 1, "STOPPED": 3}
+_EXIT_OF_STATE = {"FAILED": 1, "CANCELED": 1, "STOPPED": 3}
 _FINAL = "final"
 """The type of the context that says of an execution, by its uid, that it failed for good."""
-_LOOK = 0.2
+_LOG_POLL = 0.2
 
 
-class Pod:
+class PodEntrypoint:
     """One container's work.
 
     Args:
@@ -58,14 +58,14 @@ class Pod:
         retried: How often KFP tried it before.
     """
 
-    def __init__(self, arguments: argparse.Namespace, place: Place, retried: int) -> None:
+    def __init__(self, arguments: argparse.Namespace, environment: PodEnvironment, retried: int) -> None:
         self.arguments = arguments
-        self.place = place
+        self.environment = environment
         self.retried = retried
-        self.given = ExecutorInput(arguments.executor_input)
+        self.kfp_input = ExecutorInput(arguments.executor_input)
         self._cancel: threading.Event | None = None
         self._hurry = threading.Event()
-        self._joined: Joined | None = None
+        self._joined: JoinedRun | None = None
         self._known_launcher: Launcher | None = None
         self._project = arguments.project
         self._task = ""
@@ -81,14 +81,14 @@ class Pod:
                 f"({self.arguments.ir[:12]})",
                 fix="build the image from the sources that were compiled, or compile what the image holds",
             )
-        name = self.given.parameters.get(RUN) or f"kubeflow-{self.place.kfp_run}"
+        name = self.kfp_input.parameters.get(RUN) or f"kubeflow-{self.environment.kfp_run}"
         self._project = function.project
-        self._work_on(join(self.place, name, pipeline, self._project, values))
+        self._work_on(join_run(self.environment, name, pipeline, self._project, values))
         if self.arguments.leave:
-            return self._leave()
+            return self._close_run()
         if self.arguments.open:
-            return self._open(self.arguments.open)
-        return self._node(self.arguments.node)
+            return self._open_loop(self.arguments.open)
+        return self._run_node(self.arguments.node)
 
     def close(self) -> None:
         """Close the store; one of the pod's own has told all it knows."""
@@ -100,135 +100,135 @@ class Pod:
     def stop(self) -> None:
         """End it, told by a signal; what is at work gets a moment to record that, and what is done is told."""
         if self._cancel is None:
-            raise KeyboardInterrupt(TOLD)
+            raise KeyboardInterrupt(TERMINATED)
         if self._cancel.is_set():
             self._hurry.set()
         self._cancel.set()
 
-    def told_to_end(self) -> int:
+    def record_cancellation(self) -> int:
         """Record that it was told to end before its task began."""
         if self._joined is not None and self._task:
             with contextlib.suppress(DrivetrainError):
-                self._launcher().recovery.after_death(self._task, os.getpid(), EndState.CANCELED, TOLD)
+                self._launcher().recovery.after_death(self._task, os.getpid(), EndState.CANCELED, TERMINATED)
                 records.write_record(self._joined.home, self._joined.run, self._task)
-        print(TOLD, file=sys.stderr, flush=True)
+        print(TERMINATED, file=sys.stderr, flush=True)
         return CANCELED
 
     def _parameters(self, function: PipelineFunction[..., object]) -> Iterator[tuple[str, object]]:
         """The run's parameters; one that may be None comes as text, since KFP's driver loses what is null."""
         for name, parameter in function.parameters.items():
-            value = self.given.parameters.get(name)
+            value = self.kfp_input.parameters.get(name)
             if value is not None:
                 yield name, None if value == "null" and accepts(parameter.annotation, None) else value
 
     # -- what there is to do
 
-    def _node(self, node: str) -> int:
-        joined = self._here
+    def _run_node(self, node: str) -> int:
+        joined = self._current
         scope = joined.run.pipeline.scope(node)
-        self._task = task_name(node, self.given.index(scope))
+        self._task = task_name(node, self.kfp_input.index(scope))
         if joined.run.pipeline[node].on_exit:
-            return self._ended(self._attempt(resuming=self._settled()))
-        reconcile.know_upstream(self._launcher(), self._task)
-        return self._ended(self._attempt(resuming=True))
+            return self._report(self._attempt(resuming=self._reconcile_before_exit()))
+        reconcile.reconcile_upstream(self._launcher(), self._task)
+        return self._report(self._attempt(resuming=True))
 
-    def _settled(self) -> bool:
+    def _reconcile_before_exit(self) -> bool:
         """See that the run knows how what is not on exit ended; gives whether it had been told the very same before."""
-        joined = self._here
-        run, told = reconcile.settle(joined.home, joined.run, self._status)
+        joined = self._current
+        run, unchanged = reconcile.reconcile_work(joined.home, joined.run, self._status)
         self._work_on(replace(joined, run=replace(run, project=self._project)))
-        return told
+        return unchanged
 
-    def _open(self, loop: str) -> int:
+    def _open_loop(self, loop: str) -> int:
         """Tell the items of a loop by their numbers; where it has none of its own, say of what is in it why."""
-        pipeline = self._here.run.pipeline
+        pipeline = self._current.run.pipeline
         inside = [node.id for node in pipeline.nodes if loop in pipeline.scope(node.id)]
         scope = pipeline.scope(inside[0])
-        outer = self.given.index(scope[: scope.index(loop)])
+        outer = self.kfp_input.index(scope[: scope.index(loop)])
         self._task = task_name(inside[0], outer)
         if pipeline[inside[0]].on_exit:  # its items may be what failed
-            self._settled()
+            self._reconcile_before_exit()
         else:
-            reconcile.know_upstream(self._launcher(), self._task)
+            reconcile.reconcile_upstream(self._launcher(), self._task)
         launcher = self._launcher()
         count, results = launcher.flow.count(loop, outer), []
         if count is None:
             for node in inside:
                 results.append(launcher.launch(task_name(node, outer)))
-                records.write_record(self._here.home, self._here.run, results[-1].node)
+                records.write_record(self._current.home, self._current.run, results[-1].node)
         self._answer("COMPLETE", launcher, items=list(range(count or 0)))
         return 1 if any(result.state is EndState.FAILED for result in results) else 0
 
-    def _leave(self) -> int:
-        results = reconcile.leave(self._here.home, self._here.run, self._status)
+    def _close_run(self) -> int:
+        results = reconcile.reconcile_run(self._current.home, self._current.run, self._status)
         state = state_of(results.values())
         for result in results.values():
             print(f"{result.node}: {result.state} {result.reason}".rstrip(), flush=True)
         self._answer(state, self._launcher())
-        return _LEFT.get(state, 0)
+        return _EXIT_OF_STATE.get(state, 0)
 
     # -- the attempt
 
     def _attempt(self, *, resuming: bool) -> NodeResult:
         """One attempt; where the store goes away meanwhile and does not come back, one more without it."""
         try:
-            result = self._tried(resuming=resuming)
+            result = self._attempt_once(resuming=resuming)
             if result.state is not EndState.FAILED:
                 return result
-            patiently(lambda: self._here.home.store.contexts("run", limit=1))
+            retry_while_unavailable(lambda: self._current.home.store.contexts("run", limit=1))
             return result
         except StoreUnavailable as error:
-            if self._here.alone:
+            if self._current.alone:
                 raise
             print(f"the store went away, this pod goes on without it: {error.message}", flush=True)
         if self._cancel is not None and self._cancel.is_set():
-            raise KeyboardInterrupt(TOLD)
-        joined = self._here
+            raise KeyboardInterrupt(TERMINATED)
+        joined = self._current
         facts = dict(joined.run.context.properties)
         body = {"id": joined.run.id, "facts": facts, "ir": joined.run.pipeline.to_json()}
         with contextlib.suppress(DrivetrainError):
             joined.home.close()
-        joined = alone(self.place, body)
+        joined = join_in_own_store(self.environment, body)
         self._work_on(replace(joined, run=replace(joined.run, project=self._project)))
-        return self._tried(resuming=resuming)
+        return self._attempt_once(resuming=resuming)
 
-    def _tried(self, *, resuming: bool) -> NodeResult:
+    def _attempt_once(self, *, resuming: bool) -> NodeResult:
         launcher = self._launcher(resuming=resuming)
         ended = launcher.recovery.earlier(self._task) if resuming else None
         if ended is not None:  # by an attempt of which KFP never heard
             return ended
-        if self.retried and (last := self._last(launcher)) is not None:
+        if self.retried and (last := self._final_result(launcher)) is not None:
             return last
         if not launcher.flow.may_run(self._task):
             return launcher.launch(self._task)
-        self._refuse_history_alone()
+        self._refuse_query_without_store()
         options = launcher.run.pipeline[parse_task(self._task)[0]].options
         if options.replicas == 1:
-            return self._pooled(launcher)
+            return self._attempt_in_pool(launcher)
         if (known := launcher.end_without_running(self._task)) is not None:
             return known  # the others are not started for nothing
         words = ["--project", str(self._project), "--ir", self.arguments.ir, "--run", launcher.run.id]
-        with gathered(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
-            return self._pooled(launcher)
+        with worker_processes(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
+            return self._attempt_in_pool(launcher)
 
-    def _pooled(self, launcher: Launcher) -> NodeResult:
+    def _attempt_in_pool(self, launcher: Launcher) -> NodeResult:
         self._cancel = launcher.cancel
-        pool = Pool(Supervisor(launcher, self._hurry, TOLD))
+        pool = Pool(Supervisor(launcher, self._hurry, TERMINATED))
         try:
-            with _followed(launcher, self._task):
+            with _forwarded_log(launcher, self._task):
                 return pool.attempt(self._task, self.retried)
         finally:
             pool.close()
 
-    def _last(self, launcher: Launcher) -> NodeResult | None:
+    def _final_result(self, launcher: Launcher) -> NodeResult | None:
         """How the attempt before ended, where another one would be of no use: the user is to mend it, or `retry_on`."""
         execution = launcher.flow.execution(*parse_task(self._task))
         if execution is None or launcher.home.store.find_context(_FINAL, execution.uid) is None:
             return None
         return launcher.records.read(self._task)
 
-    def _refuse_history_alone(self) -> None:
-        joined = self._here
+    def _refuse_query_without_store(self) -> None:
+        joined = self._current
         node = joined.run.pipeline[parse_task(self._task)[0]]
         if joined.alone and any(isinstance(source, Query) for _, sources in node.inputs for source in sources):
             raise StoreUnavailable(
@@ -237,8 +237,8 @@ class Pod:
 
     # -- who is told
 
-    def _ended(self, result: NodeResult) -> int:
-        joined = self._here
+    def _report(self, result: NodeResult) -> int:
+        joined = self._current
         try:
             records.write_record(joined.home, joined.run, self._task)
         except (DrivetrainError, OSError) as error:
@@ -266,19 +266,19 @@ class Pod:
             execution = launcher.flow.execution(*parse_task(result.node))
             facts |= {"task": result.node, "execution": execution.uid if execution else ""}
         outputs, vetoed = (result.outputs, result.vetoed) if result else ({}, False)
-        self.given.answer(Made(state, facts, _address(home), outputs, vetoed, items))
+        self.kfp_input.answer(PodOutputs(state, facts, _address(home), outputs, vetoed, items))
 
     @property
-    def _here(self) -> Joined:
+    def _current(self) -> JoinedRun:
         assert self._joined is not None
         return self._joined
 
     @property
     def _status(self) -> str:
-        told = self.given.parameters.get(STATUS)
-        return str(told.get("state", "")) if isinstance(told, dict) else ""
+        final_status = self.kfp_input.parameters.get(STATUS)
+        return str(final_status.get("state", "")) if isinstance(final_status, dict) else ""
 
-    def _work_on(self, joined: Joined) -> None:
+    def _work_on(self, joined: JoinedRun) -> None:
         """From now on the pod works on this run in this store."""
         self._joined = joined
         self._known_launcher = None  # it knows the run as it was
@@ -290,7 +290,7 @@ class Pod:
         """
         known = self._known_launcher
         if known is None or resuming not in (None, known.resuming):
-            known = Launcher(self._here.home, self._here.run, resuming=resuming is not False)
+            known = Launcher(self._current.home, self._current.run, resuming=resuming is not False)
             self._known_launcher = known
         return known
 
@@ -301,20 +301,20 @@ def _address(home: Home) -> Callable[[ArtifactRecord], str]:
 
 
 @contextlib.contextmanager
-def _followed(launcher: Launcher, task: str) -> Iterator[None]:
+def _forwarded_log(launcher: Launcher, task: str) -> Iterator[None]:
     """What the task's log says within the block is said here too, line by line and without its secrets."""
     redact_secrets(launcher.run.pipeline[parse_task(task)[0]])
     over, start = threading.Event(), launcher.logs.size(task)
 
     def follow() -> None:
-        place, last = start, False
+        position, last = start, False
         while not last:
-            last = over.wait(_LOOK)
+            last = over.wait(_LOG_POLL)
             with contextlib.suppress(OSError), launcher.logs.path(task).open("rb") as file:
-                file.seek(place)
+                file.seek(position)
                 data = file.read()
                 whole = data if last else data[: data.rfind(b"\n") + 1]
-                place += len(whole)
+                position += len(whole)
                 sys.stdout.write(redact(whole.decode("utf-8", "replace")))
                 sys.stdout.flush()
 
@@ -329,39 +329,39 @@ def _followed(launcher: Launcher, task: str) -> Iterator[None]:
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    found = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m drivetrain.pipelines.kubeflow.pod",
         description="Do what a container of a compiled pipeline is for.",
         epilog="example: python -m drivetrain.pipelines.kubeflow.pod --project /app/flights --ir 5f0c… --node Trainer "
         "--executor-input '{{$}}'",
     )
-    found.add_argument("--project", type=Path, required=True, help="the pipeline's folder in the image")
-    found.add_argument("--ir", required=True, help="digest of the pipeline that was compiled")
-    what = found.add_mutually_exclusive_group(required=True)
+    arguments.add_argument("--project", type=Path, required=True, help="the pipeline's folder in the image")
+    arguments.add_argument("--ir", required=True, help="digest of the pipeline that was compiled")
+    what = arguments.add_mutually_exclusive_group(required=True)
     what.add_argument("--node", help="launch this node, for the item that the input names")
     what.add_argument("--open", metavar="LOOP", help="tell the items of this loop")
     what.add_argument("--leave", action="store_true", help="record how the run ended")
-    found.add_argument("--executor-input", required=True, help="what KFP resolved for it (JSON)")
-    return found
+    arguments.add_argument("--executor-input", required=True, help="what KFP resolved for it (JSON)")
+    return arguments
 
 
 def main(argv: list[str] | None = None) -> int:
     """Do it; gives the exit status."""
     arguments = parser().parse_args(argv)
-    pod: Pod | None = None
+    pod: PodEntrypoint | None = None
 
     def stop(number: int, frame: object) -> None:
         if pod is None:
-            raise KeyboardInterrupt(TOLD)
+            raise KeyboardInterrupt(TERMINATED)
         pod.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     try:
-        pod = Pod(arguments, Place.here(), int(os.environ.get("KFP_RETRY_INDEX") or 0))
+        pod = PodEntrypoint(arguments, PodEnvironment.here(), int(os.environ.get("KFP_RETRY_INDEX") or 0))
         return pod.run()
     except KeyboardInterrupt:
-        return pod.told_to_end() if pod else CANCELED
+        return pod.record_cancellation() if pod else CANCELED
     except DrivetrainError as error:
         print(redact(str(error)), file=sys.stderr, flush=True)
         return 1

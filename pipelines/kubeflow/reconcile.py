@@ -24,7 +24,7 @@ _DIED = "its pod ended without a word: evicted, killed, or out of memory"
 _TERMINATED = "its run was terminated while its pod worked"
 
 
-def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
+def reconcile_work(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
     """Record how what is not on exit ended, before what is on exit is told of it; once, however many pods ask.
 
     Args:
@@ -37,7 +37,7 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
     """
     records.sync(home, run.id)
     launcher = Launcher(home, run, resuming=True)
-    with _alone(home, run):
+    with _exclusively(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes if not node.on_exit], kfp_state)
         failed = [result for result in results.values() if result.state is EndState.FAILED]
         status = {
@@ -49,19 +49,19 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
         return record_status(home, open_run(home, run.id), status)
 
 
-def know_upstream(launcher: Launcher, task: str) -> None:
+def reconcile_upstream(launcher: Launcher, task: str) -> None:
     """See that the store knows how all that a task waits for ended: what pods recorded, and what had no pod."""
     if not any(_unknown(launcher, task)):
         return
     records.sync(launcher.home, launcher.run.id)
-    with _alone(launcher.home, launcher.run):
-        _settle_upstream(launcher, task)
+    with _exclusively(launcher.home, launcher.run):
+        _record_pruned(launcher, task)
 
 
-def _settle_upstream(launcher: Launcher, task: str) -> None:
+def _record_pruned(launcher: Launcher, task: str) -> None:
     """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
     for name in _unknown(launcher, task):
-        _settle_upstream(launcher, name)
+        _record_pruned(launcher, name)
         if (launcher.records.read(name) is None or _outdated(launcher, name)) and not launcher.flow.may_run(name):
             launcher.launch(name)
             records.write_record(launcher.home, launcher.run, name)
@@ -79,11 +79,11 @@ def _unknown(launcher: Launcher, task: str) -> Iterator[str]:
                 yield task_name(up, at)
 
 
-def leave(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
+def reconcile_run(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
     """Record how a run ended, all its pods but this one having done so; gives the result of every task."""
-    run, _ = settle(home, run, kfp_state)
+    run, _ = reconcile_work(home, run, kfp_state)
     launcher = Launcher(home, run, resuming=True)
-    with _alone(home, run):
+    with _exclusively(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes], kfp_state)
     # Whatever is recorded: KFP may have had a run that had ended done again.
     ended = {"state": state_of(results.values()), "finished": datetime.now(UTC).isoformat()}
@@ -93,13 +93,13 @@ def leave(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
 
 def _results(launcher: Launcher, nodes: Iterable[str], kfp_state: str) -> dict[str, NodeResult]:
     """How each task ended; what has no execution that ended gets one."""
-    found: dict[str, NodeResult] = {}
+    results: dict[str, NodeResult] = {}
     for node in nodes:
         for name in launcher.flow.task_names(node):
             # KFP failed, and nothing that is known of did: it is what died before it could say a word.
-            failed = kfp_state == "FAILED" and all(result.state is not EndState.FAILED for result in found.values())
-            found[name] = _result(launcher, name, died=failed, terminated=kfp_state == "CANCELED")
-    return found
+            failed = kfp_state == "FAILED" and all(result.state is not EndState.FAILED for result in results.values())
+            results[name] = _result(launcher, name, died=failed, terminated=kfp_state == "CANCELED")
+    return results
 
 
 def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> NodeResult:
@@ -141,7 +141,7 @@ def _outdated(launcher: Launcher, name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(home: Home, run: Run) -> Iterator[None]:
+def _exclusively(home: Home, run: Run) -> Iterator[None]:
     """No two pods of a run settle it at once."""
     while (claim := home.store.claim(f"kubeflow-settle/{run.id}", owner=Owner.current(), lease=LEASE)) is None:
         time.sleep(0.2)

@@ -26,7 +26,7 @@ from .ownership import submission
 
 FORMAT = "drivetrain-record/1"
 RUN, END = "run.json", "end.json"
-PLACE = ("run", "node", "task")
+TASK_CONTEXTS = ("run", "node", "task")
 """The contexts that say together which task an execution is of."""
 _FACTS = ("pipeline", "ir", "project", "parameters", "options", "state", "started")
 """What is said of every run, in text."""
@@ -34,7 +34,7 @@ Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncReport:
     """What a store learned from records.
 
     Attributes:
@@ -55,7 +55,7 @@ class Synced:
         return {"run": self.run, "brought": list(self.brought), "known": self.known, "ignored": ignored}
 
 
-class Folder:
+class RecordFolder:
     """The records of one run.
 
     Args:
@@ -119,7 +119,7 @@ class Folder:
 
 def write_run(home: Home, run: Run) -> None:
     """Record what a run is, once."""
-    folder = Folder(home, run.id)
+    folder = RecordFolder(home, run.id)
     if RUN not in folder.names():
         folder.write(RUN, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
 
@@ -136,15 +136,15 @@ def write_record(home: Home, run: Run, task: str) -> str | None:
     write_run(home, run)
     name = f"{task.replace('[', '=').removesuffix(']')}.{execution.uid[:8]}.json"
     body = {"task": task, "execution": described(home.store, execution), "answers": _answers(home.store, run.id)}
-    Folder(home, run.id).write(name, body)
+    RecordFolder(home, run.id).write(name, body)
     return name
 
 
 def write_end(home: Home, run: Run) -> None:
     """Record how a run ended, as its context says it."""
     facts = run.context.properties
-    told = {name: facts[name] for name in ("state", "status", "finished") if name in facts}
-    Folder(home, run.id).write(END, {"kfp_run": submission(run).run, "end": told})
+    ending = {name: facts[name] for name in ("state", "status", "finished") if name in facts}
+    RecordFolder(home, run.id).write(END, {"kfp_run": submission(run).run, "end": ending})
 
 
 def read_run(home: Home, run: str) -> Body | None:
@@ -153,22 +153,22 @@ def read_run(home: Home, run: str) -> Body | None:
     Raises:
         InputError: What they say is half-written, or of another run.
     """
-    folder = Folder(home, run)
+    folder = RecordFolder(home, run)
     if RUN not in folder.names():
         return None
     body = folder.read(RUN)
-    if (wrong := _wrong(RUN, body, run)) is not None:
-        raise InputError(f"records/{run}/{RUN} is no record: {wrong}", fix="remove it, and let a pod run again")
+    if (problem := _problem(RUN, body, run)) is not None:
+        raise InputError(f"records/{run}/{RUN} is no record: {problem}", fix="remove it, and let a pod run again")
     return body
 
 
-def sync(home: Home, run: str) -> Synced:
+def sync(home: Home, run: str) -> SyncReport:
     """Take into the home's store what the records of a run say and it does not know; twice changes nothing.
 
     Raises:
         InputError: Neither the store nor the records know the run.
     """
-    folder = Folder(home, run)
+    folder = RecordFolder(home, run)
     names = folder.names()
     bodies: dict[str, Body] = {}
     ignored: list[tuple[str, str]] = []
@@ -178,22 +178,22 @@ def sync(home: Home, run: str) -> Synced:
         except InputError as error:
             ignored.append((name, error.message))
             continue
-        if (wrong := _wrong(name, body, run)) is None:
+        if (problem := _problem(name, body, run)) is None:
             bodies[name] = body
         else:
-            ignored.append((name, wrong))
+            ignored.append((name, problem))
     if home.store.find_context("run", run) is None:
         if RUN not in bodies:
             raise InputError(f"there is no run {run}, nor a record of it", fix="see `drivetrain runs`, or --artifacts")
-        make_run(home.store, bodies[RUN])
+        create_run(home.store, bodies[RUN])
     ended = bodies.pop(END, None)
     bodies.pop(RUN, None)
-    for name, told in (pair for body in bodies.values() for pair in body.get("answers", ())):
-        home.store.context("answer", name, told)
+    for name, answer in (pair for body in bodies.values() for pair in body.get("answers", ())):
+        home.store.context("answer", name, answer)
     brought, known = [], 0
     for name in _in_order(bodies):
         try:
-            fresh = home.store.bring_in(bodies[name]["execution"], PLACE)
+            fresh = home.store.bring_in(bodies[name]["execution"], TASK_CONTEXTS)
         except (InputError, OverflowError) as error:
             ignored.append((name, getattr(error, "message", "it holds a number that no store keeps")))
             continue
@@ -202,10 +202,10 @@ def sync(home: Home, run: str) -> Synced:
             brought.append(str(bodies[name].get("task")))
     if ended is not None:
         _end(home.store, run, ended)
-    return Synced(run, tuple(brought), known, tuple(ignored))
+    return SyncReport(run, tuple(brought), known, tuple(ignored))
 
 
-def sync_all(home: Home) -> list[Synced]:
+def sync_all(home: Home) -> list[SyncReport]:
     """Take in the records of all runs that lie with the home's payloads; those that say nothing are left out."""
     if home.payloads.url is not None:
         from ...metadata.payload_remote import store_at
@@ -213,26 +213,27 @@ def sync_all(home: Home) -> list[Synced]:
         runs = store_at(home.payloads.url).names("records")
     else:
         runs = sorted(path.name for path in home.root.glob("records/*"))
-    found = []
+    reports = []
     for run in runs:
         with suppress(InputError):
-            found.append(sync(home, run))
-    return found
+            reports.append(sync(home, run))
+    return reports
 
 
-def _wrong(name: str, body: Body, run: str) -> str | None:
+def _problem(name: str, body: Body, run: str) -> str | None:
     """What keeps a file from being a record of a run, None where nothing does."""
     try:
         if name == END:
             return None if isinstance(body["end"], dict) and "state" in body["end"] and "kfp_run" in body else "no end"
         if name == RUN:
             facts = body["facts"]
-            told = all(isinstance(facts[each], str) for each in _FACTS) and isinstance(facts["owner"], dict)
-            right = Pipeline.from_json(body["ir"]).digest == facts["ir"]
-            return None if told and right and body["id"] == run else "it tells of another run, or another pipeline"
+            has_facts = all(isinstance(facts[each], str) for each in _FACTS) and isinstance(facts["owner"], dict)
+            digest_matches = Pipeline.from_json(body["ir"]).digest == facts["ir"]
+            same_run = digest_matches and body["id"] == run
+            return None if has_facts and same_run else "it is of another run, or of another pipeline"
         int(body["execution"].get("created") or 0)
         answers = body.get("answers", ())
-        if not all(key.startswith(f"{run}/") and isinstance(told, dict) for key, told in answers):
+        if not all(key.startswith(f"{run}/") and isinstance(answer, dict) for key, answer in answers):
             return "its answers are none of its run's"
         uids = [*_uids(body, "inputs"), *_uids(body, "outputs")]
         return None if all(isinstance(uid, str) for uid in uids) else "its artifacts have no uids"
@@ -240,7 +241,7 @@ def _wrong(name: str, body: Body, run: str) -> str | None:
         return "it does not tell what a record does"
 
 
-def make_run(store: MetadataStore, body: Body) -> None:
+def create_run(store: MetadataStore, body: Body) -> None:
     """Make a run in a store that does not know it; of two that do so at once, both find the first's."""
     facts = dict(body["facts"])
     newest = store.artifacts(state=None, limit=1)
@@ -252,8 +253,8 @@ def make_run(store: MetadataStore, body: Body) -> None:
 
 def _answers(store: MetadataStore, run: str) -> list[tuple[str, Mapping[str, Any]]]:
     """What a run was told of things that change, which its other pods must hear too: the newest, of any run."""
-    found = store.contexts("answer", limit=200)
-    return [(each.name, each.properties) for each in found if each.name.startswith(f"{run}/")]
+    contexts = store.contexts("answer", limit=200)
+    return [(each.name, each.properties) for each in contexts if each.name.startswith(f"{run}/")]
 
 
 def _in_order(bodies: Mapping[str, Body]) -> Iterable[str]:
@@ -279,8 +280,8 @@ def _in_order(bodies: Mapping[str, Body]) -> Iterable[str]:
 
 def _uids(body: Body, side: str) -> list[str]:
     execution = body["execution"]
-    bodies = [execution, execution.get("source") or {}] if side == "outputs" else [execution]
-    return [each["uid"] for one in bodies for several in one.get(side, {}).values() for each in several]
+    holders = [execution, execution.get("source") or {}] if side == "outputs" else [execution]
+    return [each["uid"] for holder in holders for several in holder.get(side, {}).values() for each in several]
 
 
 def _end(store: MetadataStore, run: str, body: Body) -> None:

@@ -14,10 +14,10 @@ from typing import Any, Literal
 from ...errors import InputError
 from ..dsl.pipeline import PipelineFunction
 from .api_errors import ApiError
-from .client import Client, Recurring
+from .client import KfpClient, RecurringRun
 from .compiler import compile_pipeline
 from .cron import to_six, zone
-from .settings import Settings
+from .settings import ClusterSettings
 from .submit import arguments_of, checked
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -47,7 +47,7 @@ class When:
     max_concurrency: int = 1
     catchup: bool = True
 
-    def resolve(self) -> Resolved:
+    def resolve(self) -> KfpTrigger:
         """It in KFP's terms.
 
         Raises:
@@ -63,11 +63,11 @@ class When:
         if end is not None and end <= (start or datetime.now(UTC)):
             raise InputError(f"it would end {self.end} before it begins", fix="give a later --end")
         cron = to_six(self.cron, offset) if self.cron else ""
-        return Resolved(cron, interval(self.every) if self.every else 0, _rfc3339(start), _rfc3339(end))
+        return KfpTrigger(cron, interval(self.every) if self.every else 0, _rfc3339(start), _rfc3339(end))
 
 
 @dataclass(frozen=True)
-class Resolved:
+class KfpTrigger:
     """A `When` as KFP takes it: six fields or seconds, and moments in UTC."""
 
     cron: str
@@ -77,7 +77,7 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class ScheduleChange:
     """What became of a schedule.
 
     Attributes:
@@ -85,7 +85,7 @@ class Scheduled:
         schedule: As it stands there.
     """
 
-    schedule: Recurring
+    schedule: RecurringRun
     change: Literal["created", "replaced", "unchanged"]
 
     def to_json(self) -> dict[str, object]:
@@ -94,16 +94,16 @@ class Scheduled:
 
 
 def create(
-    client: Client,
+    client: KfpClient,
     pipeline: PipelineFunction[..., Any],  # Any: what it returns to another pipeline is of no interest
-    settings: Settings,
+    settings: ClusterSettings,
     when: When,
     parameters: Mapping[str, object] | None = None,
     *,
     name: str = "",
     experiment: str = "",
     replace: bool = False,
-) -> Scheduled:
+) -> ScheduleChange:
     """Have the cluster start runs of a pipeline by itself. What is there under the name and the same stays.
 
     Each of these runs makes its own record when its first pod starts, and finds in our cache what was done before.
@@ -137,7 +137,7 @@ def create(
         for difference in _differences(schedule, description, resolved, when, arguments)
     ]
     if len(existing) == 1 and not differences:
-        return Scheduled(existing[0], "unchanged")
+        return ScheduleChange(existing[0], "unchanged")
     if existing and not replace:
         raise InputError(
             f"there is another schedule {name!r}: {', '.join(differences) or 'two of them'}",
@@ -165,10 +165,10 @@ def create(
                 f"{error.message}; the new one, {created.id}, stands beside it, and both start runs",
                 fix=f"drivetrain kubeflow schedule delete PROJECT {schedule.id}",
             ) from None
-    return Scheduled(created, "replaced" if existing else "created")
+    return ScheduleChange(created, "replaced" if existing else "created")
 
 
-def named(client: Client, name: str) -> Recurring:
+def named(client: KfpClient, name: str) -> RecurringRun:
     """The schedule of that name or id.
 
     Raises:
@@ -185,14 +185,14 @@ def named(client: Client, name: str) -> Recurring:
     return schedules[0]
 
 
-def due(schedule: Recurring) -> str:
+def due(schedule: RecurringRun) -> str:
     """When a schedule is due, in the words that it was given; in KFP's where somebody else made it."""
     if schedule.description.startswith(f"{_BY} "):
         return schedule.description.partition(_BETWEEN)[2]
     return f"{schedule.cron} (six fields, UTC)" if schedule.cron else f"every {schedule.every} s"
 
 
-def to_json(schedule: Recurring) -> dict[str, object]:
+def to_json(schedule: RecurringRun) -> dict[str, object]:
     """As `schedule list --json` prints it."""
     return {
         "id": schedule.id,
@@ -227,7 +227,7 @@ def _words(when: When) -> str:
 
 
 def _differences(
-    there: Recurring, description: str, resolved: Resolved, when: When, arguments: Mapping[str, object]
+    there: RecurringRun, description: str, resolved: KfpTrigger, when: When, arguments: Mapping[str, object]
 ) -> list[str]:
     """How a schedule that is there differs from the one that is wanted."""
     version, _, words = there.description.partition(_BETWEEN)

@@ -15,10 +15,10 @@ _SHORTEST_LINE = 8
 """Characters of a line of a secret that is redacted by itself; a shorter one stands in much else of a log."""
 
 
-def secrets(node: Node) -> tuple[frozenset[str], frozenset[str]]:
+def secrets_of(node: Node) -> tuple[frozenset[str], frozenset[str]]:
     """The secrets that a node is given, by name; and the variables that the connections of its queries are in."""
-    given = [value for _, value in (*node.parameters, *node.options.env)]
-    return frozenset(_held(given, "$secret")), frozenset(_held(given, "$query"))
+    values = [value for _, value in (*node.parameters, *node.options.env)]
+    return frozenset(_named_in(values, "$secret")), frozenset(_named_in(values, "$query"))
 
 
 def redact_secrets(node: Node) -> None:
@@ -26,14 +26,14 @@ def redact_secrets(node: Node) -> None:
 
     Of one with several lines, such as a private key, each line too: a log is told line by line.
     """
-    for name in frozenset().union(*secrets(node)):
+    for name in frozenset().union(*secrets_of(node)):
         with contextlib.suppress(InputError):
             for line in Secret(name).reveal().splitlines():
                 if len(line) >= _SHORTEST_LINE:
                     mark_secret(line)
 
 
-def _held(value: Json, kind: str) -> Iterator[str]:
+def _named_in(value: Json, kind: str) -> Iterator[str]:
     if isinstance(value, dict):
         named = value.get(kind)
         if kind == "$query" and isinstance(named, list):
@@ -41,7 +41,7 @@ def _held(value: Json, kind: str) -> Iterator[str]:
         if isinstance(named, str):
             yield named
         for each in value.values():
-            yield from _held(each, kind)
+            yield from _named_in(each, kind)
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _held(each, kind)
+            yield from _named_in(each, kind)

@@ -9,8 +9,8 @@ from ...errors import InputError, suggest
 from ..ir.ir import Node, Pipeline
 from ..runners.capabilities import not_kept
 from .manifests import ITEMS, RUN, STATUS
-from .redaction import secrets
-from .settings import Settings
+from .redaction import secrets_of
+from .settings import ClusterSettings
 
 _TYPES = {
     "int": "NUMBER_INTEGER",
@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:  # Any: JSON
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def refuse(pipeline: Pipeline, settings: Settings, lines: Mapping[str, str]) -> None:
+def refuse(pipeline: Pipeline, settings: ClusterSettings, lines: Mapping[str, str]) -> None:
     """See that Kubeflow keeps all that a pipeline asks for.
 
     Args:
@@ -120,22 +120,23 @@ def _refuse_options(node: Node, where: str | None) -> None:
         )
 
 
-def _refuse_secrets(node: Node, settings: Settings, where: str | None) -> None:
+def _refuse_secrets(node: Node, settings: ClusterSettings, where: str | None) -> None:
     pod = settings.pod(node.id)
-    named, connections = secrets(node)
+    named, connections = secrets_of(node)
     if any(folder == _SECRETS for folder, _ in (*pod.secret_volumes, *pod.pvcs)):
         named = frozenset()
     variables = {name for part in (pod.env, pod.secrets, pod.configmaps) for name, _ in part}
-    place = settings.file.name if settings.file else "kubeflow.yaml"
+    file_name = settings.file.name if settings.file else "kubeflow.yaml"
     for name in sorted(named - {name for name, _ in pod.secrets}):
         raise InputError(
-            f"{node.id} needs the secret {name}, which {place} does not give to its pods",
+            f"{node.id} needs the secret {name}, which {file_name} does not give to its pods",
             fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}, or mount one at {_SECRETS}",
             where=where,
         )
     for name in sorted(connections - variables - {name for name, _ in node.options.env}):
         raise InputError(
-            f"{node.id} asks a database whose URL is in the variable {name}, which {place} does not give to its pods",
+            f"{node.id} asks a database whose URL is in the variable {name}, "
+            f"which {file_name} does not give to its pods",
             fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}",
             where=where,
         )

@@ -26,7 +26,7 @@ _LATER = frozenset({"$param", "$item", "$status"})
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class PodlessTasks:
     """What ends without a pod.
 
     Attributes:
@@ -38,13 +38,13 @@ class Foreseen:
     nodes: frozenset[str] = frozenset()
 
 
-def foresee(launcher: Launcher) -> Foreseen:
+def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
     """How the tasks end that need no pod, recorded: held back, skipped, or cached, by the launcher's own lookup.
 
     A task is asked about when all that it waits for has ended so. What is in a loop needs no pod only where none of
     the loop does, because a loop's pods are started together; what runs on exit always has one.
     """
-    pipeline, found = launcher.run.pipeline, dict[str, NodeResult]()
+    pipeline, results = launcher.run.pipeline, dict[str, NodeResult]()
     ended: set[str] = set()
     for node in pipeline.nodes:
         if node.on_exit or not ended.issuperset(pipeline.upstream(node.id)):
@@ -53,27 +53,27 @@ def foresee(launcher: Launcher) -> Foreseen:
             result = launcher.end_without_running(name)
             if result is None:
                 break
-            found[name] = result
+            results[name] = result
         else:
             ended.add(node.id)
     for loop in pipeline.loops:
         inside = {node.id for node in pipeline.nodes if loop.id in pipeline.scope(node.id)}
         if not inside <= ended:
             ended -= inside
-    kept = {name: result for name, result in found.items() if parse_task(name)[0] in ended}
-    return Foreseen(kept, frozenset(ended))
+    kept = {name: result for name, result in results.items() if parse_task(name)[0] in ended}
+    return PodlessTasks(kept, frozenset(ended))
 
 
-def remaining(launcher: Launcher, ended: Foreseen) -> Pipeline:
+def remaining(launcher: Launcher, ended: PodlessTasks) -> Pipeline:
     """The pipeline without what has ended; what that gave stands as values in the expressions of the rest."""
     pipeline = launcher.run.pipeline
-    known = _Known(launcher.flow.values((), ()), ended.nodes)
+    known = _KnownResults(launcher.flow.values((), ()), ended.nodes)
     left = tuple(known.node(node) for node in pipeline.nodes if node.id not in ended.nodes)
     loops = {name for node in left for name in pipeline.scope(node.id)}
     return replace(pipeline, nodes=left, loops=tuple(known.loop(loop) for loop in pipeline.loops if loop.id in loops))
 
 
-class _Known:
+class _KnownResults:
     """What the nodes that have ended say to the others."""
 
     def __init__(self, values: Bindings, nodes: frozenset[str]) -> None:
@@ -82,10 +82,10 @@ class _Known:
 
     def node(self, node: Node) -> Node:
         """A node that does not name them."""
-        sources = ((name, tuple(self._sources(given))) for name, given in node.inputs)
+        inputs_left = ((name, tuple(self._sources(sources))) for name, sources in node.inputs)
         return replace(
             node,
-            inputs=tuple((name, given) for name, given in sources if given),
+            inputs=tuple((name, sources) for name, sources in inputs_left if sources),
             parameters=tuple((name, self.value(value)) for name, value in node.parameters),
             conditions=self._conditions(node.conditions),
             after=tuple(name for name in node.after if name not in self._nodes),
@@ -124,8 +124,8 @@ class _Known:
     def _conditions(self, conditions: tuple[Json, ...]) -> tuple[Json, ...]:
         return tuple(value for value in map(self.value, conditions) if value is not True)
 
-    def _sources(self, given: tuple[Source, ...]) -> Iterator[Source]:
-        for source in given:
+    def _sources(self, sources: tuple[Source, ...]) -> Iterator[Source]:
+        for source in sources:
             if isinstance(source, Edge):
                 if source.node not in self._nodes:
                     yield source

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...yaml_lines import YamlValue, read_yaml
-from .connection import Api
+from .connection import ApiSettings
 
 NAME = "kubeflow.yaml"
 Texts = tuple[tuple[str, str], ...]
@@ -22,7 +22,7 @@ SHM = "/dev/shm"  # noqa: S108 - not a file of ours
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyReference:
     """A key of a Secret or of a ConfigMap of the namespace."""
 
     name: str
@@ -30,7 +30,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Volume:
+class EphemeralVolume:
     """An ephemeral volume, made with the pod and gone with it.
 
     Attributes:
@@ -90,12 +90,12 @@ class PodSettings:
     """
 
     env: Texts = ()
-    secrets: tuple[tuple[str, Key], ...] = ()
+    secrets: tuple[tuple[str, KeyReference], ...] = ()
     secret_volumes: Texts = ()
-    configmaps: tuple[tuple[str, Key], ...] = ()
+    configmaps: tuple[tuple[str, KeyReference], ...] = ()
     configmap_volumes: Texts = ()
     pvcs: Texts = ()
-    volumes: tuple[tuple[str, Volume], ...] = ()
+    volumes: tuple[tuple[str, EphemeralVolume], ...] = ()
     shm: str = ""
     node_selector: Texts = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -111,7 +111,7 @@ class PodSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClusterSettings:
     """What `kubeflow.yaml` says.
 
     Attributes:
@@ -132,21 +132,21 @@ class Settings:
 
     image: str
     artifacts: str
-    store: Key
+    store: KeyReference
     project: str = ""
     scratch: str = ""
     namespace: str = ""
     service_account: str = ""
     ttl: int | None = None
     deadline: int | None = None
-    api: Api = field(default_factory=Api)
+    api: ApiSettings = field(default_factory=ApiSettings)
     defaults: PodSettings = field(default_factory=PodSettings)
     nodes: Mapping[str, PodSettings] = field(default_factory=dict)
     file: Path | None = None
     lines: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def load(cls, project: Path) -> Settings:
+    def load(cls, project: Path) -> ClusterSettings:
         """The settings of a project's folder, or of the file itself.
 
         Raises:
@@ -179,8 +179,8 @@ def _read(file: Path) -> YamlValue:
     return root
 
 
-def _settings(top: YamlValue, file: Path) -> Settings:
-    known = [each.name for each in fields(Settings) if each.name not in ("file", "lines")]
+def _settings(top: YamlValue, file: Path) -> ClusterSettings:
+    known = [each.name for each in fields(ClusterSettings) if each.name not in ("file", "lines")]
     entries = top.mapping(known, required=("image", "artifacts", "store"))
     defaults = _pod(entries["defaults"], PodSettings()) if "defaults" in entries else PodSettings()
     nodes = entries["nodes"].mapping() if "nodes" in entries else {}
@@ -195,7 +195,7 @@ def _settings(top: YamlValue, file: Path) -> Settings:
         arguments["scratch"] = _size(entries["scratch"])
     if "api" in entries:
         arguments["api"] = _api(entries["api"])
-    settings = Settings(
+    settings = ClusterSettings(
         image=entries["image"].string(),
         artifacts=_artifacts(entries["artifacts"]),
         store=_store(entries["store"]),
@@ -209,7 +209,7 @@ def _settings(top: YamlValue, file: Path) -> Settings:
     return settings
 
 
-def _store(value: YamlValue) -> Key:
+def _store(value: YamlValue) -> KeyReference:
     text = value.node.value if isinstance(value.node.value, str) else ""
     if re.match(r"(sqlite:|file:|[./~])", text) or text.endswith(".db"):
         raise value.error(
@@ -243,7 +243,7 @@ def _refuse_password(value: YamlValue, url: str) -> None:
         )
 
 
-def _mounted(settings: Settings) -> None:
+def _mounted(settings: ClusterSettings) -> None:
     """See that payloads in a folder lie in a volume of every pod."""
     if "://" in settings.artifacts:
         return
@@ -256,8 +256,8 @@ def _mounted(settings: Settings) -> None:
             )
 
 
-def _api(section: YamlValue) -> Api:
-    kinds = {each.name: type(each.default) for each in fields(Api)}
+def _api(section: YamlValue) -> ApiSettings:
+    kinds = {each.name: type(each.default) for each in fields(ApiSettings)}
     arguments: dict[str, Any] = {}  # Any: by the field's type
     readers: Mapping[type, Callable[[YamlValue], object]] = {
         str: YamlValue.string, bool: YamlValue.truth, float: _positive, int: _natural,
@@ -272,12 +272,12 @@ def _api(section: YamlValue) -> Api:
         arguments[name] = readers[kinds[name]](value)
         if name in ("host", "ui_host"):
             _refuse_password(value, arguments[name])
-    return Api(**arguments)
+    return ApiSettings(**arguments)
 
 
-def _key(value: YamlValue, kind: str) -> Key:
+def _key(value: YamlValue, kind: str) -> KeyReference:
     entries = value.mapping((kind, "key"), required=(kind, "key"))
-    return Key(entries[kind].string(), entries["key"].string())
+    return KeyReference(entries[kind].string(), entries["key"].string())
 
 
 def _folder(name: str, value: YamlValue) -> str:
@@ -294,9 +294,9 @@ def _variable(name: str, value: YamlValue) -> str:
     return name
 
 
-def _volume(value: YamlValue) -> Volume:
+def _volume(value: YamlValue) -> EphemeralVolume:
     entries = value.mapping(("size", "storage_class", "access_mode"), required=("size",))
-    return Volume(
+    return EphemeralVolume(
         _size(entries["size"]),
         entries["storage_class"].string() if "storage_class" in entries else "",
         entries["access_mode"].choice("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")

@@ -30,21 +30,21 @@ from ..run import state_of
 from ..runners.capabilities import check_capabilities
 from . import records
 from .api_errors import ApiError
-from .client import Client, KfpRun
-from .compiler import Compiled, compile_pipeline
+from .client import KfpClient, KfpRun
+from .compiler import CompiledPipeline, compile_pipeline
 from .lint import lint_documents, refuse
 from .manifests import RUN
 from .ownership import Submission, hand_over, on_cluster, simulated, submission, within_reach
 from .refusals import parameter_type
-from .reuse import Foreseen, foresee, remaining
-from .settings import Settings
+from .reuse import PodlessTasks, end_podless_tasks, remaining
+from .settings import ClusterSettings
 
 SLACK = timedelta(hours=1)
 """How far the clocks of this machine and of the cluster may be apart."""
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmitResult:
     """What became of a submission.
 
     Attributes:
@@ -75,14 +75,14 @@ class Submitted:
 def submit(
     home: Home,
     pipeline: PipelineFunction[..., Any],  # Any: what it returns to another pipeline is of no interest
-    settings: Settings,
+    settings: ClusterSettings,
     parameters: Mapping[str, object] | None = None,
     *,
     name: str = "",
     experiment: str = "",
     cache: bool = True,
-    connect: Callable[[Settings], Client] = lambda settings: Client(settings.api),
-) -> Submitted:
+    connect: Callable[[ClusterSettings], KfpClient] = lambda settings: KfpClient(settings.api),
+) -> SubmitResult:
     """Hand a run of a pipeline to the cluster; nodes whose work was done before get no pod.
 
     Args:
@@ -113,10 +113,10 @@ def submit(
 def resubmit(
     home: Home,
     run: Run,
-    settings: Settings,
+    settings: ClusterSettings,
     *,
-    connect: Callable[[Settings], Client] = lambda settings: Client(settings.api),
-) -> Submitted:
+    connect: Callable[[ClusterSettings], KfpClient] = lambda settings: KfpClient(settings.api),
+) -> SubmitResult:
     """Hand what did not end well of a run to the cluster again; what did stays.
 
     Raises:
@@ -131,7 +131,7 @@ def resubmit(
             fix="simulate it again: what ended well is cached",
         )
     client = connect(settings)
-    run = traced(home, run, client)
+    run = with_kfp_run(home, run, client)
     there = _still_there(client, submission(run).run)
     if there is not None and not there.ended:
         raise InputError(
@@ -141,11 +141,11 @@ def resubmit(
     client.greet()
     with contextlib.suppress(InputError):  # there are none where its pods reached the store
         records.sync(home, run.id)
-    run = _taken_over(home, open_run(home, run.id))
+    run = _reopened(home, open_run(home, run.id))
     return _send(home, run, settings, client, "", "", resuming=True)
 
 
-def traced(home: Home, run: Run, client: Client) -> Run:
+def with_kfp_run(home: Home, run: Run, client: KfpClient) -> Run:
     """A run with what KFP knows of it, where its submitter died before it could say which KFP run it is.
 
     Raises:
@@ -153,11 +153,11 @@ def traced(home: Home, run: Run, client: Client) -> Run:
     """
     if submission(run).run or simulated(run):
         return run
-    found = client.find(RUN, run.id, _started(run) - SLACK)
-    return run if found is None else hand_over(home, run, Submission(found.id, client.host))
+    kfp_run = client.find(RUN, run.id, _started(run) - SLACK)
+    return run if kfp_run is None else hand_over(home, run, Submission(kfp_run.id, client.host))
 
 
-def _still_there(client: Client, kfp_run: str) -> KfpRun | None:
+def _still_there(client: KfpClient, kfp_run: str) -> KfpRun | None:
     """A KFP run; None where there is none, or none any more."""
     try:
         return client.run(kfp_run) if kfp_run else None
@@ -171,7 +171,7 @@ def _started(run: Run) -> datetime:
     return datetime.fromisoformat(run.context.properties["started"])
 
 
-def _taken_over(home: Home, run: Run) -> Run:
+def _reopened(home: Home, run: Run) -> Run:
     """A run of a cluster that has left it, as this process's own."""
     if not on_cluster(run):
         return reopen_run(home, run)
@@ -183,55 +183,66 @@ def _taken_over(home: Home, run: Run) -> Run:
 
 
 def _send(
-    home: Home, run: Run, settings: Settings, client: Client, name: str, experiment: str, *, resuming: bool = False
-) -> Submitted:
+    home: Home,
+    run: Run,
+    settings: ClusterSettings,
+    client: KfpClient,
+    name: str,
+    experiment: str,
+    *,
+    resuming: bool = False,
+) -> SubmitResult:
     """From the recorded run to KFP; where it does not get there, the run does not stay RUNNING."""
     before = submission(run).run
-    ended, compiled = Foreseen(), None
+    ended, compiled = PodlessTasks(), None
     try:
         launcher = Launcher(home, run, resuming=resuming)
         if within_reach(home, settings.artifacts):
-            ended = foresee(launcher)
+            ended = end_podless_tasks(launcher)
         left = remaining(launcher, ended)
         if not left.nodes:
             state = state_of(ended.results.values())
             close_run(home, run, state)
-            return Submitted(run.id, state, None, ended.results)
+            return SubmitResult(run.id, state, None, ended.results)
         records.write_run(home, run)
         for task in ended.results:
             records.write_record(home, run, task)
         settings = replace(settings, nodes={name: pod for name, pod in settings.nodes.items() if name in left.ids})
         compiled = checked(compile_pipeline(left, settings, project=run.project, digest=run.pipeline.digest))
-        run = _announced(home, run, settings)
+        run = _with_artifacts(home, run, settings)
         kfp = _start(client, run, settings, compiled, name, experiment)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
         if compiled is not None and (stopped or (isinstance(error, ApiError) and error.sent)):
             with contextlib.suppress(DrivetrainError):
-                found = client.find(RUN, run.id, since=_started(run) - SLACK)
-                if found is not None and found.id != before:  # not the one that is resumed
+                started = client.find(RUN, run.id, since=_started(run) - SLACK)
+                if started is not None and started.id != before:  # not the one that is resumed
                     if not stopped:
-                        return _handed(home, run, client, found, ended, compiled)
-                    client.terminate(found.id)
+                        return _handed_over(home, run, client, started, ended, compiled)
+                    client.terminate(started.id)
         close_run(home, run, "CANCELED" if stopped else "FAILED")
         raise
-    return _handed(home, run, client, kfp, ended, compiled)
+    return _handed_over(home, run, client, kfp, ended, compiled)
 
 
-def _announced(home: Home, run: Run, settings: Settings) -> Run:
+def _with_artifacts(home: Home, run: Run, settings: ClusterSettings) -> Run:
     """A run that is about to be handed over: where its record will be is known from here on, whatever becomes of it."""
-    told = run.context.properties.get("kubeflow") or {}
-    context = home.store.update_context(run.context, {"kubeflow": told | {"artifacts": settings.artifacts}})
+    facts = run.context.properties.get("kubeflow") or {}
+    context = home.store.update_context(run.context, {"kubeflow": facts | {"artifacts": settings.artifacts}})
     return replace(run, context=context)
 
 
-def _handed(home: Home, run: Run, client: Client, kfp: KfpRun, ended: Foreseen, compiled: Compiled) -> Submitted:
+def _handed_over(
+    home: Home, run: Run, client: KfpClient, kfp: KfpRun, ended: PodlessTasks, compiled: CompiledPipeline
+) -> SubmitResult:
     there = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
     hand_over(home, open_run(home, run.id), there)
-    return Submitted(run.id, "RUNNING", kfp, ended.results, len(compiled.nodes))
+    return SubmitResult(run.id, "RUNNING", kfp, ended.results, len(compiled.nodes))
 
 
-def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, name: str, experiment: str) -> KfpRun:
+def _start(
+    client: KfpClient, run: Run, settings: ClusterSettings, compiled: CompiledPipeline, name: str, experiment: str
+) -> KfpRun:
     arguments = arguments_of(run.pipeline, run.parameters)
     with tempfile.TemporaryDirectory(prefix="drivetrain-") as folder:
         package = Path(folder) / "pipeline.yaml"
@@ -245,7 +256,7 @@ def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, nam
         )
 
 
-def checked(compiled: Compiled) -> Compiled:
+def checked(compiled: CompiledPipeline) -> CompiledPipeline:
     """What was compiled, seen to hold.
 
     Raises:

@@ -22,7 +22,7 @@ from ..launcher.home import open_run
 from ..launcher.spin import spin
 from ..project.secret import redact
 from . import records
-from .joining import Place
+from .joining import PodEnvironment
 from .redaction import redact_secrets
 from .workers import PROCESS
 
@@ -30,7 +30,7 @@ _INDEX = "JOB_COMPLETION_INDEX"
 """What Kubernetes tells a pod of an indexed Job: its number, from 0."""
 
 
-class _Blotted(io.TextIOBase):
+class _RedactedStream(io.TextIOBase):
     """A stream without the secrets that this process has revealed."""
 
     def __init__(self, out: TextIO) -> None:
@@ -46,7 +46,10 @@ class _Blotted(io.TextIOBase):
 
 def main(argv: list[str] | None = None) -> int:
     """Take part in a task; 0 where it ended well there."""
-    with contextlib.redirect_stdout(_Blotted(sys.stdout)), contextlib.redirect_stderr(_Blotted(sys.stderr)):
+    with (
+        contextlib.redirect_stdout(_RedactedStream(sys.stdout)),
+        contextlib.redirect_stderr(_RedactedStream(sys.stderr)),
+    ):
         return _main(argv)
 
 
@@ -65,11 +68,11 @@ def _main(argv: list[str] | None) -> int:
     if _INDEX in os.environ:  # the first process is the task's own
         os.environ[PROCESS] = str(int(os.environ[_INDEX]) + 1)
     try:
-        place = Place.here()
+        environment = PodEnvironment.here()
         pipeline = load_pipeline(arguments.project)
         if pipeline.build().digest != arguments.ir:
             raise InputError("the image holds another version of the pipeline", fix="build the image again")
-        home = place.home(place.store)
+        home = environment.home(environment.store)
         try:
             records.sync(home, arguments.run)
             run = open_run(home, arguments.run)

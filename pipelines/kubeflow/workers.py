@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from ...errors import DrivetrainError
 from .api_errors import ApiError
-from .connection import Api
-from .kubernetes_api import MAIN, Cluster, asking
+from .connection import ApiSettings
+from .kubernetes_api import MAIN, KubernetesApi, translated_errors
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, as Kubernetes reads it
 PORT = 8476
@@ -34,7 +34,7 @@ _VARIABLES = ("ARGO_", "KFP_", "KUBERNETES_")
 
 
 @contextlib.contextmanager
-def gathered(replicas: int, words: Sequence[str], *, timeout: float | None = None) -> Iterator[None]:
+def worker_processes(replicas: int, words: Sequence[str], *, timeout: float | None = None) -> Iterator[None]:
     """The other processes of a task, for as long as the block runs; in it this one's environment says which it is.
 
     Args:
@@ -46,19 +46,19 @@ def gathered(replicas: int, words: Sequence[str], *, timeout: float | None = Non
         ApiError: The Job cannot be made.
     """
     in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
-    host, port = (_own_address(), PORT) if in_cluster else ("127.0.0.1", _free_port())
-    told = {COORDINATOR: f"{host}:{port}", PROCESSES: str(replicas)}
-    before = {name: os.environ.get(name) for name in (*told, PROCESS)}
-    os.environ.update(told, **{PROCESS: "0"})
+    host, port = (_pod_address(), PORT) if in_cluster else ("127.0.0.1", _free_port())
+    variables = {COORDINATOR: f"{host}:{port}", PROCESSES: str(replicas)}
+    before = {name: os.environ.get(name) for name in (*variables, PROCESS)}
+    os.environ.update(variables, **{PROCESS: "0"})
     try:
-        with (_job if in_cluster else _local)(replicas - 1, words, told, timeout):
+        with (_job if in_cluster else _local)(replicas - 1, words, variables, timeout):
             yield
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
-def job(
+def worker_job(
     pod: Json, replicas: int, words: Sequence[str], environment: Mapping[str, str], timeout: float | None = None
 ) -> Json:
     """The Job of a pod's other processes: `replicas` of them, each told by its index which it is.
@@ -74,14 +74,14 @@ def job(
     main = next(each for each in spec["containers"] if each["name"] == MAIN)
     volumes = [each for each in spec.get("volumes") or () if not each["name"].startswith(_NOT_OURS)]
     named = {each["name"] for each in volumes}
-    own = [each for each in main.get("env") or () if not each["name"].startswith(_VARIABLES)]
-    told = [{"name": name, "value": value} for name, value in environment.items()]
+    pod_variables = [each for each in main.get("env") or () if not each["name"].startswith(_VARIABLES)]
+    worker_variables = [{"name": name, "value": value} for name, value in environment.items()]
     container = {
         "name": MAIN,
         "image": main["image"],
         "command": ["python", "-m", "drivetrain.pipelines.kubeflow.worker"],
         "args": list(words),
-        "env": [*(each for each in own if each["name"] not in environment), *told],
+        "env": [*(each for each in pod_variables if each["name"] not in environment), *worker_variables],
         "volumeMounts": [each for each in main.get("volumeMounts") or () if each["name"] in named],
         **{key: main[key] for key in ("imagePullPolicy", "resources", "securityContext", "envFrom") if main.get(key)},
     }
@@ -115,21 +115,23 @@ def job(
 def _job(replicas: int, words: Sequence[str], environment: Mapping[str, str], timeout: float | None) -> Iterator[None]:
     import kubernetes
 
-    with contextlib.closing(Cluster(Api())) as cluster:
+    with contextlib.closing(KubernetesApi(ApiSettings())) as cluster:
         name = os.environ.get("KFP_POD_NAME") or socket.gethostname()
         jobs = kubernetes.client.BatchV1Api(cluster.core.api_client)
-        with asking(f"read {name}, to start {replicas} more like it", cluster.namespace):
+        with translated_errors(f"read {name}, to start {replicas} more like it", cluster.namespace):
             pod = cluster.core.read_namespaced_pod(name, cluster.namespace)
-        body = job(cluster.core.api_client.sanitize_for_serialization(pod), replicas, words, environment, timeout)
-        made = body["metadata"]["name"]
-        with asking(f"start {replicas} more pods", cluster.namespace):
+        body = worker_job(
+            cluster.core.api_client.sanitize_for_serialization(pod), replicas, words, environment, timeout
+        )
+        job_name = body["metadata"]["name"]
+        with translated_errors(f"start {replicas} more pods", cluster.namespace):
             jobs.create_namespaced_job(cluster.namespace, body)
-        print(f"{replicas} more processes: Job {made}", flush=True)
+        print(f"{replicas} more processes: Job {job_name}", flush=True)
         try:
             yield
         finally:
-            with contextlib.suppress(ApiError), asking(f"remove the Job {made}", cluster.namespace):
-                jobs.delete_namespaced_job(made, cluster.namespace, propagation_policy="Background")
+            with contextlib.suppress(ApiError), translated_errors(f"remove the Job {job_name}", cluster.namespace):
+                jobs.delete_namespaced_job(job_name, cluster.namespace, propagation_policy="Background")
 
 
 @contextlib.contextmanager
@@ -139,10 +141,10 @@ def _local(
     started: list[subprocess.Popen[bytes]] = []
     try:
         for index in range(replicas):
-            told = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
-            told |= {"JOB_COMPLETION_INDEX": str(index)}
+            variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+            variables |= {"JOB_COMPLETION_INDEX": str(index)}
             command = [sys.executable, "-m", f"{__package__}.worker", *words]
-            started.append(subprocess.Popen(command, env=told, start_new_session=True))  # noqa: S603
+            started.append(subprocess.Popen(command, env=variables, start_new_session=True))  # noqa: S603
         yield
         for each in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -154,7 +156,7 @@ def _local(
                 each.wait()
 
 
-def _own_address() -> str:
+def _pod_address() -> str:
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:
@@ -162,7 +164,7 @@ def _own_address() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port

@@ -9,8 +9,8 @@ from pathlib import Path
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, open_run
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
-from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
-from drivetrain.pipelines.kubeflow.simulate import Cluster, Document, outcome, read, simulate
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
+from drivetrain.pipelines.kubeflow.simulate import Document, SimulatedCluster, read, result_of, simulate
 from drivetrain.pipelines.kubeflow.submit import arguments_of
 from drivetrain.pipelines.launcher.home import new_run, reopen_run
 from drivetrain.pipelines.launcher.partial import Selection, base_run
@@ -23,10 +23,10 @@ def compiled(pipeline: PipelineFunction[..., object]) -> Document:
         InputError: Kubeflow cannot keep something of it.
     """
     built = pipeline.build()
-    settings = Settings(
+    settings = ClusterSettings(
         image="registry.example/conformance:1",
         artifacts="s3://bucket/conformance",
-        store=Key("conformance", "store"),
+        store=KeyReference("conformance", "store"),
         defaults=PodSettings(secret_volumes=(("/run/secrets", "conformance"),)),
     )
     found = compile_pipeline(built, settings, project=pipeline.project)
@@ -49,7 +49,7 @@ def on_cluster(
     options: RunOptions,
     only: tuple[str, ...] = (),
     resumes: bool = False,
-    cluster: Cluster | None = None,
+    cluster: SimulatedCluster | None = None,
 ) -> RunResult:
     """Submit it, or have a run done again, and wait; gives what the store says."""
     document, built = compiled(pipeline), pipeline.build()
@@ -63,8 +63,8 @@ def on_cluster(
         run = new_run(home, built, pipeline.project, pipeline.values(parameters), options)
     run = hand_over(home, run, Submission())
     given = arguments_of(built, run.parameters)
-    cluster = replace(cluster or Cluster(), parallel=options.parallel)
+    cluster = replace(cluster or SimulatedCluster(), parallel=options.parallel)
     simulated = simulate(home, document, image(pipeline, home.root / "image"), given, run, cluster)
-    result = outcome(home, run.id, simulated)
+    result = result_of(home, run.id, simulated)
     assert open_run(home, run.id).state == result.state, simulated
     return result

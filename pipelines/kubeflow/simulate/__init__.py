@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from .document import Document, read
 from .pods import Eviction
-from .run import Cluster, Outcome, Simulated, outcome, simulate
+from .run import SimulatedCluster, SimulatedKfpRun, SimulatedResult, result_of, simulate
 
-__all__ = ["Cluster", "Document", "Eviction", "Outcome", "Simulated", "outcome", "read", "simulate"]
+__all__ = [
+    "Document",
+    "Eviction",
+    "SimulatedCluster",
+    "SimulatedKfpRun",
+    "SimulatedResult",
+    "read",
+    "result_of",
+    "simulate",
+]

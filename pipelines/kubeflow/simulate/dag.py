@@ -10,19 +10,19 @@ from typing import Any, Protocol
 from ..protobufs import EXIT
 from . import driver
 from .document import Document
-from .driver import DriverError, Ended, Values
+from .driver import DriverError, TaskEnd, TaskValues
 
 
-class Pods(Protocol):
+class ContainerRunner(Protocol):
     """Who runs containers."""
 
-    async def run(self, where: str, task: Any, component: Any, values: Values) -> Ended:
+    async def run(self, where: str, task: Any, component: Any, values: TaskValues) -> TaskEnd:
         """Run one until it has ended, with its retries."""
         ...
 
 
 @dataclass(frozen=True)
-class Walk:
+class DagWalk:
     """A run of a compiled pipeline.
 
     Attributes:
@@ -35,7 +35,7 @@ class Walk:
     """
 
     document: Document
-    pods: Pods
+    pods: ContainerRunner
     run: str
     fail_fast: bool
     tell: Callable[[str, str, str], None]
@@ -55,10 +55,10 @@ class Walk:
         for key, each in declared.items():
             if key not in inputs and not each.is_optional:
                 raise DriverError(f"the parameter {key} has no value", fix=f"give --param {key}=…")
-        return (await self._dag(self.document.spec.root.dag, Values(inputs), "")).state
+        return (await self._dag(self.document.spec.root.dag, TaskValues(inputs), "")).state
 
-    async def _dag(self, dag: Any, inputs: Values, where: str) -> Ended:
-        ended: dict[str, Ended] = {}
+    async def _dag(self, dag: Any, inputs: TaskValues, where: str) -> TaskEnd:
+        ended: dict[str, TaskEnd] = {}
         over = {name: asyncio.Event() for name in dag.tasks}
         hooks = {
             task.dependent_tasks[0]: name for name, task in dag.tasks.items() if task.trigger_policy.strategy == EXIT
@@ -80,22 +80,26 @@ class Walk:
                 if task.trigger_policy.strategy != EXIT:
                     group.create_task(go(name), name=f"{where}{name}")
         state = "FAILED" if any(each.state == "FAILED" for each in ended.values()) else "SUCCEEDED"
-        return Ended(state, _outputs(dag, ended))
+        return TaskEnd(state, _outputs(dag, ended))
 
-    async def _started(self, name: str, task: Any, inputs: Values, ended: Mapping[str, Ended], where: str) -> Ended:
+    async def _started(
+        self, name: str, task: Any, inputs: TaskValues, ended: Mapping[str, TaskEnd], where: str
+    ) -> TaskEnd:
         """A task whose dependencies have ended: KFP has Argo ask for `X.Succeeded && Y.Succeeded`."""
         missing = [up for up in task.dependent_tasks if not ended[up].succeeded]
         if missing:
             self.tell(f"{where}{name}", "OMITTED", f"{missing[0]} did not succeed")
-            return Ended("OMITTED")
+            return TaskEnd("OMITTED")
         if self.fail_fast and any(each.state == "FAILED" for each in ended.values()):
             self.tell(f"{where}{name}", "OMITTED", "another task failed, and Argo fails fast")
-            return Ended("OMITTED")
+            return TaskEnd("OMITTED")
         return await self._task(name, task, inputs, ended, where)
 
-    async def _task(self, name: str, task: Any, inputs: Values, ended: Mapping[str, Ended], where: str) -> Ended:
+    async def _task(
+        self, name: str, task: Any, inputs: TaskValues, ended: Mapping[str, TaskEnd], where: str
+    ) -> TaskEnd:
         if self.stopped():
-            return Ended("OMITTED")
+            return TaskEnd("OMITTED")
         path = f"{where}{name}"
         try:
             values = driver.inputs(self.document, name, task, inputs, ended, self.run)
@@ -107,32 +111,32 @@ class Walk:
                 return await self._loop(task, over, values, path)
             if not starts:
                 self.tell(path, "SKIPPED", f"{condition} is false")
-                return Ended("SKIPPED")
+                return TaskEnd("SKIPPED")
         except DriverError as error:
             self.tell(path, "FAILED", error.message)
-            return Ended("FAILED")
+            return TaskEnd("FAILED")
         return await self._body(task, values, path)
 
-    async def _body(self, task: Any, values: Values, path: str) -> Ended:
+    async def _body(self, task: Any, values: TaskValues, path: str) -> TaskEnd:
         component = self.document.component(task)
         if component.WhichOneof("implementation") == "dag":
             return await self._dag(component.dag, values, f"{path}/")
         return await self.pods.run(path, task, component, values)
 
-    async def _loop(self, task: Any, over: list[Any], values: Values, path: str) -> Ended:
+    async def _loop(self, task: Any, over: list[Any], values: TaskValues, path: str) -> TaskEnd:
         most = asyncio.Semaphore(task.iterator_policy.parallelism_limit or len(over) or 1)
         item = task.parameter_iterator.item_input
 
-        async def run_item(number: int, value: Any) -> Ended:
+        async def run_item(number: int, value: Any) -> TaskEnd:
             async with most:
                 if self.stopped():
-                    return Ended("OMITTED")
-                inside = Values({**values.parameters, item: value}, values.artifacts)
+                    return TaskEnd("OMITTED")
+                inside = TaskValues({**values.parameters, item: value}, values.artifacts)
                 return await self._body(task, inside, f"{path}[{number}]")
 
         ended = await asyncio.gather(*(run_item(number, value) for number, value in enumerate(over)))
         if any(each.state == "FAILED" for each in ended):
-            return Ended("FAILED")
+            return TaskEnd("FAILED")
         parameters: dict[str, list[Any]] = {}
         artifacts: dict[str, list[Any]] = {}
         for each in ended:
@@ -140,10 +144,10 @@ class Walk:
                 parameters.setdefault(key, []).append(value)
             for key, several in each.values.artifacts.items():
                 artifacts.setdefault(key, []).extend(several)
-        return Ended("SUCCEEDED", Values(parameters, artifacts))
+        return TaskEnd("SUCCEEDED", TaskValues(parameters, artifacts))
 
 
-def _outputs(dag: Any, ended: Mapping[str, Ended]) -> Values:
+def _outputs(dag: Any, ended: Mapping[str, TaskEnd]) -> TaskValues:
     """What a DAG hands out: of the tasks within that ran."""
     parameters: dict[str, Any] = {}
     artifacts: dict[str, list[Any]] = {}
@@ -161,4 +165,4 @@ def _outputs(dag: Any, ended: Mapping[str, Ended]) -> Values:
         artifacts[key] = [
             artifact for outputs, name in zip(artifacts_of, keys, strict=True) for artifact in outputs.get(name, ())
         ]
-    return Values(parameters, artifacts)
+    return TaskValues(parameters, artifacts)

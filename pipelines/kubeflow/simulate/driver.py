@@ -18,7 +18,7 @@ class DriverError(DrivetrainError):
 
 
 @dataclass(frozen=True)
-class Values:
+class TaskValues:
     """What flows along the edges of a DAG.
 
     Attributes:
@@ -31,11 +31,11 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TaskEnd:
     """How a task of a DAG ended, in Argo's words, and what it gave."""
 
     state: str
-    values: Values = field(default_factory=Values)
+    values: TaskValues = field(default_factory=TaskValues)
 
     @property
     def succeeded(self) -> bool:
@@ -43,7 +43,9 @@ class Ended:
         return self.state == "SUCCEEDED"
 
 
-def inputs(document: Document, name: str, task: Any, outer: Values, ended: Mapping[str, Ended], run: str) -> Values:
+def inputs(
+    document: Document, name: str, task: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
+) -> TaskValues:
     """A task's inputs.
 
     Args:
@@ -79,7 +81,7 @@ def inputs(document: Document, name: str, task: Any, outer: Values, ended: Mappi
                     f"{name} takes a {wanted} as {key}, not a {artifact['type'].get('schemaTitle')}",
                     fix="compile it again",
                 )
-    return Values(parameters, artifacts)
+    return TaskValues(parameters, artifacts)
 
 
 def holds(condition: str, parameters: Mapping[str, Json]) -> bool:
@@ -143,7 +145,7 @@ def whole(value: Json) -> Json:
 
 
 def _parameter(
-    document: Document, name: str, key: str, source: Any, outer: Values, ended: Mapping[str, Ended], run: str
+    document: Document, name: str, key: str, source: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
 ) -> tuple[bool, Json]:
     kind = source.WhichOneof("kind")
     if source.parameter_expression_selector:
@@ -172,7 +174,7 @@ def _parameter(
     return True, values[output]
 
 
-def _artifacts(name: str, key: str, source: Any, outer: Values, ended: Mapping[str, Ended]) -> Sequence[Json]:
+def _artifacts(name: str, key: str, source: Any, outer: TaskValues, ended: Mapping[str, TaskEnd]) -> Sequence[Json]:
     if source.WhichOneof("kind") == "component_input_artifact":
         selected = outer.artifacts.get(source.component_input_artifact)
     else:
@@ -183,7 +185,7 @@ def _artifacts(name: str, key: str, source: Any, outer: Values, ended: Mapping[s
     return selected
 
 
-def _of(name: str, producer: str, ended: Mapping[str, Ended]) -> Values:
+def _of(name: str, producer: str, ended: Mapping[str, TaskEnd]) -> TaskValues:
     if producer not in ended or not ended[producer].succeeded:
         raise DriverError(f"{name} takes from {producer}, which did not run before it", fix="compile it again")
     return ended[producer].values

@@ -20,7 +20,7 @@ from ....errors import InputError
 from ...launcher import processes
 from ...project.secret import Secret
 from .document import Document
-from .driver import Ended, Values
+from .driver import TaskEnd, TaskValues
 
 _OURS = "drivetrain.pipelines.kubeflow.pod"
 
@@ -41,7 +41,7 @@ class Eviction:
 
 
 @dataclass(frozen=True)
-class Ran:
+class PodRun:
     """One pod.
 
     Attributes:
@@ -92,12 +92,12 @@ class Kubelet:
     grace: float
     evictions: list[Eviction]
     started: Callable[[str, str], None]
-    ended: Callable[[Ran], None]
-    pods: list[Ran] = field(default_factory=list)
+    ended: Callable[[PodRun], None]
+    pods: list[PodRun] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, where: str, task: Any, component: Any, values: Values) -> Ended:
+    async def run(self, where: str, task: Any, component: Any, values: TaskValues) -> TaskEnd:
         """Run a container until it succeeded, or failed as often as it may."""
         policy = task.retry_policy
         most = policy.max_retry_count if task.HasField("retry_policy") else 0
@@ -105,7 +105,7 @@ class Kubelet:
         for attempt in range(most + 1):
             async with self.limit:
                 if self.stopping.is_set():
-                    return Ended("FAILED")
+                    return TaskEnd("FAILED")
                 ended = await self._attempt(where, task, component, values, attempt, retries=most > 0)
             if ended.succeeded or attempt == most or self.stopping.is_set():
                 return ended
@@ -117,8 +117,8 @@ class Kubelet:
         raise AssertionError("unreachable")
 
     async def _attempt(
-        self, where: str, task: Any, component: Any, values: Values, attempt: int, *, retries: bool
-    ) -> Ended:
+        self, where: str, task: Any, component: Any, values: TaskValues, attempt: int, *, retries: bool
+    ) -> TaskEnd:
         label = component.executor_label
         container = self.document.executors[label].container
         name = f"{where.replace('/', '-')}-{attempt}"
@@ -135,14 +135,14 @@ class Kubelet:
             environment |= {**self.environment["*"], **self.environment.get(ours, {})}
             status = await self._process(command, environment, log, ours, attempt)
             reason = "" if status == 0 else _died(status)
-            values = _collected(component, executor_input) if status == 0 else Values()
+            values = _collected(component, executor_input) if status == 0 else TaskValues()
         except InputError as error:  # what Kubernetes or KFP's launcher would not do
             log.write_text(f"{error}\n", encoding="utf-8")
-            status, reason, values = 1, error.message, Values()
-        ran = Ran(where, ours, attempt, status, reason, log, time.monotonic() - begin)
+            status, reason, values = 1, error.message, TaskValues()
+        ran = PodRun(where, ours, attempt, status, reason, log, time.monotonic() - begin)
         self.pods.append(ran)
         self.ended(ran)
-        return Ended("SUCCEEDED" if not reason else "FAILED", values)
+        return TaskEnd("SUCCEEDED" if not reason else "FAILED", values)
 
     async def _process(
         self, command: Sequence[str], environment: Mapping[str, str], log: Path, task: str, attempt: int
@@ -242,7 +242,7 @@ def _from_secrets(config: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
                 yield pair["envVar"], bool(each.get("optional"))
 
 
-def _executor_input(component: Any, values: Values, folder: Path) -> dict[str, Any]:
+def _executor_input(component: Any, values: TaskValues, folder: Path) -> dict[str, Any]:
     from google.protobuf import json_format
 
     outputs = component.output_definitions
@@ -270,7 +270,7 @@ def _executor_input(component: Any, values: Values, folder: Path) -> dict[str, A
     }
 
 
-def _fetch(values: Values) -> None:
+def _fetch(values: TaskValues) -> None:
     """KFP's launcher copies every input artifact into the pod before the container starts."""
     for key, several in values.artifacts.items():
         for artifact in several:
@@ -280,7 +280,7 @@ def _fetch(values: Values) -> None:
                 )
 
 
-def _collected(component: Any, executor_input: Mapping[str, Any]) -> Values:
+def _collected(component: Any, executor_input: Mapping[str, Any]) -> TaskValues:
     """What KFP's launcher makes of a container's outputs.
 
     Raises:
@@ -298,7 +298,7 @@ def _collected(component: Any, executor_input: Mapping[str, Any]) -> Values:
         reported = body.get("artifacts", {}).get(key, {}).get("artifacts", [{}])
         # A missing file is no error to the launcher: it is one to whoever takes it.
         artifacts[key] = [several["artifacts"][0] | reported[0]]
-    return Values(parameters, artifacts)
+    return TaskValues(parameters, artifacts)
 
 
 _TYPES: Mapping[int, tuple[type, ...]] = {

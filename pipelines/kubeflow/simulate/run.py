@@ -22,15 +22,15 @@ from ...launcher.states import EndState
 from ...run import RunResult, state_of
 from .. import reconcile
 from ..manifests import RUN
-from .dag import Walk
+from .dag import DagWalk
 from .document import Document
-from .pods import Eviction, Kubelet, Ran
+from .pods import Eviction, Kubelet, PodRun
 
 _NEVER = "its pod never started"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SimulatedCluster:
     """How the cluster behaves that is simulated.
 
     Attributes:
@@ -49,7 +49,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedKfpRun:
     """What KFP would say of a run.
 
     Attributes:
@@ -61,7 +61,7 @@ class Simulated:
 
     kfp_run: str
     state: str
-    pods: tuple[Ran, ...]
+    pods: tuple[PodRun, ...]
     decided: tuple[tuple[str, str, str], ...]
 
     def to_json(self) -> dict[str, object]:
@@ -84,9 +84,9 @@ def simulate(
     project: Path,
     parameters: Mapping[str, object],
     run: Run | None = None,
-    cluster: Cluster | None = None,
+    cluster: SimulatedCluster | None = None,
     observer: Observer | None = None,
-) -> Simulated:
+) -> SimulatedKfpRun:
     """Carry a compiled pipeline out.
 
     Args:
@@ -101,24 +101,24 @@ def simulate(
     Raises:
         DrivetrainError: KFP would not start the run.
     """
-    cluster = cluster or Cluster()
+    cluster = cluster or SimulatedCluster()
     simulation = _Simulation(home, document, project, run, cluster, observer or NullObserver())
     # In a thread of its own: a notebook has a loop in this one.
     return _apart(lambda stop: asyncio.run(simulation.go(dict(parameters), stop)))
 
 
 @dataclass(frozen=True)
-class Outcome(RunResult):
+class SimulatedResult(RunResult):
     """How a run ended, by our store, and what KFP would say of it."""
 
-    kubeflow: Simulated
+    kubeflow: SimulatedKfpRun
 
     def to_json(self) -> dict[str, object]:
         """As `kubeflow simulate --json` prints it."""
         return {**super().to_json(), "kubeflow": self.kubeflow.to_json()}
 
 
-def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
+def result_of(home: Home, run: str, simulated: SimulatedKfpRun) -> SimulatedResult:
     """What the store says of a simulated run: every task, in topological order."""
     recorded = open_run(home, run)
     launcher = Launcher(home, recorded)
@@ -126,12 +126,18 @@ def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
     for node in recorded.pipeline.ids:
         for name in launcher.flow.task_names(node):
             results[name] = launcher.records.read(name) or NodeResult(name, EndState.CANCELED, reason=_NEVER)
-    return Outcome(run, state_of(results.values()), results, simulated)
+    return SimulatedResult(run, state_of(results.values()), results, simulated)
 
 
 class _Simulation:
     def __init__(
-        self, home: Home, document: Document, project: Path, run: Run | None, cluster: Cluster, observer: Observer
+        self,
+        home: Home,
+        document: Document,
+        project: Path,
+        run: Run | None,
+        cluster: SimulatedCluster,
+        observer: Observer,
     ) -> None:
         self._home, self._document, self._project = home, document, project
         self._run, self._cluster, self._observer = run, cluster, observer
@@ -139,7 +145,7 @@ class _Simulation:
         self._kfp_run = str(uuid.uuid4())
         self._name = run.id if run else f"kubeflow-{self._kfp_run}"
 
-    async def go(self, parameters: dict[str, object], stop: _Stop) -> Simulated:
+    async def go(self, parameters: dict[str, object], stop: _StopRequests) -> SimulatedKfpRun:
         cluster, home = self._cluster, self._home
         kubelet = Kubelet(
             document=self._document,
@@ -154,7 +160,7 @@ class _Simulation:
             started=lambda where, task: self._observer.started(task) if task else None,
             ended=self._ended,
         )
-        walk = Walk(
+        walk = DagWalk(
             self._document, kubelet, self._kfp_run, cluster.fail_fast,
             lambda *decision: self._decided.append(decision), kubelet.stopping.is_set,
         )  # fmt: skip
@@ -167,8 +173,8 @@ class _Simulation:
         if kubelet.stopping.is_set():
             state = "CANCELED"  # Argo starts no exit hooks of a run that is terminated
             with suppress(DrivetrainError):  # no pod got as far as to make it, or the store is what is broken
-                reconcile.leave(home, open_run(home, self._name), state)
-        return Simulated(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
+                reconcile.reconcile_run(home, open_run(home, self._name), state)
+        return SimulatedKfpRun(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
 
     def _environment(self) -> dict[str, str]:
         home = self._home
@@ -177,7 +183,7 @@ class _Simulation:
         variables["DRIVETRAIN_ARTIFACTS"] = home.payloads.url or ""
         return variables
 
-    def _ended(self, ran: Ran) -> None:
+    def _ended(self, ran: PodRun) -> None:
         if not ran.task:
             return
         try:
@@ -190,24 +196,24 @@ class _Simulation:
         self._observer.ended(result)
 
 
-async def _watch(stop: _Stop, kubelet: Kubelet) -> None:
+async def _watch(stop: _StopRequests, kubelet: Kubelet) -> None:
     for often, event in ((1, kubelet.stopping), (2, kubelet.killing)):
         while stop.asked < often:
             await asyncio.sleep(0.1)
         event.set()
 
 
-class _Stop:
+class _StopRequests:
     """How often it was asked to end."""
 
     def __init__(self) -> None:
         self.asked = 0
 
 
-def _apart(work: Callable[[_Stop], Simulated]) -> Simulated:
+def _apart(work: Callable[[_StopRequests], SimulatedKfpRun]) -> SimulatedKfpRun:
     """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one kills its pods at once."""
-    stop, over = _Stop(), threading.Event()
-    results: list[Simulated] = []
+    stop, over = _StopRequests(), threading.Event()
+    results: list[SimulatedKfpRun] = []
     failed: list[BaseException] = []
 
     def go() -> None:
@@ -231,7 +237,7 @@ def _apart(work: Callable[[_Stop], Simulated]) -> Simulated:
 
 
 @contextmanager
-def _terminable(stop: _Stop) -> Iterator[None]:
+def _terminable(stop: _StopRequests) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -7,16 +7,16 @@ from functools import cache
 from pathlib import Path
 
 from drivetrain.pipelines import Pipeline, PipelineFunction, load_pipeline
-from drivetrain.pipelines.kubeflow.compiler import Compiled, compile_pipeline
-from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
+from drivetrain.pipelines.kubeflow.compiler import CompiledPipeline, compile_pipeline
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
 from drivetrain.tests.conformance import control_cases, table_cases
 from drivetrain.tests.conformance.case import Case
 
-CLUSTER = Settings(
+CLUSTER = ClusterSettings(
     "registry.example/shop:1",
     "s3://bucket/shop",
-    Key("drivetrain-store", "url"),
-    defaults=PodSettings(secrets=(("CONFORMANCE_TOKEN", Key("conformance", "token")),)),
+    KeyReference("drivetrain-store", "url"),
+    defaults=PodSettings(secrets=(("CONFORMANCE_TOKEN", KeyReference("conformance", "token")),)),
 )
 CASES: Mapping[str, Case] = {case.pipeline: case for case in (*control_cases.CASES, *table_cases.CASES)}
 """A case of each pipeline of the suite."""
@@ -26,7 +26,7 @@ REFUSED = {"control/others:by_priority": "Low has a priority"}
 
 
 @cache
-def conformance(name: str) -> Compiled:
+def conformance(name: str) -> CompiledPipeline:
     """A pipeline of the suite, compiled."""
     pipeline, function = original(name), CASES[name].load()
     return compile_pipeline(pipeline, CLUSTER, project=function.project, lines=function.lines)
@@ -38,7 +38,7 @@ def original(name: str) -> Pipeline:
     return CASES[name].load().build()
 
 
-def compiled(function: PipelineFunction[..., object], settings: Settings = CLUSTER) -> Compiled:
+def compiled(function: PipelineFunction[..., object], settings: ClusterSettings = CLUSTER) -> CompiledPipeline:
     """A pipeline in KFP's form."""
     return compile_pipeline(function.build(), settings, project=function.project, lines=function.lines)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline
-from drivetrain.pipelines.kubeflow.connection import Api
-from drivetrain.pipelines.kubeflow.settings import Key, Settings
+from drivetrain.pipelines.kubeflow.connection import ApiSettings
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference
 
 from .api_server import KfpServer, serving
 from .shop import PARTS
@@ -37,10 +37,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @pytest.fixture
-def settings(server: KfpServer, tmp_path: Path) -> Settings:
-    return Settings(
-        "registry/shop@sha256:" + "0" * 64, f"file://{tmp_path}/bucket", Key("store", "url"),
-        api=Api(host=server.url, timeout=60, retries=1),
+def settings(server: KfpServer, tmp_path: Path) -> ClusterSettings:
+    return ClusterSettings(
+        "registry/shop@sha256:" + "0" * 64, f"file://{tmp_path}/bucket", KeyReference("store", "url"),
+        api=ApiSettings(host=server.url, timeout=60, retries=1),
     )  # fmt: skip
 
 

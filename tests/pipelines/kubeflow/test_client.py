@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
-from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.connection import Api
+from drivetrain.pipelines.kubeflow.client import KfpClient
+from drivetrain.pipelines.kubeflow.connection import ApiSettings
 
 from .api_server import KfpServer, Refused, Request, serving
 
@@ -72,11 +72,11 @@ def package(tmp_path: Path) -> Path:
     return path
 
 
-def _client(server: KfpServer, **more: Any) -> Client:
-    return Client(Api(host=server.url, namespace="team", **({"timeout": 60.0} | more)))
+def _client(server: KfpServer, **more: Any) -> KfpClient:
+    return KfpClient(ApiSettings(host=server.url, namespace="team", **({"timeout": 60.0} | more)))
 
 
-def _submit(client: Client, package: Path, **arguments: object) -> str:
+def _submit(client: KfpClient, package: Path, **arguments: object) -> str:
     return client.submit(package, name="hello 1", experiment="trials", arguments=arguments).id
 
 
@@ -351,7 +351,7 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as deaf:  # and nobody else gets its port
         deaf.bind(("127.0.0.1", 0))
         with pytest.raises(ApiError, match="nothing listens there") as caught:
-            Client(Api(host=f"http://127.0.0.1:{deaf.getsockname()[1]}", retries=1)).schedules()
+            KfpClient(ApiSettings(host=f"http://127.0.0.1:{deaf.getsockname()[1]}", retries=1)).schedules()
     assert "port-forward" in (caught.value.fix or "")
     assert sum(pauses) < 5  # kfp alone asks five times with five seconds between
 
@@ -367,7 +367,7 @@ def test_a_page_to_log_in_is_no_api(server: KfpServer, package: Path) -> None:
 def test_a_server_without_tls_and_a_host_without_scheme(server: KfpServer) -> None:
     host = server.url.removeprefix("http://")
     with pytest.raises(ApiError, match=r"TLS failed|connection broke"):
-        Client(Api(host=host, namespace="team", retries=0)).schedules()
+        KfpClient(ApiSettings(host=host, namespace="team", retries=0)).schedules()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -380,30 +380,30 @@ def test_tls_is_checked_against_the_authority_that_is_named(tmp_path: Path) -> N
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with serving(tls=context) as server:
-        Client(Api(host=server.url, ca_cert=str(certificate), timeout=60)).greet()
-        Client(Api(host=server.url, verify_ssl=False, timeout=60)).greet()
+        KfpClient(ApiSettings(host=server.url, ca_cert=str(certificate), timeout=60)).greet()
+        KfpClient(ApiSettings(host=server.url, verify_ssl=False, timeout=60)).greet()
         with pytest.raises(ApiError, match="TLS failed") as caught:
-            Client(Api(host=server.url, timeout=60, retries=0)).greet()
+            KfpClient(ApiSettings(host=server.url, timeout=60, retries=0)).greet()
         assert "api.ca_cert" in (caught.value.fix or "")
         with pytest.raises(ApiError, match="cannot be asked"):
-            Client(Api(host=server.url, ca_cert=str(tmp_path / "none.pem"), timeout=60, retries=0)).greet()
+            KfpClient(ApiSettings(host=server.url, ca_cert=str(tmp_path / "none.pem"), timeout=60, retries=0)).greet()
 
 
 def test_several_users_need_a_namespace(server: KfpServer) -> None:
     with pytest.raises(ApiError, match="a namespace is required"):
-        Client(Api(host=server.url)).schedules()
+        KfpClient(ApiSettings(host=server.url)).schedules()
     _client(server).greet()
     server.multi_user = False
     with pytest.raises(ApiError, match="no namespace is taken"):
         _client(server).greet()
-    Client(Api(host=server.url)).greet()
+    KfpClient(ApiSettings(host=server.url)).greet()
 
 
 def test_no_host_is_one_line(monkeypatch: pytest.MonkeyPatch, server: KfpServer) -> None:
     with pytest.raises(InputError, match="not said where Kubeflow Pipelines answers"):
-        Client(Api())
+        KfpClient(ApiSettings())
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", server.url)
-    assert Client(replace(Api(), namespace="team")).schedules() == []
+    assert KfpClient(replace(ApiSettings(), namespace="team")).schedules() == []
 
 
 def test_without_kfp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, server: KfpServer) -> None:

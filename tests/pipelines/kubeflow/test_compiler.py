@@ -16,11 +16,11 @@ import pytest
 import yaml
 from drivetrain.errors import InputError
 from drivetrain.pipelines import load_pipeline
-from drivetrain.pipelines.kubeflow.compiler import Compiled, compile_pipeline
+from drivetrain.pipelines.kubeflow.compiler import CompiledPipeline, compile_pipeline
 from drivetrain.pipelines.kubeflow.lint import lint
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
 from drivetrain.pipelines.kubeflow.refusals import parameter_type
-from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
 from drivetrain.tests.pipelines.kubeflow.cluster import (
     CASES,
     CLUSTER,
@@ -38,7 +38,7 @@ GOLDEN = HOUSE / "tests" / "fixtures" / "kubeflow"
 Project = Callable[..., Path]
 
 
-def dags(found: Compiled) -> Iterator[tuple[str, dict[str, Any]]]:
+def dags(found: CompiledPipeline) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, tasks) of each DAG."""
     yield "root", found.spec["root"]["dag"]["tasks"]
     for name, component in found.spec["components"].items():
@@ -46,7 +46,7 @@ def dags(found: Compiled) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name.removeprefix("comp-"), component["dag"]["tasks"]
 
 
-def task(found: Compiled, name: str) -> dict[str, Any]:
+def task(found: CompiledPipeline, name: str) -> dict[str, Any]:
     (one,) = (tasks[name] for _, tasks in dags(found) if name in tasks)
     return dict(one)
 
@@ -329,7 +329,7 @@ def test_settings_of_a_node_that_is_not_there(project: Project, tmp_path: Path) 
         "image: i\nartifacts: s3://b\nstore: {secret: s, key: k}\nnodes:\n  Mkae: {shm: 1Gi}\n"
     )
     with pytest.raises(InputError, match="no node 'Mkae'") as caught:
-        compiled(function, Settings.load(tmp_path))
+        compiled(function, ClusterSettings.load(tmp_path))
     assert caught.value.where == f"{tmp_path / 'kubeflow.yaml'}:5"
     assert "Make" in (caught.value.fix or "")
 
@@ -352,7 +352,7 @@ def test_the_variable_of_a_querys_connection_must_be_in_the_pod(project: Project
     with pytest.raises(InputError, match="URL is in the variable SHOP_DB, which") as caught:
         compiled(function, replace(CLUSTER, defaults=PodSettings(secret_volumes=(("/run/secrets", "all"),))))
     assert "secrets: {SHOP_DB: {secret: NAME, key: KEY}}" in str(caught.value.fix)
-    compiled(function, replace(CLUSTER, defaults=PodSettings(secrets=(("SHOP_DB", Key("shop", "db")),))))
+    compiled(function, replace(CLUSTER, defaults=PodSettings(secrets=(("SHOP_DB", KeyReference("shop", "db")),))))
 
 
 def test_secrets_may_come_as_files(project: Project) -> None:
@@ -371,7 +371,7 @@ def test_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     assert lint(seen.pop().decode()) == []
 
 
-def _golden(found: Compiled) -> str:
+def _golden(found: CompiledPipeline) -> str:
     """Without what changes with every release and every line of code."""
     text = found.yaml.replace(found.digest, "DIGEST").replace(found.spec["sdkVersion"], "drivetrain-VERSION")
     documents = list(yaml.safe_load_all(text))
@@ -387,7 +387,7 @@ def test_the_form_changes_on_purpose_only(name: str) -> None:
     # After a change that is meant: DRIVETRAIN_GOLDEN=1 writes them anew; look at the difference.
     if name == "flights":
         folder = HOUSE / "examples" / "flights"
-        found = compiled(load_pipeline(folder), Settings.load(folder))
+        found = compiled(load_pipeline(folder), ClusterSettings.load(folder))
     else:
         (path,) = (case for case in CASES if case.endswith(f":{name}"))
         found = conformance(path)

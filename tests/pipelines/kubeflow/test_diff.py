@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.pipelines.kubeflow.diff import compare
-from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, PodSettings
 from drivetrain.tests.pipelines.kubeflow.cluster import CLUSTER, built, compiled
 
 pytestmark = pytest.mark.kubeflow
@@ -30,7 +30,7 @@ SHOP = """
 """
 
 
-def changes(project: Project, old: str, new: str, settings: Settings = CLUSTER) -> dict[str, Any]:
+def changes(project: Project, old: str, new: str, settings: ClusterSettings = CLUSTER) -> dict[str, Any]:
     return compare(compiled(built(project, SHOP)).yaml, compiled(built(project, SHOP.replace(old, new)), settings).yaml)
 
 

@@ -16,11 +16,11 @@ from drivetrain.metadata import Owner
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run
 from drivetrain.pipelines.kubeflow import following, ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
-from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.connection import Api
-from drivetrain.pipelines.kubeflow.kubernetes_api import Cluster
-from drivetrain.pipelines.kubeflow.settings import Settings
-from drivetrain.pipelines.kubeflow.submit import Submitted, submit
+from drivetrain.pipelines.kubeflow.client import KfpClient
+from drivetrain.pipelines.kubeflow.connection import ApiSettings
+from drivetrain.pipelines.kubeflow.kubernetes_api import KubernetesApi
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings
+from drivetrain.pipelines.kubeflow.submit import SubmitResult, submit
 from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.launcher import Launcher
 
@@ -40,16 +40,16 @@ def kubernetes(tmp_path: Path, server: KfpServer, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def done(home: Home, settings: Settings, pipe: Callable[..., PipelineFunction[..., object]]) -> Submitted:
+def done(home: Home, settings: ClusterSettings, pipe: Callable[..., PipelineFunction[..., object]]) -> SubmitResult:
     return submit(home, pipe(PLAIN), settings)
 
 
-def _kubernetes() -> Cluster:
-    return Cluster(Api(), "team")
+def _kubernetes() -> KubernetesApi:
+    return KubernetesApi(ApiSettings(), "team")
 
 
-def _status(home: Home, settings: Settings, run: str) -> following.RunStatus:
-    return following.status(home, open_run(home, run), Client(settings.api), _kubernetes)
+def _status(home: Home, settings: ClusterSettings, run: str) -> following.RunStatus:
+    return following.status(home, open_run(home, run), KfpClient(settings.api), _kubernetes)
 
 
 def _states(found: following.RunStatus) -> dict[str, tuple[str, str]]:
@@ -63,7 +63,7 @@ def _node(name: str) -> list[str]:
 
 
 def test_three_sources_make_one_status(
-    home: Home, settings: Settings, server: KfpServer, kubernetes: KubernetesServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, kubernetes: KubernetesServer, done: SubmitResult
 ) -> None:
     assert done.kfp is not None
     assert set(_states(_status(home, settings, done.run)).values()) == {("WAITING", "")}
@@ -113,7 +113,12 @@ def test_three_sources_make_one_status(
     ],
 )  # fmt: skip
 def test_why_a_pod_does_not_run(
-    home: Home, settings: Settings, kubernetes: KubernetesServer, done: Submitted, status: dict[str, Any], reason: str
+    home: Home,
+    settings: ClusterSettings,
+    kubernetes: KubernetesServer,
+    done: SubmitResult,
+    status: dict[str, Any],
+    reason: str,
 ) -> None:
     assert done.kfp is not None
     kubernetes.pod("shop-1", done.kfp.id, _node("Make"), **status)
@@ -122,7 +127,10 @@ def test_why_a_pod_does_not_run(
 
 
 def test_items_of_loops_are_told_apart_by_what_their_launchers_are_given(
-    home: Home, settings: Settings, kubernetes: KubernetesServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home,
+    settings: ClusterSettings,
+    kubernetes: KubernetesServer,
+    pipe: Callable[..., PipelineFunction[..., object]],
 ) -> None:
     done = submit(home, pipe("dt.map_(lambda item: Make(count=item), over=[5, 6])"), settings)
     assert done.kfp is not None
@@ -136,7 +144,7 @@ def test_items_of_loops_are_told_apart_by_what_their_launchers_are_given(
 
 
 def test_what_cannot_be_asked_is_a_note(
-    home: Home, settings: Settings, server: KfpServer, kubernetes: KubernetesServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, kubernetes: KubernetesServer, done: SubmitResult
 ) -> None:
     kubernetes.denied.add("GET pods")
     found = _status(home, settings, done.run)
@@ -149,7 +157,7 @@ def test_what_cannot_be_asked_is_a_note(
 
 
 def test_a_run_whose_submitter_died_is_found_in_kfp(
-    home: Home, settings: Settings, done: Submitted, server: KfpServer
+    home: Home, settings: ClusterSettings, done: SubmitResult, server: KfpServer
 ) -> None:
     run = open_run(home, done.run)
     home.store.update_context(run.context, {"kubeflow": {}})
@@ -158,7 +166,7 @@ def test_a_run_whose_submitter_died_is_found_in_kfp(
     assert ownership.submission(open_run(home, done.run)).run == found.kfp.id
 
 
-def test_runs_are_found_by_either_id(home: Home, done: Submitted) -> None:
+def test_runs_are_found_by_either_id(home: Home, done: SubmitResult) -> None:
     assert done.kfp is not None
     assert following.find(home, done.kfp.id).id == done.run
     assert following.find(home, done.run).id == done.run
@@ -168,7 +176,7 @@ def test_runs_are_found_by_either_id(home: Home, done: Submitted) -> None:
 
 
 def test_what_was_simulated_is_no_clusters(
-    home: Home, done: Submitted, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, done: SubmitResult, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     options = RunOptions("kubeflow", (ownership.SIMULATED,))
     run = new_run(home, pipe(PLAIN).build(), pipe(PLAIN).project, {"count": 3}, options)
@@ -183,65 +191,65 @@ def test_what_was_simulated_is_no_clusters(
 
 
 def test_waiting_takes_the_closing_pods_word(
-    home: Home, settings: Settings, server: KfpServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, done: SubmitResult
 ) -> None:
     def advance(run: dict[str, Any]) -> None:
         run["state"] = "SUCCEEDED"
         ownership.end(home, open_run(home, done.run), "COMPLETE")
 
     server.advance = advance
-    assert following.wait(home, open_run(home, done.run), Client(settings.api), every=0.01).state == "COMPLETE"
+    assert following.wait(home, open_run(home, done.run), KfpClient(settings.api), every=0.01).state == "COMPLETE"
 
 
 def test_where_no_pod_closes_the_run_who_waits_does(
-    home: Home, settings: Settings, server: KfpServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, done: SubmitResult
 ) -> None:
     Launcher(home, open_run(home, done.run), resuming=True).launch("Make")
     server.advance = lambda run: run.update(state="FAILED")
-    run = following.wait(home, open_run(home, done.run), Client(settings.api), every=0.01, grace=0.0)
+    run = following.wait(home, open_run(home, done.run), KfpClient(settings.api), every=0.01, grace=0.0)
     assert run.state == "FAILED"
     states = _states(_status(home, settings, done.run))
     assert (states["Make"][0], states["First"][0], states["Second"][0]) == ("COMPLETE", "FAILED", "BLOCKED")
 
 
-def test_terminating_ends_both(home: Home, settings: Settings, server: KfpServer, done: Submitted) -> None:
+def test_terminating_ends_both(home: Home, settings: ClusterSettings, server: KfpServer, done: SubmitResult) -> None:
     assert done.kfp is not None
-    run = following.terminate(home, open_run(home, done.run), Client(settings.api), every=0.01)
+    run = following.terminate(home, open_run(home, done.run), KfpClient(settings.api), every=0.01)
     assert run.state == "CANCELED"
     assert server.runs[done.kfp.id]["state"] == "CANCELED"
     with pytest.raises(InputError, match="has ended: it is CANCELED, and KFP's run CANCELED"):
-        following.terminate(home, run, Client(settings.api), every=0.01)
+        following.terminate(home, run, KfpClient(settings.api), every=0.01)
 
 
 CLUSTER_POD = Owner("another-host", "", 7, "0")
 
 
 def test_what_is_at_work_when_its_run_is_terminated_is_cancelled(
-    home: Home, settings: Settings, server: KfpServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, done: SubmitResult
 ) -> None:
     run = open_run(home, done.run)
     contexts = [home.store.context("node", "shop.Make"), run.context]
     home.store.start("parts:Make", contexts=contexts, properties={"run": run.id, "node": "Make"}, owner=CLUSTER_POD)
-    run = following.terminate(home, run, Client(settings.api), every=0.01)
+    run = following.terminate(home, run, KfpClient(settings.api), every=0.01)
     assert run.state == "CANCELED"
     states = _states(_status(home, settings, done.run))
     assert states["Make"] == ("CANCELED", "its run was terminated while its pod worked")
 
 
 def test_a_run_that_kfp_has_ended_can_still_be_closed(
-    home: Home, settings: Settings, server: KfpServer, done: Submitted
+    home: Home, settings: ClusterSettings, server: KfpServer, done: SubmitResult
 ) -> None:
     assert done.kfp is not None
     server.runs[done.kfp.id]["state"] = "FAILED"
     assert "kubeflow sync" in _status(home, settings, done.run).notes[-1]
-    assert following.terminate(home, open_run(home, done.run), Client(settings.api), every=0.01).state == "FAILED"
+    assert following.terminate(home, open_run(home, done.run), KfpClient(settings.api), every=0.01).state == "FAILED"
     assert server.asked("POST", "terminate") == []
 
 
 @pytest.mark.parametrize(("kfp", "ours"), [("SUCCEEDED", "COMPLETE"), ("FAILED", "FAILED"), ("CANCELED", "CANCELED")])
 def test_of_pods_whose_record_cannot_be_seen_from_here_nothing_is_made_up(
     tmp_path: Path,
-    settings: Settings,
+    settings: ClusterSettings,
     server: KfpServer,
     pipe: Callable[..., PipelineFunction[..., object]],
     kfp: str,
@@ -252,22 +260,22 @@ def test_of_pods_whose_record_cannot_be_seen_from_here_nothing_is_made_up(
     server.advance = lambda run: run.update(
         state=kfp, run_details={"task_details": [{"task_id": "1", "display_name": "make", "state": "SUCCEEDED"}]}
     )
-    run = following.wait(home, open_run(home, done.run), Client(settings.api), every=0.01, grace=3600.0)
+    run = following.wait(home, open_run(home, done.run), KfpClient(settings.api), every=0.01, grace=3600.0)
     assert run.state == ours
     assert home.store.executions(context=run.context) == []
-    found = following.status(home, run, Client(settings.api))
+    found = following.status(home, run, KfpClient(settings.api))
     assert _states(found)["Make"] == ("COMPLETE", "")
     assert "unseen from here" in found.notes[0]
     home.close()
 
 
-def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer, done: Submitted) -> None:
+def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer, done: SubmitResult) -> None:
     assert done.kfp is not None
     kubernetes.pod("shop-1", done.kfp.id, _node("Make"), phase="Failed")
     kubernetes.pod("shop-2", done.kfp.id, _node("Make"), phase="Running")
     kubernetes.logs |= {"shop-1": "first try\n", "shop-2": "second try\n"}
     run = open_run(home, done.run)
-    assert following.log(home, run, "Make", _kubernetes) == following.Log("second try\n", "shop-2")
+    assert following.log(home, run, "Make", _kubernetes) == following.TaskLog("second try\n", "shop-2")
     with pytest.raises(InputError, match="the cluster has no pod of First") as caught:
         following.log(home, run, "First", _kubernetes)
     assert caught.value.fix == f"a log is gone with its pod; how the task ended stays: `drivetrain show {run.id}`"
@@ -279,7 +287,7 @@ def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer,
 
 
 @pytest.fixture
-def shop(project: Callable[..., Path], settings: Settings) -> Path:
+def shop(project: Callable[..., Path], settings: ClusterSettings) -> Path:
     """A project with the settings of its cluster."""
     head = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3) -> None:\n    "
     folder = project("shop", parts=PARTS, pipeline=head + PLAIN)

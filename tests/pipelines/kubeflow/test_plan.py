@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from drivetrain.pipelines.ir.ir import Edge, Loop, Node, Pipeline
-from drivetrain.pipelines.kubeflow.plan import Plan, Task, kubernetes_name, plan
+from drivetrain.pipelines.kubeflow.plan import Plan, PlannedTask, kubernetes_name, plan
 from drivetrain.tests.pipelines.kubeflow.cluster import built
 
 Project = Callable[..., Path]
@@ -19,11 +19,11 @@ def planned(project: Project, source: str) -> Plan:
     return plan(pipeline, {name: "bool" for name, hint, _ in pipeline.parameters if hint == "bool"})
 
 
-def tasks(found: Plan) -> dict[str, Task]:
+def tasks(found: Plan) -> dict[str, PlannedTask]:
     return {task.name: task for task in found.walk()}
 
 
-def order(found: tuple[Task, ...]) -> None:
+def order(found: tuple[PlannedTask, ...]) -> None:
     """Every task comes after all that it waits for, in every DAG."""
     seen: set[str] = set()
     for task in found:

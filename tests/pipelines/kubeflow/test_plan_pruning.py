@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
 from drivetrain.pipelines.ir.ir import Pipeline
-from drivetrain.pipelines.kubeflow.plan import Task, plan
+from drivetrain.pipelines.kubeflow.plan import PlannedTask, plan
 from drivetrain.tests.pipelines.kubeflow.cluster import PARTS
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -60,7 +60,7 @@ def never_started(pipeline: Pipeline, flags: Mapping[str, bool]) -> set[str]:
     """The nodes of which KFP starts no pod: each task where all that it waits for succeeded and its condition holds."""
     started: set[str] = set()
 
-    def walk(tasks: tuple[Task, ...]) -> None:
+    def walk(tasks: tuple[PlannedTask, ...]) -> None:
         succeeded: set[str] = set()
         for task in tasks:
             if not set(task.after) <= succeeded:

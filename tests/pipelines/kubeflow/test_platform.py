@@ -9,21 +9,28 @@ from typing import Any
 import pytest
 from drivetrain.pipelines.ir.ir import Node
 from drivetrain.pipelines.ir.options import NodeOptions
-from drivetrain.pipelines.kubeflow.lint import EXECUTOR, of_platform
+from drivetrain.pipelines.kubeflow.lint import EXECUTOR, platform_findings
 from drivetrain.pipelines.kubeflow.platform import executor_config, platform_document
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
-from drivetrain.pipelines.kubeflow.settings import Affinity, Key, PodSettings, Settings, Toleration, Volume
+from drivetrain.pipelines.kubeflow.settings import (
+    Affinity,
+    ClusterSettings,
+    EphemeralVolume,
+    KeyReference,
+    PodSettings,
+    Toleration,
+)
 
 pytestmark = pytest.mark.kubeflow
 
 NODE = Node("Trainer", "c:T", None, (), (), (), options=NodeOptions(timeout=90.5))
 POD = PodSettings(
-    secrets=(("TOKEN", Key("shop", "token")),),
+    secrets=(("TOKEN", KeyReference("shop", "token")),),
     secret_volumes=(("/run/secrets", "shop"),),
-    configmaps=(("REGION", Key("places", "region")),),
+    configmaps=(("REGION", KeyReference("places", "region")),),
     configmap_volumes=(("/etc/shop", "places"),),
     pvcs=(("/data", "claim"),),
-    volumes=(("/big", Volume("100Gi")), ("/fast", Volume("1Gi", "ssd"))),
+    volumes=(("/big", EphemeralVolume("100Gi")), ("/fast", EphemeralVolume("1Gi", "ssd"))),
     shm="8Gi",
     node_selector=(("pool", "gpu"),),
     tolerations=(Toleration("spot", "Exists", "", "NoExecute", 30),),
@@ -35,7 +42,9 @@ POD = PodSettings(
     run_as_user=1000,
     run_as_non_root=True,
 )
-SETTINGS = Settings("i:1", "s3://b/x", Key("store", "url"), scratch="9Gi", ttl=600, deadline=60, nodes={"Trainer": POD})
+SETTINGS = ClusterSettings(
+    "i:1", "s3://b/x", KeyReference("store", "url"), scratch="9Gi", ttl=600, deadline=60, nodes={"Trainer": POD}
+)
 
 
 def _named(field: str, name: str) -> dict[str, Any]:
@@ -99,7 +108,7 @@ def test_the_document_is_kfps() -> None:
 
     document = platform_document(SETTINGS, {"exec-trainer": NODE, "exec-close": None})
     parsed = json_format.ParseDict(document, pipeline_spec().PlatformSpec())
-    assert list(of_platform(parsed, {"exec-trainer": None, "exec-close": None})) == []
+    assert list(platform_findings(parsed, {"exec-trainer": None, "exec-close": None})) == []
     kubernetes = parsed.platforms["kubernetes"]
     assert kubernetes.pipelineConfig.resource_ttl_on_completion == 600
     assert kubernetes.pipelineConfig.active_deadline_seconds == 60

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions
 from drivetrain.pipelines.kubeflow import reconcile
-from drivetrain.pipelines.kubeflow.settings import Settings
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings
 from drivetrain.pipelines.launcher.home import new_run
 
 from .shop import PLAIN
@@ -18,7 +18,7 @@ from .shop import PLAIN
 @pytest.mark.slow
 def test_who_settles_longer_than_a_lease_is_still_alone(
     home: Home,
-    settings: Settings,
+    settings: ClusterSettings,
     pipe: Callable[..., PipelineFunction[..., object]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -28,7 +28,7 @@ def test_who_settles_longer_than_a_lease_is_still_alone(
     spans: list[tuple[float, float]] = []
 
     def settle() -> None:
-        with reconcile._alone(home, run):
+        with reconcile._exclusively(home, run):
             begin = time.monotonic()
             time.sleep(5.0)  # a lease, and the half of one that the other watches
             spans.append((begin, time.monotonic()))

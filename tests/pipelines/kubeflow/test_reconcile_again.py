@@ -41,7 +41,7 @@ def failed(home: Home, project: Callable[..., Path]) -> Run:
     run = hand_over(home, run, Submission("kfp-1"))
     records.write_run(home, run)
     with_pods(home, run, "Wanted", "Say")
-    ended = {name: result.state for name, result in reconcile.leave(home, run, "FAILED").items()}
+    ended = {name: result.state for name, result in reconcile.reconcile_run(home, run, "FAILED").items()}
     assert ended == {
         "Wanted": "FAILED", "Make": "BLOCKED", "First": "BLOCKED", "Second": "BLOCKED", "Say": "COMPLETE"
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_what_was_held_back_the_first_time(
     (home.base / "wanted").write_text(str(wanted))
     with_pods(home, failed, "Wanted", *pods)
     for _ in range(2):  # whoever asks again hears the same
-        results = reconcile.leave(home, failed, kfp_state)
+        results = reconcile.reconcile_run(home, failed, kfp_state)
         names = ("Wanted", "Make", "First", "Second")
         assert [results[name].state for name in names] == ends
         assert open_run(home, failed.id).state == state
@@ -82,7 +82,7 @@ def test_a_pod_that_gathers_knows_that_what_it_waits_for_was_skipped(home: Home,
     (home.base / "wanted").write_text("2")
     with_pods(home, failed, "Wanted")
     launcher = Launcher(home, failed, resuming=True)
-    reconcile.know_upstream(launcher, "Second")
+    reconcile.reconcile_upstream(launcher, "Second")
     assert launcher.launch("Second").state == "SKIPPED"
     found = [getattr(launcher.records.read(name), "reason", None) for name in ("Make", "First", "Second")]
     assert found == ["Wanted > 3 is false", "Make was skipped", "First was skipped"]

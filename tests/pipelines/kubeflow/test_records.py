@@ -13,7 +13,7 @@ from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunResult, load_pipeline, open_run, run_pipeline
 from drivetrain.pipelines.kubeflow import records
-from drivetrain.pipelines.kubeflow.joining import Place, alone
+from drivetrain.pipelines.kubeflow.joining import PodEnvironment, join_in_own_store
 from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.pipelines.resolvers.answers import Answers
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
@@ -102,7 +102,7 @@ def test_lineage_is_kept_of_what_ran(ran: Ran) -> None:
 def test_two_that_sync_at_once_bring_each_in_once(ran: Ran) -> None:
     home, result = ran
     other = _elsewhere(home)
-    found: list[records.Synced] = []
+    found: list[records.SyncReport] = []
     threads = [threading.Thread(target=lambda: found.append(records.sync(other, result.run))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -214,8 +214,8 @@ def test_records_lie_behind_the_url_of_the_payloads(project: Callable[..., Path]
         assert records.write_record(home, run, task)
     written = (tmp_path / "bucket" / "records" / run.id).glob("*.json")
     assert sorted(path.name.partition(".")[0] for path in written) == [*sorted(result.nodes), "run"]
-    place = Place(tmp_path / "there" / ".drivetrain", "/dev/null/metadata.db", bucket, "kfp")
-    joined = alone(place, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
+    place = PodEnvironment(tmp_path / "there" / ".drivetrain", "/dev/null/metadata.db", bucket, "kfp")
+    joined = join_in_own_store(place, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
     assert joined.alone
     assert _seen(joined.home, run.id) == _seen(home, run.id)
     (made,) = result.nodes["Again"].outputs["numbers"]
@@ -229,7 +229,7 @@ def test_pods_with_and_without_the_store_keep_what_the_others_stage(ran: Ran) ->
     home, result = ran
     run = open_run(home, result.run)
     body = {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()}
-    joined = alone(Place(home.root, None, None, "kfp"), body)
+    joined = join_in_own_store(PodEnvironment(home.root, None, None, "kfp"), body)
     staged = []
     for one in (home, joined.home):
         execution = one.store.start("parts:Make", properties={"run": run.id, "node": "Make"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from drivetrain.pipelines.ir.expressions import dependencies, evaluate
-from drivetrain.pipelines.kubeflow.reuse import _Known
+from drivetrain.pipelines.kubeflow.reuse import _KnownResults
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,7 +80,7 @@ GONE = st.frozensets(st.sampled_from("AC"))
 def test_an_expression_says_the_same_without_what_has_ended(given: tuple[frozenset[str], Any]) -> None:
     gone, expression = given
     values = _Values(gone, {"A": 1, "B": 3, "C": 5, "D": 2})
-    left = _Known(values, ENDED).value(expression)
+    left = _KnownResults(values, ENDED).value(expression)
     assert evaluate(left, values) == evaluate(expression, values)
     assert not {need.node for need in dependencies(left)} & ENDED
 
@@ -98,4 +98,4 @@ def test_any_value_can_stand_for_what_gave_it(value: Any) -> None:
             return value
 
     values = One(frozenset(), {})
-    assert evaluate(_Known(values, ENDED).value(_of("A")), values) == value
+    assert evaluate(_KnownResults(values, ENDED).value(_of("A")), values) == value

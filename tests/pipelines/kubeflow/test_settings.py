@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.pipelines.kubeflow.settings import Affinity, Key, Settings, Toleration, Volume
+from drivetrain.pipelines.kubeflow.settings import Affinity, ClusterSettings, EphemeralVolume, KeyReference, Toleration
 
 BASE = "image: i:1\nartifacts: s3://b/x\nstore: {secret: s, key: k}\n"
 
 
-def load(folder: Path, text: str) -> Settings:
+def load(folder: Path, text: str) -> ClusterSettings:
     (folder / "kubeflow.yaml").write_text(text, encoding="utf-8")
-    return Settings.load(folder)
+    return ClusterSettings.load(folder)
 
 
 def test_everything_that_may_stand_in_it(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ nodes:
         "https://kfp.example", False, 5.0, 2,
     )  # fmt: skip
     pod = found.pod()
-    assert pod.secrets == (("TOKEN", Key("shop", "token")),)
-    assert pod.volumes == (("/big", Volume("100Gi", "fast", "ReadWriteMany")),)
+    assert pod.secrets == (("TOKEN", KeyReference("shop", "token")),)
+    assert pod.volumes == (("/big", EphemeralVolume("100Gi", "fast", "ReadWriteMany")),)
     assert pod.tolerations == (Toleration("spot", "Exists", "", "NoExecute", 30),)
     assert pod.affinity == (Affinity((("zone", "In", ("a", "b")),), 5),)
     trainer = found.pod("Trainer")
@@ -140,8 +140,8 @@ def test_a_folder_of_a_volume_holds_the_payloads(tmp_path: Path) -> None:
 
 def test_a_project_without_it_is_told_what_to_write(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no kubeflow\.yaml") as caught:
-        Settings.load(tmp_path)
+        ClusterSettings.load(tmp_path)
     assert "image:" in (caught.value.fix or "")
     (tmp_path / "kubeflow.yaml").write_text("")
     with pytest.raises(InputError, match="is empty"):
-        Settings.load(tmp_path)
+        ClusterSettings.load(tmp_path)

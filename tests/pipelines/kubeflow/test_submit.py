@@ -18,8 +18,8 @@ from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run, r
 from drivetrain.pipelines.ir.ir import Pipeline
 from drivetrain.pipelines.kubeflow import ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
-from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
+from drivetrain.pipelines.kubeflow.client import KfpClient
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, PodSettings
 from drivetrain.pipelines.kubeflow.submit import arguments_of, resubmit, submit
 from drivetrain.pipelines.launcher.home import new_run
 
@@ -38,7 +38,7 @@ def _tasks(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_is_recorded_and_handed_over(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     done = submit(home, pipe(PLAIN), settings, {"count": 4}, experiment="trials")
     (sent,) = server.runs.values()
@@ -57,7 +57,7 @@ def test_a_run_is_recorded_and_handed_over(
 
 
 def test_what_is_cached_gets_no_pod(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     pipeline = pipe(PLAIN)
     assert run_pipeline(home, pipeline).state == "COMPLETE"
@@ -81,7 +81,7 @@ def test_what_is_cached_gets_no_pod(
 
 
 def test_a_run_of_cached_nodes_alone_needs_no_cluster(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     pipeline = pipe(PLAIN)
     run_pipeline(home, pipeline)
@@ -92,7 +92,7 @@ def test_a_run_of_cached_nodes_alone_needs_no_cluster(
 
 
 def test_what_runs_on_exit_always_has_its_pod(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     pipeline = pipe(f"{PLAIN}\nwith dt.on_exit():\n    Say()")
     run_pipeline(home, pipeline)
@@ -102,7 +102,7 @@ def test_what_runs_on_exit_always_has_its_pod(
 
 
 def test_values_of_cached_nodes_stand_in_conditions_and_loops(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     body = """
         made = Make(count=count)
@@ -127,7 +127,7 @@ def test_values_of_cached_nodes_stand_in_conditions_and_loops(
 
 
 def test_a_loop_is_left_out_as_a_whole(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     body = """
         items = Items(count=2)
@@ -141,7 +141,7 @@ def test_a_loop_is_left_out_as_a_whole(
 
 
 def test_settings_of_nodes_without_a_pod_are_no_error(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     pipeline = pipe(PLAIN)
     run_pipeline(home, pipeline)
@@ -153,7 +153,7 @@ def test_settings_of_nodes_without_a_pod_are_no_error(
 
 
 def test_what_the_linter_finds_is_not_sent(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     wrong = replace(settings, defaults=PodSettings(image_pull_policy="Sometimes"))
     with pytest.raises(InputError, match="a cluster would stumble over") as caught:
@@ -171,7 +171,7 @@ def test_values_that_may_be_none_are_handed_over_as_text() -> None:
 
 
 def test_payloads_that_pods_do_not_see_are_not_reused(
-    tmp_path: Path, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    tmp_path: Path, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     with_local = Home(tmp_path / "local" / ".drivetrain")
     pipeline = pipe(PLAIN)
@@ -181,7 +181,7 @@ def test_payloads_that_pods_do_not_see_are_not_reused(
 
 
 def test_nothing_is_recorded_where_the_api_cannot_be_asked(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     server.token = "t"
     with pytest.raises(ApiError, match="does not know who asks"):
@@ -190,7 +190,7 @@ def test_nothing_is_recorded_where_the_api_cannot_be_asked(
 
 
 def test_a_submission_that_is_refused_leaves_no_running_ghost(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     server.faults = [None, None, None, 400]  # asked, looked up, made the experiment; then the run
     with pytest.raises(ApiError, match="cannot start shop"):
@@ -200,9 +200,9 @@ def test_a_submission_that_is_refused_leaves_no_running_ghost(
 
 
 def test_an_answer_that_was_lost_is_found_again(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
-    class Deaf(Client):
+    class Deaf(KfpClient):
         def submit(self, *args: Any, **kwargs: Any) -> Any:
             super().submit(*args, **kwargs)
             raise ApiError("no answer came", sent=True)
@@ -211,7 +211,7 @@ def test_an_answer_that_was_lost_is_found_again(
     assert done.state == "RUNNING"
     assert ownership.submission(open_run(home, done.run)).run in server.runs
 
-    class Unsent(Client):
+    class Unsent(KfpClient):
         def submit(self, *args: Any, **kwargs: Any) -> Any:
             raise ApiError("no answer came", sent=True)
 
@@ -221,9 +221,9 @@ def test_an_answer_that_was_lost_is_found_again(
 
 
 def test_ctrl_c_takes_the_run_back(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
-    class Impatient(Client):
+    class Impatient(KfpClient):
         def submit(self, *args: Any, **kwargs: Any) -> Any:
             super().submit(*args, **kwargs)
             raise KeyboardInterrupt
@@ -235,7 +235,7 @@ def test_ctrl_c_takes_the_run_back(
 
 
 def test_a_killed_submitter_is_told_from_a_cluster_at_work(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     done = submit(home, pipe(PLAIN), settings)
     run = open_run(home, done.run)
@@ -251,7 +251,7 @@ def test_a_killed_submitter_is_told_from_a_cluster_at_work(
 
 
 def test_resuming_submits_what_did_not_end_well(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     from drivetrain.pipelines.launcher.launcher import Launcher
 
@@ -273,7 +273,7 @@ def test_resuming_submits_what_did_not_end_well(
 
 
 def test_a_run_whose_submitter_was_killed_is_not_submitted_twice(
-    tmp_path: Path, server: KfpServer, settings: Settings, pipe: Callable[..., PipelineFunction[..., object]]
+    tmp_path: Path, server: KfpServer, settings: ClusterSettings, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     """The server kills the submitter, a process of its own, once it has taken the run and before it answers."""
     folder = pipe(PLAIN).project
@@ -310,7 +310,7 @@ def test_a_run_whose_submitter_was_killed_is_not_submitted_twice(
 
 
 def test_what_ended_here_stands_in_for_nothing_that_pods_cannot_see(
-    tmp_path: Path, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    tmp_path: Path, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     home, pipeline = Home(tmp_path / "local" / ".drivetrain"), pipe(PLAIN)
     run_pipeline(home, pipeline)
@@ -323,7 +323,7 @@ def test_what_ended_here_stands_in_for_nothing_that_pods_cannot_see(
 
 
 def test_an_answer_that_was_lost_when_resuming_is_not_the_runs_before(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     done = submit(home, pipe(PLAIN), settings)
     server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
@@ -337,7 +337,7 @@ def test_an_answer_that_was_lost_when_resuming_is_not_the_runs_before(
 
 
 def test_a_run_that_kfp_no_longer_has_can_be_resumed(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     done = submit(home, pipe(PLAIN), settings)
     ownership.end(home, open_run(home, done.run), "FAILED")
@@ -346,7 +346,7 @@ def test_a_run_that_kfp_no_longer_has_can_be_resumed(
 
 
 def test_what_was_simulated_is_sent_to_no_cluster(
-    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     pipeline = pipe(PLAIN)
     options = RunOptions("kubeflow", (ownership.SIMULATED,))
@@ -357,7 +357,7 @@ def test_what_was_simulated_is_sent_to_no_cluster(
 
 
 def test_a_run_of_this_machine_is_not_resubmitted(
-    home: Home, settings: Settings, pipe: Callable[..., PipelineFunction[..., object]]
+    home: Home, settings: ClusterSettings, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     result = run_pipeline(home, pipe(PLAIN), options=RunOptions())
     with pytest.raises(InputError, match="is no cluster's"):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, open_run, run_pipeline
 from drivetrain.pipelines.kubeflow import following
-from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.settings import Settings
-from drivetrain.pipelines.kubeflow.simulate import outcome, read, simulate
+from drivetrain.pipelines.kubeflow.client import KfpClient
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings
+from drivetrain.pipelines.kubeflow.simulate import read, result_of, simulate
 from drivetrain.pipelines.kubeflow.submit import submit
 
 from .api_server import KfpServer
@@ -38,7 +38,7 @@ with dt.on_exit() as run:
 @pytest.mark.slow
 def test_a_reduced_submission_ends_as_a_whole_run_does(
     home: Home,
-    settings: Settings,
+    settings: ClusterSettings,
     server: KfpServer,
     pipe: Callable[..., PipelineFunction[..., object]],
     tmp_path: Path,
@@ -53,7 +53,7 @@ def test_a_reduced_submission_ends_as_a_whole_run_does(
     run = open_run(home, done.run)
     carried = simulate(home, document, pipeline.project, sent["runtime_config"]["parameters"], run)
     sent["state"] = carried.state
-    found = outcome(home, done.run, carried)
+    found = result_of(home, done.run, carried)
     assert {name: result.state for name, result in found.nodes.items()} == {
         "Make": "CACHED",
         "Score": "CACHED",
@@ -67,7 +67,7 @@ def test_a_reduced_submission_ends_as_a_whole_run_does(
         "Sum": "COMPLETE",
         "Say": "COMPLETE",
     }
-    ended = following.wait(home, run, Client(settings.api), every=0.01)
+    ended = following.wait(home, run, KfpClient(settings.api), every=0.01)
     assert ended.state == "COMPLETE"  # its own last pod said so
     reference = Home(tmp_path / "reference" / ".drivetrain")
     whole = run_pipeline(reference, pipeline)

@@ -19,7 +19,7 @@ from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.kubeflow import workers
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
-from drivetrain.pipelines.kubeflow.kubernetes_api import Cluster
+from drivetrain.pipelines.kubeflow.kubernetes_api import KubernetesApi
 from drivetrain.tests.beam.servers import free_port
 
 from . import kubernetes_server
@@ -214,8 +214,8 @@ TOLD = {"DRIVETRAIN_COORDINATOR": "10.0.0.1:8476", "DRIVETRAIN_PROCESSES": "4"}
 
 
 def test_the_job_is_made_after_its_pods_likeness() -> None:
-    assert workers.job(POD, 3, WORDS, TOLD, timeout=0.5)["spec"]["activeDeadlineSeconds"] == 1
-    made = workers.job(POD, 3, WORDS, TOLD, timeout=7200.0)
+    assert workers.worker_job(POD, 3, WORDS, TOLD, timeout=0.5)["spec"]["activeDeadlineSeconds"] == 1
+    made = workers.worker_job(POD, 3, WORDS, TOLD, timeout=7200.0)
     spec, template = made["spec"], made["spec"]["template"]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], template["restartPolicy"]) == (0, 7200, "Never")
@@ -251,7 +251,7 @@ def test_kubernetes_own_types_take_the_job(tmp_path: Path) -> None:
             [tmp_path / "peer"], input=json.dumps(body), capture_output=True, text=True, check=False, timeout=120
         )
 
-    made = workers.job(POD, 3, WORDS, TOLD)
+    made = workers.worker_job(POD, 3, WORDS, TOLD)
     assert check(made).stdout == "drivetrain-workers-0f8fad5b 3 Indexed\n"
     wrong = json.loads(json.dumps(made))
     wrong["spec"]["completionsMode"] = wrong["spec"].pop("completionMode")
@@ -274,14 +274,14 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kuberne
             client_configuration.host = found.url
 
         monkeypatch.setattr(kubernetes.config, "load_incluster_config", load)
-        monkeypatch.setattr(workers, "Cluster", lambda api: Cluster(api, "team"))
+        monkeypatch.setattr(workers, "KubernetesApi", lambda api: KubernetesApi(api, "team"))
         found.objects["pods", POD["metadata"]["name"]] = {"apiVersion": "v1", "kind": "Pod", **POD}
         yield found
 
 
 def test_the_job_lives_as_long_as_the_work(cluster: KubernetesServer, capsys: pytest.CaptureFixture[str]) -> None:
     name = "drivetrain-workers-0f8fad5b"
-    with workers.gathered(4, WORDS):
+    with workers.worker_processes(4, WORDS):
         made = cluster.objects["jobs", name]
         told = {each["name"]: each.get("value") for each in made["spec"]["template"]["spec"]["containers"][0]["env"]}
         spec = ClusterSpec.from_environment()
@@ -292,7 +292,7 @@ def test_the_job_lives_as_long_as_the_work(cluster: KubernetesServer, capsys: py
         assert made["spec"]["completions"] == 3
     assert ("jobs", name) not in cluster.objects
     assert ClusterSpec.from_environment() is None
-    with pytest.raises(ZeroDivisionError), workers.gathered(2, WORDS):
+    with pytest.raises(ZeroDivisionError), workers.worker_processes(2, WORDS):
         _ = 1 / 0
     assert ("jobs", name) not in cluster.objects
     assert cluster.asked == ["GET pods", "POST jobs", "DELETE jobs"] * 2  # what a role has to allow
@@ -301,7 +301,7 @@ def test_the_job_lives_as_long_as_the_work(cluster: KubernetesServer, capsys: py
 @pytest.mark.parametrize(("verb", "what"), [("GET pods", "read"), ("POST jobs", "start 1 more pods")])
 def test_a_role_that_is_missing_is_named(cluster: KubernetesServer, verb: str, what: str) -> None:
     cluster.denied.add(verb)
-    with pytest.raises(ApiError, match=what) as caught, workers.gathered(2, WORDS):
+    with pytest.raises(ApiError, match=what) as caught, workers.worker_processes(2, WORDS):
         pytest.fail("nothing was started")
     assert "docs/kubeflow.md lists what is needed" in (caught.value.fix or "")
 

@@ -13,8 +13,8 @@ pytest.importorskip("cel")
 
 from drivetrain.errors import InputError
 from drivetrain.pipelines.kubeflow.simulate import read
-from drivetrain.pipelines.kubeflow.simulate.dag import Walk
-from drivetrain.pipelines.kubeflow.simulate.driver import DriverError, Ended, Values, holds
+from drivetrain.pipelines.kubeflow.simulate.dag import DagWalk
+from drivetrain.pipelines.kubeflow.simulate.driver import DriverError, TaskEnd, TaskValues, holds
 
 pytestmark = pytest.mark.kubeflow
 Body = dict[str, Any]
@@ -55,20 +55,20 @@ def _exit(*after: str, **more: Any) -> Body:
 class Fake:
     """Pods that end as they are told, and what happened."""
 
-    ends: Mapping[str, Ended] = field(default_factory=dict)
+    ends: Mapping[str, TaskEnd] = field(default_factory=dict)
     began: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    given: dict[str, Values] = field(default_factory=dict)
+    given: dict[str, TaskValues] = field(default_factory=dict)
     most: int = 0
 
-    async def run(self, where: str, task: Any, component: Any, values: Values) -> Ended:
+    async def run(self, where: str, task: Any, component: Any, values: TaskValues) -> TaskEnd:
         self.began.append(where)
         self.given[where] = values
         self.most = max(self.most, len(self.began) - len(self.ended))
         for _ in range(100):  # turns of the loop, not seconds: of two that began together neither ends much later
             await asyncio.sleep(0)
         self.ended.append(where)
-        return self.ends.get(where, Ended("SUCCEEDED"))
+        return self.ends.get(where, TaskEnd("SUCCEEDED"))
 
 
 def _walk(document: Any, pods: Fake, *, fail_fast: bool = False, **parameters: Any) -> tuple[str, dict[str, str]]:
@@ -77,7 +77,7 @@ def _walk(document: Any, pods: Fake, *, fail_fast: bool = False, **parameters: A
     def tell(where: str, state: str, why: str) -> None:
         decided[where] = state
 
-    walk = Walk(document, pods, "the-run", fail_fast, tell, lambda: False)
+    walk = DagWalk(document, pods, "the-run", fail_fast, tell, lambda: False)
     return asyncio.run(walk.root(parameters)), decided
 
 
@@ -103,7 +103,7 @@ def test_what_depends_on_a_skipped_task_is_omitted_and_that_is_no_failure() -> N
 
 @pytest.mark.parametrize("fail_fast", [False, True])
 def test_a_failure_stops_what_depends_on_it_and_with_argo_all_that_has_not_begun(fail_fast: bool) -> None:
-    pods = Fake({"a": Ended("FAILED")})
+    pods = Fake({"a": TaskEnd("FAILED")})
     tasks = {"a": _task(), "b": _task("a"), "c": _task(), "d": _task("c")}
     state, decided = _walk(_document(tasks), pods, fail_fast=fail_fast)
     assert state == "FAILED"
@@ -118,7 +118,7 @@ def test_an_exit_task_runs_however_the_other_ended_and_is_told(end: str, state: 
         "work": {"dag": {"tasks": {"inside": _task()}}},
         "close": _pod({"status": {"parameterType": "TASK_FINAL_STATUS", "isOptional": True}}),
     }
-    pods = Fake({"work/inside": Ended(end)})
+    pods = Fake({"work/inside": TaskEnd(end)})
     tasks = {"work": _task(component="work"), "close": _exit("work", component="close") | {"inputs": told}}
     tasks["close"]["componentRef"] = {"name": "close"}
     assert _walk(_document(tasks, components), pods)[0] == state
@@ -163,7 +163,7 @@ EACH = {
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_a_loop_goes_over_its_items_as_many_at_once_as_it_may_and_gathers_in_order(limit: int) -> None:
-    pods = Fake({f"loop[{n}]/a": Ended("SUCCEEDED", Values({"made": 10 * n})) for n in range(7)})
+    pods = Fake({f"loop[{n}]/a": TaskEnd("SUCCEEDED", TaskValues({"made": 10 * n})) for n in range(7)})
     made = {"taskOutputParameter": {"producerTask": "loop", "outputParameterKey": "made"}}
     gather = _task("loop", component="gather", inputs={"parameters": {"all": made}})
     tasks = {
@@ -194,7 +194,10 @@ def test_a_loop_over_no_list_fails() -> None:
 
 def test_a_failed_item_fails_the_loop_and_leaves_the_others() -> None:
     pods = Fake(
-        {"loop[1]/a": Ended("FAILED"), **{f"loop[{n}]/a": Ended("SUCCEEDED", Values({"made": n})) for n in (0, 2)}}
+        {
+            "loop[1]/a": TaskEnd("FAILED"),
+            **{f"loop[{n}]/a": TaskEnd("SUCCEEDED", TaskValues({"made": n})) for n in (0, 2)},
+        }
     )
     state, decided = _walk(_document({"loop": _loop({"raw": "[0,1,2]"}), "after": _task("loop")}, EACH), pods)
     assert (state, decided) == ("FAILED", {"after": "OMITTED"})
@@ -215,7 +218,7 @@ def test_a_condition_reads_an_output_as_a_double() -> None:
         "b": _task("a", component="takes", condition="inputs.parameter_values['k'] > 2.5", inputs=_from("a", "k")),
     }
     for value, began in ((3, ["a", "b"]), (2, ["a"])):
-        pods = Fake({"a": Ended("SUCCEEDED", Values({"k": value}))})
+        pods = Fake({"a": TaskEnd("SUCCEEDED", TaskValues({"k": value}))})
         assert _walk(_document(tasks, PRODUCERS), pods)[0] == "SUCCEEDED"
         assert pods.began == began
 
@@ -234,7 +237,7 @@ def test_a_condition_reads_an_output_as_a_double() -> None:
 def test_what_the_driver_fails_at_fails_here(spoil: Callable[[Body], None]) -> None:
     tasks = {"a": _task(component="makes"), "b": _task("a", component="takes", inputs=_from("a", "k")), "c": _task("b")}
     spoil(tasks)
-    state, decided = _walk(_document(tasks, PRODUCERS), Fake({"a": Ended("SUCCEEDED", Values({"k": 1.0}))}))
+    state, decided = _walk(_document(tasks, PRODUCERS), Fake({"a": TaskEnd("SUCCEEDED", TaskValues({"k": 1.0}))}))
     assert (state, decided) == ("FAILED", {"b": "FAILED", "c": "OMITTED"})
 
 
@@ -273,7 +276,7 @@ def test_a_manifest_of_another_type_is_not_taken(takes: str) -> None:
     source = {"artifacts": {"one": {"taskOutputArtifact": {"producerTask": "a", "outputArtifactKey": "one"}}}}
     tasks = {"a": _task(component="makes"), "b": _task("a", component="takes", inputs=source)}
     manifest = {"name": "one", "uri": "/x", "type": {"schemaTitle": "drivetrain.Numbers"}}
-    pods = Fake({"a": Ended("SUCCEEDED", Values(artifacts={"one": [manifest]}))})
+    pods = Fake({"a": TaskEnd("SUCCEEDED", TaskValues(artifacts={"one": [manifest]}))})
     state, _ = _walk(_document(tasks, components), pods)
     assert state == ("SUCCEEDED" if takes == "drivetrain.Numbers" else "FAILED")
 

@@ -19,8 +19,15 @@ from drivetrain.pipelines import Home, RunOptions, load_pipeline, open_run, run_
 from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
-from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
-from drivetrain.pipelines.kubeflow.simulate import Cluster, Eviction, Outcome, outcome, read, simulate
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
+from drivetrain.pipelines.kubeflow.simulate import (
+    Eviction,
+    SimulatedCluster,
+    SimulatedResult,
+    read,
+    result_of,
+    simulate,
+)
 from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
@@ -78,9 +85,9 @@ class Shop:
         self.pipeline = load_pipeline(folder)
         self.base = base
         self.home = Home(base / ".drivetrain")
-        self.settings = Settings("registry.example/shop:1", "s3://bucket/shop", Key("shop", "store"))
+        self.settings = ClusterSettings("registry.example/shop:1", "s3://bucket/shop", KeyReference("shop", "store"))
 
-    def simulate(self, cluster: Cluster, *, submitted: bool = True, **parameters: object) -> Outcome:
+    def simulate(self, cluster: SimulatedCluster, *, submitted: bool = True, **parameters: object) -> SimulatedResult:
         """Submitted, the run is in the store; else its pods make it."""
         built = self.pipeline.build()
         compiled = compile_pipeline(built, self.settings, project=self.pipeline.project)
@@ -94,12 +101,12 @@ class Shop:
         name = run.id if run else f"kubeflow-{found.kfp_run}"
         if self.home.store.find_context("run", name) is None:
             records.sync(self.home, name)
-        return outcome(self.home, name, found)
+        return result_of(self.home, name, found)
 
-    def states(self, result: Outcome) -> dict[str, str]:
+    def states(self, result: SimulatedResult) -> dict[str, str]:
         return {name: node.state for name, node in result.nodes.items()}
 
-    def fingerprints(self, result: Outcome) -> dict[str, list[str]]:
+    def fingerprints(self, result: SimulatedResult) -> dict[str, list[str]]:
         return {
             name: [record.fingerprint for several in node.outputs.values() for record in several]
             for name, node in result.nodes.items()
@@ -120,7 +127,7 @@ def shop(project: Callable[..., Path], tmp_path: Path) -> Iterator[Callable[[str
         each.home.close()
 
 
-def _whole(shop: Shop, result: Outcome, base: Path) -> None:
+def _whole(shop: Shop, result: SimulatedResult, base: Path) -> None:
     """As if nothing had happened: the inline runner's states and content, every task once, every payload known."""
     home = Home(base / "inline" / ".drivetrain")
     other = run_pipeline(home, shop.pipeline)
@@ -143,7 +150,7 @@ def _whole(shop: Shop, result: Outcome, base: Path) -> None:
 @pytest.mark.parametrize("task", ["Double", "Each[1]", "Last"])
 def test_a_store_that_one_pod_cannot_reach(shop: Callable[[str], Shop], task: str, tmp_path: Path) -> None:
     here = shop(CHAIN)
-    result = here.simulate(Cluster(environment={task: AWAY}))
+    result = here.simulate(SimulatedCluster(environment={task: AWAY}))
     assert result.kubeflow.state == "SUCCEEDED"
     (log,) = [ran.log for ran in result.kubeflow.pods if ran.task == task]
     assert "the store cannot be reached, this pod goes on without it" in log.read_text()
@@ -153,14 +160,14 @@ def test_a_store_that_one_pod_cannot_reach(shop: Callable[[str], Shop], task: st
 @pytest.mark.parametrize("submitted", [True, False])
 def test_a_store_that_no_pod_can_reach(shop: Callable[[str], Shop], submitted: bool, tmp_path: Path) -> None:
     here = shop(CHAIN)
-    result = here.simulate(Cluster(environment={"*": AWAY}), submitted=submitted)
+    result = here.simulate(SimulatedCluster(environment={"*": AWAY}), submitted=submitted)
     assert result.kubeflow.state == "SUCCEEDED"
     if submitted:
         assert {node.state for node in result.nodes.values()} == {"CANCELED"}  # the store knows of the run, and no more
         assert open_run(here.home, result.run).state == "RUNNING"
         found = records.sync(here.home, result.run)
         assert sorted(found.brought) == ["Check", "Double", "Each[0]", "Each[1]", "Large", "Last", "Make"]
-        result = outcome(here.home, result.run, result.kubeflow)
+        result = result_of(here.home, result.run, result.kubeflow)
     _whole(here, result, tmp_path)
     shown = subprocess.run(
         [sys.executable, "-m", "drivetrain", "show", result.run, "--root", str(here.home.root), "--json"],
@@ -184,7 +191,7 @@ def test_a_pod_that_is_evicted_while_it_works_is_done_again(
         return begun.exists()
 
     monkeypatch.chdir(here.base)
-    result = here.simulate(Cluster(evictions=(Eviction("Held", held, kill),), grace=120.0))
+    result = here.simulate(SimulatedCluster(evictions=(Eviction("Held", held, kill),), grace=120.0))
     assert (result.kubeflow.state, result.state) == ("SUCCEEDED", "COMPLETE")
     pods = [(ran.attempt, ran.status) for ran in result.kubeflow.pods if ran.task == "Held"]
     assert pods == [(0, -signal.SIGKILL if kill else 143), (1, 0)]
@@ -228,7 +235,7 @@ def test_what_argo_does_not_start_after_a_failure_is_recorded_as_never_started(s
         "    Fails(Make(count=3), how='crash')\n"
         "    Double(Double.options(id='B')(Double.options(id='A')(Make.options(id='Other')(count=1))))\n"
     )
-    result = here.simulate(Cluster(fail_fast=True, parallel=1))
+    result = here.simulate(SimulatedCluster(fail_fast=True, parallel=1))
     assert (result.kubeflow.state, result.state) == ("FAILED", "FAILED")
     assert result.nodes["Fails"].state == "FAILED"
     never = {name for name, node in result.nodes.items() if node.reason == "its pod never started"}
@@ -244,16 +251,18 @@ def test_a_secret_of_the_platform_document_reaches_its_pods_alone(
         "@dt.pipeline\ndef shop() -> None:\n"
         "    Login(token=dt.secret('SHOP_TOKEN'))\n    Peeks()\n"
     )
-    secrets = PodSettings(secrets=(("SHOP_TOKEN", Key("shop", "token")),))
-    here.settings = Settings("registry.example/shop:1", "s3://b/shop", Key("shop", "store"), nodes={"Login": secrets})
-    missing = here.simulate(Cluster())
+    secrets = PodSettings(secrets=(("SHOP_TOKEN", KeyReference("shop", "token")),))
+    here.settings = ClusterSettings(
+        "registry.example/shop:1", "s3://b/shop", KeyReference("shop", "store"), nodes={"Login": secrets}
+    )
+    missing = here.simulate(SimulatedCluster())
     assert here.states(missing) == {"Login": "FAILED", "Peeks": "COMPLETE"}
     assert "Kubernetes cannot start the container: the secret SHOP_TOKEN is not set" in [
         ran.reason for ran in missing.kubeflow.pods
     ]
     assert missing.nodes["Login"].reason == "its pod ended without a word: evicted, killed, or out of memory"
     monkeypatch.setenv("SHOP_TOKEN", "sesame-open")
-    there = here.simulate(Cluster())
+    there = here.simulate(SimulatedCluster())
     assert here.states(there) == {"Login": "COMPLETE", "Peeks": "CACHED"}
     ((peeked,),) = there.nodes["Peeks"].outputs.values()
     assert peeked.properties["value"] is False

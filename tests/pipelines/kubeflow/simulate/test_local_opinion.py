@@ -22,8 +22,8 @@ pytest.importorskip("cel")
 
 from drivetrain.pipelines import Home
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
-from drivetrain.pipelines.kubeflow.settings import Key, Settings
-from drivetrain.pipelines.kubeflow.simulate import Simulated, outcome
+from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference
+from drivetrain.pipelines.kubeflow.simulate import SimulatedKfpRun, result_of
 from drivetrain.pipelines.kubeflow.submit import arguments_of
 from drivetrain.tests.conformance import control_cases
 from drivetrain.tests.conformance.case import carry_out, seen
@@ -67,7 +67,7 @@ def test_kfps_own_runner_agrees(name: str, tmp_path: Path) -> None:
     result = carry_out(case.steps[0], case, inline, "inline")
     pipeline, base = case.load(), tmp_path / "kfp"
     project = image(pipeline, base / "image")
-    settings = Settings("x:1", "s3://bucket/x", Key("x", "store"), project=str(project))
+    settings = ClusterSettings("x:1", "s3://bucket/x", KeyReference("x", "store"), project=str(project))
     documents = list(yaml.safe_load_all(compile_pipeline(pipeline.build(), settings).yaml))
     for executor in documents[0]["deploymentSpec"]["executors"].values():
         executor["container"]["command"][0] = sys.executable
@@ -81,7 +81,7 @@ def test_kfps_own_runner_agrees(name: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert said.returncode == 0, said.stderr[-2000:]
     home = Home(base / ".drivetrain")
-    found = outcome(home, "kubeflow-opinion", Simulated("", "", (), ()))
+    found = result_of(home, "kubeflow-opinion", SimulatedKfpRun("", "", (), ()))
     assert seen(found, home) == seen(result, inline)
     assert found.state == result.state
     home.close()
