@@ -74,7 +74,8 @@ def DistributionValidator(
         return anomalies
     control = StatisticsValue.load(baseline.content)
     accepted = SchemaValue() if schema is None else load_schema(schema.content / "schema.yaml")
-    validate(from_states({}), replace(accepted, checks=()), environment=environment)  # is there one of that name?
+    # Of no data set: it only raises where the schema has no such environment.
+    validate(from_states({}), replace(accepted, checks=()), environment=environment)
     bounds = _bounded(accepted, loaded, comparator, thresholds or {}, environment)
     chosen = None if pairs is None else [(str(new), str(old)) for new, old in pairs]
     report = drift(loaded, control, schema=bounds, comparator=comparator, pairs=chosen)

@@ -268,7 +268,7 @@ def _push_to_store(bundle: Path, store: Store, keep: int | None, progress: Progr
             if not recorded:
                 raise InputError(f"{store.address}/{version}.json was there already", fix="push it again")
     finally:
-        claimed = json.loads(claim)["version"]
+        claimed = json.loads(claim)["version"]  # `version` is another's where that pushed the same bundle first
         with contextlib.suppress(DrivetrainError, OSError):  # then the next pusher cleans up
             if not recorded:
                 _remove_files(store, claimed)

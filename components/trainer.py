@@ -101,7 +101,7 @@ def Trainer(
 
 
 def _trained(fn: Fn, run: TrainingRun) -> Trained:
-    """What the user's function gives, its own failures named with his line."""
+    """What the user's function returns; what it raises becomes an InputError that names the line in the user's file."""
     from .. import engine
 
     train = load(fn)
@@ -110,7 +110,7 @@ def _trained(fn: Fn, run: TrainingRun) -> Trained:
         trained = train(run)
     except DrivetrainError:
         raise
-    except Exception as error:  # the user's own code failed: whatever it is, name his line
+    except Exception as error:  # the user's own code may raise anything
         text = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         where = engine.raised_at(error.__traceback__)
         raise InputError(f"Trainer: {name} failed: {type(error).__name__}: {text:.300}", where=where) from error

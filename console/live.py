@@ -96,7 +96,7 @@ class Meter:
 def span(seconds: float) -> str:
     """A duration for people: "0.42 s", "12.3 s", "3 min 20 s", "2 h 5 min"."""
     if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"  # from 9.995 on, two digits round to 10.00
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -69,7 +69,7 @@ class BeamExecutor:
         if not source.shards:
             return make()
         merge = _MergeStates(len(source.shards), make)
-        [data] = self._run(source, lambda watch: _Accumulate(source, make, via, watch), merge, progress)
+        [data] = self._run(source, lambda folder: _Accumulate(source, make, via, folder), merge, progress)
         return _loader(make)(data)
 
     def map(
@@ -86,7 +86,7 @@ class BeamExecutor:
             return collect([], sinks)
         work = partial(_write, source, dict(sinks), route)
         try:
-            pieces = self._run(source, lambda watch: _MapShards(work, fn, watch), _CollectPieces(), progress)
+            pieces = self._run(source, lambda folder: _MapShards(work, fn, folder), _CollectPieces(), progress)
         finally:
             remove_leftovers(sinks)
         return collect(map(_written, pieces), sinks)
@@ -107,7 +107,7 @@ class BeamExecutor:
         try:
             pieces = []
             if source.shards:
-                pieces = self._run(source, lambda watch: _MapShards(work, via, watch), _CollectPieces(), progress)
+                pieces = self._run(source, lambda folder: _MapShards(work, via, folder), _CollectPieces(), progress)
             return buckets_of(plan, map(_spilled, pieces), via)
         except BaseException:
             remove_spills(plan)
@@ -158,6 +158,7 @@ def add_pass(pipeline: beam.Pipeline, *, shards: int, work: beam.DoFn, combine: 
         | "Shards" >> beam.Create(blocks(shards))
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.ParDo(work)
+        # There is at least one shard. A default would be computed from no pieces at all, which have no result.
         | "Merge" >> beam.CombineGlobally(combine).without_defaults()
         | "Result" >> beam.ParDo(_LeaveResult(str(result)))
     )
@@ -209,30 +210,30 @@ def _begin(folder: str, fn: BatchFn | None) -> None:
         fn.setup()
 
 
-def _on_rows(watch: str) -> Callable[[int], None]:
+def _on_rows(folder: str) -> Callable[[int], None]:
     """Where a worker reports rows: to the driver if that is this process, else nowhere."""
-    here = _PASS_WATCHES.get(watch)
-    return here.report if here is not None else lambda rows: None
+    watch = _PASS_WATCHES.get(folder)
+    return watch.report if watch is not None else lambda rows: None
 
 
 class _Accumulate(beam.DoFn):
     """Shard numbers → state, merged within the bundle as far as siblings meet."""
 
-    def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None, watch: str) -> None:
-        self._watch = watch
+    def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None, folder: str) -> None:
+        self._folder = folder
         self._source = source
         self._make: Callable[[], Any] = make  # Any: a DoFn cannot be generic in Beam's eyes
         self._via = via
 
     def setup(self) -> None:
-        _begin(self._watch, self._via)
+        _begin(self._folder, self._via)
 
     def start_bundle(self) -> None:
         self._tree: MergeTree[Any] = MergeTree(len(self._source.shards), merge_states)
         self._failures: list[_Piece] = []
 
     def process(self, block: range) -> None:
-        on_rows = _on_rows(self._watch)
+        on_rows = _on_rows(self._folder)
         for index in block:
             try:
                 on_rows(0)  # raises once the pass is canceled: no further shard is read
@@ -302,16 +303,16 @@ class _MergeStates(_CollectPieces):
 class _MapShards(beam.DoFn):
     """Shard numbers → the JSON that `work` returns for each; a retried shard renames over its own files."""
 
-    def __init__(self, work: _Work, fn: BatchFn | None, watch: str) -> None:
-        self._watch = watch
+    def __init__(self, work: _Work, fn: BatchFn | None, folder: str) -> None:
+        self._folder = folder
         self._work = work
         self._fn = fn
 
     def setup(self) -> None:
-        _begin(self._watch, self._fn)
+        _begin(self._folder, self._fn)
 
     def process(self, block: range) -> Iterator[_Piece]:
-        on_rows = _on_rows(self._watch)
+        on_rows = _on_rows(self._folder)
         for index in block:
             try:
                 on_rows(0)

@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.1  # between calls of `progress`, which is how a pass learns t
 
 
 class _StoppedError(Exception):
-    """Raised inside a worker thread after another shard failed or the pass was canceled; nobody sees it."""
+    """Ends a worker thread after another shard failed or the pass was canceled; that first error is what is raised."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ class LocalExecutor:
                         future.result()
                     progress(done, total, "rows")
             except BaseException:
+                # Inside the `with`, whose end waits for the threads: without the event they would read their shards on.
                 stop.set()
                 for future in futures:
                     future.cancel()

@@ -70,6 +70,7 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
 
 
 def _same(old: object, new: object) -> bool:
+    """Whether a key takes both for the same: canonical JSON tells 1 from 1.0, and normalises text that is no ASCII."""
     if old is new or old is _ABSENT or new is _ABSENT:
         return old is new
     if isinstance(old, str) and isinstance(new, str) and old.isascii() and new.isascii():
@@ -78,7 +79,7 @@ def _same(old: object, new: object) -> bool:
 
 
 def _members(value: object) -> dict[str, object] | None:
-    """The named parts of a mapping, a list of pairs or a list; None for a leaf."""
+    """The named parts of a mapping, a list of pairs (a mapping whose order matters) or a list; None for a leaf."""
     if isinstance(value, Mapping):
         return {str(key): value[key] for key in sorted(value)}
     if isinstance(value, str) or not isinstance(value, Sequence):

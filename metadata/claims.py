@@ -66,7 +66,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     What the displaced holder was running becomes ABANDONED.
     """
     if lease <= 0:
-        raise InputError(f"a lease lasts more than {lease} seconds")
+        raise InputError(f"a lease must be longer than 0 seconds, not {lease}")
     row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
@@ -100,8 +100,13 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
 
 
 def redate(transaction: Transaction, key: str | None = None) -> int:
-    """End leases one lease from now that end later, as they do where the clock was set back since; gives how many."""
-    return transaction.run(
+    """Shorten leases that end later than one lease from now, as they do where the clock was set back; gives how many.
+
+    Args:
+        transaction: With the write lock.
+        key: Of one claim; None: of all.
+    """
+    return transaction.run(  # + 1: the end of a lease was rounded to a microsecond
         "UPDATE claim SET expires_at = :now + CAST(lease * 1e6 AS BIGINT) WHERE state = 'HELD' "
         "AND (CAST(:key AS TEXT) IS NULL OR cache_key = :key) AND expires_at > :now + 1 + lease * 1e6",
         now=transaction.now,
@@ -139,7 +144,10 @@ def close(transaction: Transaction, claim: Claim, state: str) -> bool:
 
 
 def release(transaction: Transaction, claim: Claim) -> None:
-    """Give the claim up if it is still ours; what its holder began under it, and knows nothing of, is CANCELED."""
+    """Give the claim up if it is still ours.
+
+    An execution that still runs under it becomes CANCELED: the holder was interrupted before it learnt of the start.
+    """
     if close(transaction, claim, "RELEASED"):
         _end(transaction, claim.cache_key, claim.owner, "CANCELED", f"{claim.owner} was interrupted as it began")
 

@@ -123,7 +123,7 @@ class Database:
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
             raise SchemaMismatch(f"{self.dialect.location} is empty", fix="run a pipeline first")
-        self._patiently(self.dialect.enable)
+        self._patiently(self.dialect.enable)  # before: SQLite cannot change its journal mode in a transaction
         with self.write() as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
             version = self._version(self._connection())

@@ -98,6 +98,8 @@ class RemotePayloads(Payloads):
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
                 there = self._manifest(uri)
             self._same(uri, there, digests["content"])
+            # Content alone must be the same. Where `extra` differs, what lies there is another attempt's, and what is
+            # staged here is no copy of it.
             if there == manifest:
                 for path in (staged / part / file.path for part in PARTS for file in digests[part].files):
                     path.chmod(0o444)
@@ -191,7 +193,7 @@ class RemotePayloads(Payloads):
                 continue  # nothing that we have put there
             whole, changed = by_uri.get(uri, (False, None))
             times = [time for time in (changed, entry.changed) if time is not None]
-            by_uri[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
+            by_uri[uri] = whole or f"artifacts/{name}" == f"{uri}/{MANIFEST}", max(times, default=None)
         return [PayloadEntry(uri, *by_uri[uri]) for uri in sorted(by_uri)]
 
     def _upload(self, staged: Path, uri: str, files: list[_File], there: dict[str, Entry], progress: Progress) -> None:

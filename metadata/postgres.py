@@ -13,7 +13,8 @@ from .errors import AlreadyExists, StateError, StoreUnavailable
 
 _NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"
-# One lock for each schema of a database. A statement after it sees what the one before committed.
+# One lock for each schema of a database. The number is "drps" in ASCII: other programs' locks should have another. A
+# statement after it sees what the one before committed.
 _ALONE = "pg_advisory_xact_lock(1685221491, hashtext(coalesce(current_schema(), '')))"
 # A machine that vanishes amid a transaction must not hold the others up for longer than they wait. A commit that the
 # server has not synced is lost when the server dies, and with it a claim's token: each is synced, whatever is asked.
@@ -57,7 +58,7 @@ class Postgres:
         try:
             parameters = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
-            parameters = {"host": "@"}
+            parameters = {"host": "@"}  # so that the error below is raised, which does not quote the URL
         user, host, port, name = (str(parameters.get(key) or "") for key in ("user", "host", "port", "dbname"))
         # A password with special characters takes the rest of the URL for something else, and would be quoted by it.
         if "@" in f"{host}{name}" or (port and not port.replace(",", "").isdigit()):

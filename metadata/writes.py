@@ -198,6 +198,7 @@ def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifac
     for column, value in (("uid", uid if new.uid else None), ("uri", payload_uri), ("name", name)):
         if value is None:
             continue
+        # A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
         clash = tx.first(
             f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "
             + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],

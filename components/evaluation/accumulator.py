@@ -89,6 +89,7 @@ class MetricsAccumulator:
             self._spill(code)  # a histogram has no rows to give back, so this side becomes one too
             for mine, histogram in zip(self._histograms[code], theirs, strict=True):
                 mine.merge(histogram)
+        # Rows of a slice that is a histogram on this side find it: its count is beyond `exact_rows` already.
         for rows in other._kept:
             self._take(rows.renumbered(renumber))
 

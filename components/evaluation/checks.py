@@ -79,7 +79,7 @@ def scores_of(column: pa.Array, name: str, problems: Problems, offset: int) -> F
     outside = ~missing & ~((values >= 0) & (values <= 1))
     problems.add(f"prediction {name} is missing or NaN", missing, values, offset)
     problems.add(f"prediction {name} is no probability", outside, values, offset)
-    return np.where(outside, np.nan, values) + 0.0
+    return np.where(outside, np.nan, values) + 0.0  # -0.0 becomes 0.0: equal rows must have equal bytes in a state
 
 
 def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> Floats:

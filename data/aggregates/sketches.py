@@ -64,6 +64,7 @@ class QuantileSketch:
         for level, values in enumerate(other.levels):
             if len(values):
                 self._put(level, values)
+        # `odd` is the parity of a level's halvings; that of both histories together is the xor, in either order.
         for level, odd in enumerate(other.odd):
             self.odd[level] ^= odd
         self.error += other.error
@@ -122,7 +123,8 @@ class DistinctSketch:
         """Take in the values of these hashes."""
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
-        # The position of the first one-bit is the exponent (biased) of the top 53 bits as a float64, which is exact.
+        # The position of the first one-bit is the exponent (biased) of the top 53 bits as a float64. That is exact: the
+        # bits cut off are zeros that the shift above brought in. The exponent of 0 is 0, hence the minimum.
         exponent = (rest >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52
         rank = np.minimum(1023 + 53 - exponent, 64 - _PRECISION + 1).astype(np.uint8)
         np.maximum.at(self.registers, index, rank)
@@ -133,6 +135,8 @@ class DistinctSketch:
 
     def estimate(self) -> int:
         """The number of distinct values, rounded."""
+        # Constants, and linear counting where registers are empty, as in figure 3 of Flajolet et al.; their correction
+        # of large counts is for hashes of 32 bits.
         size = len(self.registers)
         raw = 0.7213 / (1 + 1.079 / size) * size * size / float(np.exp2(-self.registers.astype(np.float64)).sum())
         empty = int((self.registers == 0).sum())
@@ -226,7 +230,7 @@ class TextSample:
 
     def add(self, values: Any, counts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
         """Take in values, repeated or not, the rows of each, and their `text_hashes`."""
-        full = len(self.hashes) == _SAMPLE
+        full = len(self.hashes) == _SAMPLE  # then only smaller hashes enter, and the largest kept goes on counting
         chosen = np.flatnonzero(hashes <= self.hashes[-1]) if full else np.arange(len(hashes))
         if len(chosen) > 8 * _SAMPLE:  # few values repeat: of the smallest hashes, enough are distinct
             several = min(4 * _SAMPLE, len(chosen) - 1)

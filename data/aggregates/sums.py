@@ -72,6 +72,8 @@ class ExactSum:
         counts = np.asarray(counts, dtype=np.int64)
         if counts.shape != values.shape or (counts.size and int(counts.min()) < 0):
             raise ValueError("counts must be as many as values, and none negative")
+        # Bit by bit of the counts, since a product with a count would not stay within the bits that a bin holds; each
+        # bit's sum is multiplied as a Python integer.
         for bit in range(int(counts.max()).bit_length() if counts.size else 0):
             self._add_once(values[(counts >> bit) & 1 == 1], 1 << bit, floats, integers)
 
@@ -312,6 +314,7 @@ def _fold(
         part = 0
         for column in sums:
             part = (part << step) + int(column[index])
+        # Below 0 only for squares of the smallest numbers. Nothing is lost: the last bits of the pieces are zeros then.
         shift = (int(index) + lowest) * scale + unit + _SCALE
         total += part << shift if shift >= 0 else part >> -shift
     return total
@@ -320,6 +323,7 @@ def _fold(
 def _sum_integers(values: NDArray[np.generic]) -> int:
     if values.dtype.kind != "u" or values.dtype.itemsize < 8:
         values = np.asarray(values, dtype=np.int64)
+    # In two halves: sums of 32 bits stay within 64 for 2^31 values, sums of whole integers would wrap around.
     high = int((values >> np.int64(32) if values.dtype.kind == "i" else values >> np.uint64(32)).sum())  # type: ignore[operator]
     low = int((values & values.dtype.type(0xFFFFFFFF)).sum())  # type: ignore[operator]
     return (high << 32) + low
@@ -333,6 +337,8 @@ def _sum_integer_squares(values: NDArray[np.generic]) -> int:
     total = 0
     for start in range(0, len(wide), _BLOCK):
         block = wide[start : start + _BLOCK]
+        # (a·2^44 + b·2^22 + c)², mixed terms doubled by one more bit of shift. A product is below 2^44, so that a
+        # block's sum stays within 64 bits.
         a, b, c = block >> np.uint64(44), (block >> np.uint64(22)) & mask, block & mask
         for shift, piece in ((88, a * a), (67, a * b), (44, b * b), (45, a * c), (23, b * c), (0, c * c)):
             total += int(piece.sum()) << shift

@@ -64,7 +64,7 @@ def count_numbers(values: Numbers) -> NumberTable:
             dense = np.bincount(values - low)
             positions = np.flatnonzero(dense)
             return NumberTable(positions + low, dense[positions])
-        values = values.copy()
+        values = values.copy()  # sorted in place below, and it may be the batch's own memory
     elif values.dtype == np.float64:
         values = values + 0.0  # -0.0 becomes 0.0: they are equal and must have one spelling
     else:
@@ -157,6 +157,7 @@ def text_bytes(values: Any) -> int:
 
 def text_lengths(values: Any) -> NDArray[np.int64]:
     """Length of each `large_binary` value in code points, read as UTF-8 (continuation bytes not counted)."""
+    # Over the same buffers: a cast would refuse values that are no UTF-8, which have a length here like any other.
     text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
     return np.asarray(numpy_of(pc.utf8_length(text)), np.int64)
 
@@ -216,6 +217,7 @@ def quantiles(table: NumberTable, levels: Sequence[float]) -> list[int | float]:
         share = rank - below
         low = table.values[int(np.searchsorted(ends, below, side="right"))].item()
         high = table.values[int(np.searchsorted(ends, min(below + 1, last), side="right"))].item()
+        # From the nearer end, as numpy interpolates, so that the results are the same floats.
         if share == 0 or low == high:
             at_levels.append(low)
         elif not math.isfinite(float(high) - float(low)):

@@ -167,9 +167,8 @@ class Comparison:
         if outcome is None:
             return Measure("missing_rate", None, over=self._counted, note=f"a side has no {self._counted}")
         if not sides[0][0] and not sides[1][0]:
-            return Measure(
-                "missing_rate", 0.0, over=self._counted
-            )  # nothing to test: it must not tighten the correction
+            # Without a p-value: a test of nothing would count among all tests, and make their correction stricter.
+            return Measure("missing_rate", 0.0, over=self._counted)
         apart = abs(sides[0][0] / sides[0][1] - sides[1][0] / sides[1][1])
         return Measure(
             "missing_rate",

@@ -110,11 +110,11 @@ def kolmogorov_smirnov(current: CellCounts, previous: CellCounts) -> TestOutcome
         ranks = np.arange(len(current))
         with warnings.catch_warnings():  # it warns where it has to fall back to the asymptotic formula
             warnings.simplefilter("ignore", RuntimeWarning)
-            test = inspect.unwrap(
-                stats.ks_2samp
-            )  # the wrapper looks for NaN and axes, which takes longer than the test
+            # The wrapper looks for NaN and axes, which takes longer than the test.
+            test = inspect.unwrap(stats.ks_2samp)
             outcome = test(np.repeat(ranks, current), np.repeat(ranks, previous))
         return TestOutcome(float(outcome.statistic), float(outcome.pvalue), float(outcome.statistic))
+    # scipy's own asymptotic formula, but from counts: `ks_2samp` takes every row.
     p_value = float(stats.kstwo.sf(apart, round(rows * others / (rows + others))))
     return TestOutcome(apart, min(max(p_value, 0.0), 1.0), apart)
 

@@ -99,7 +99,7 @@ def _pair_texts(current: ColumnState, previous: ColumnState) -> Pair:
     same = not rough and table.values.equals(other.values)  # the usual case, and merging is slow
     values = table.values if same else merge_texts([table, other]).values
     rest = np.array([current.count - table.total]), np.array([previous.count - other.total])
-    some = bool(rest[0] or rest[1])
+    some = bool(rest[0] or rest[1])  # as the end of a slice below: True keeps the one count, False none
     return Pair(
         "text",
         values,

@@ -155,7 +155,7 @@ def _null(column: ColumnState, kwargs: Kwargs) -> ExpectationOutcome:
 def _null_result(column: ColumnState, kwargs: Kwargs, odd: int, shown: list[Any]) -> ExpectationOutcome:
     success = not column.rows or (column.rows - odd) / column.rows >= mostly_of(kwargs)
     percent = odd / column.rows * 100 if column.rows else None
-    listed = shown * min(odd, SHOWN) if shown == [None] else shown
+    listed = shown * min(odd, SHOWN) if shown == [None] else shown  # GX lists a None for each missing row
     result = {
         "element_count": column.rows, "unexpected_count": odd, "unexpected_percent": percent,
         "partial_unexpected_list": listed,

@@ -72,7 +72,7 @@ def check_sql(
         for name, query in pairs
     ]
     data_sets = data if isinstance(data, Mapping) else {"data": data}
-    sources = {str(name): source_of(expectation) for name, expectation in data_sets.items()}
+    sources = {str(name): source_of(data_set) for name, data_set in data_sets.items()}
     results = []
     for split, source in sources.items():
         outcomes = run_sql(source, dict(enumerate(wanted)), timeout=timeout, progress=progress)

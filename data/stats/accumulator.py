@@ -285,6 +285,7 @@ class StatisticsAccumulator:
 
     def _slice_order(self) -> list[Key]:
         """The slices by their spec, then by value: the same for every order of the rows."""
+        # Backwards, so that of two specs with the same columns (other values) the first gives the position.
         order = {
             tuple(name for name, _ in spec): index for index, spec in reversed(list(enumerate(self.options.slices)))
         }

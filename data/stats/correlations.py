@@ -105,7 +105,7 @@ class PairSums:
             line = indices[index]
             for (first, unit), (second, other) in combinations_with_replacement(cut, 2):
                 squares = (first * second) @ masks
-                twice = 0 if unit == other else 1
+                twice = 0 if unit == other else 1  # (a + b)² has 2ab: the product of two pieces is shifted once more
                 for b, index_b in enumerate(indices):
                     self.squares[line][index_b] += int(squares[b]) << (unit + other + 2 * _POINT + twice)
 
@@ -125,7 +125,7 @@ class PairSums:
         """
         names = [name for name in names if name in self.names]
         indices = [self.names.index(name) for name in names]
-        pairs = [[self._pair(max(a, b), min(a, b)) for b in indices] for a in indices]
+        pairs = [[self._pair(a, b) for b in indices] for a in indices]
         return {
             "features": names,
             "count": [[self.counts[a][b] for b in indices] for a in indices],
@@ -146,6 +146,7 @@ class PairSums:
             covariance = None
         if not spread:
             return None, covariance
+        # A quotient of integers, of which Cauchy and Schwarz's inequality holds exactly: never above 1.
         size = math.sqrt(together**2 / spread)
         return size if together >= 0 else -size, covariance
 

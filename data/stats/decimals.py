@@ -38,6 +38,7 @@ def too_long(decimals: Any) -> bool:
     arrow = decimals.type
     if arrow.precision <= sys.float_info.dig or not len(decimals):
         return False
+    # All have the same digits behind the point, so the smallest or the largest has most digits.
     ends = pc.min_max(_wide(decimals)).as_py().values()
     return any(end and end.adjusted() + 1 + arrow.scale > sys.float_info.dig for end in ends)
 
@@ -85,6 +86,7 @@ def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top
     return facts | {
         "unique": exact(len(counted.counts)),
         "median": exact(_quantile(counted, Fraction(1, 2), unit)),
+        # Of the level as it is written: Fraction(0.1) would be the float next to a tenth.
         "quantiles": exact([_quantile(counted, Fraction(str(level)), unit) for level in levels]),
         "top_values": exact([{"value": _shown(Fraction(int(value)) * unit), "count": count} for value, count in pairs]),
     }

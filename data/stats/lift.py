@@ -238,6 +238,7 @@ def _crossed(
         codes, values = encode_column(name, array)
     except InputError:
         return None
+    # One more than the limit, as a missing value may be among them.
     if len(values) > MOST_TEXTS + 1 or any(isinstance(value, str) and len(value) > _LONGEST for value in values):
         return None
     crossed: dict[SliceValue, _Counts] = {}

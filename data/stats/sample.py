@@ -70,6 +70,8 @@ class RowSample:
         if len(hashes) > self.size:
             self.exact = False
             hashes, first, counts = hashes[: self.size], first[: self.size], counts[: self.size]
+        # Only a sample that has dropped a row may skip the larger hashes: from one that is just full, the first row it
+        # drops must reach `_join`, which takes note. The largest hash kept is included, as its copies still count.
         if not self.exact and len(self._hashes) == self.size:
             below = int(np.searchsorted(hashes, self._hashes[-1], side="right"))
             hashes, first, counts = hashes[:below], first[:below], counts[:below]
@@ -108,6 +110,7 @@ class RowSample:
         if total <= self.size:
             copies = np.arange(total)
         else:
+            # The middle of each of `size` equal parts of the copies: in proportion, without drawing at random.
             copies = ((2 * np.arange(self.size, dtype=np.int64) + 1) * total) // (2 * self.size)
         return self._table.take(arrow_of(np.searchsorted(ends, copies, side="right")))
 

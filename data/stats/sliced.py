@@ -44,6 +44,8 @@ def slice_rows(batch: pa.RecordBatch, specs: Sequence[Spec]) -> Iterator[tuple[K
             if wanted is not None:
                 starts, codes = _only(starts, codes, _codes_of(name, column.type, wanted, values))
             many = np.diff(starts)[rows]
+            # Row i's codes stand at starts[i] + 0, 1, …; the arange below counts on over all rows, so the number of
+            # codes before each row is subtracted here.
             first = np.repeat(starts[rows] - np.cumsum(many) + many, many)
             number = np.repeat(number, many) * max(len(values), 1) + codes[first + np.arange(len(first))]
             rows = np.repeat(rows, many)

@@ -139,6 +139,7 @@ def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> li
     if table.bits is None:
         values: list[Any] = table.values.tolist()
         return values
+    # frexp's mantissa is in [½, 1): an interval of values cut to `bits` is 2^(exponent - 1 - bits) wide.
     mantissa, exponent = np.frexp(table.values)
     half = np.ldexp(np.sign(mantissa), exponent - 2 - table.bits)
     assert extremes is not None

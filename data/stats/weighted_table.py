@@ -33,7 +33,7 @@ def units_of(weights: NDArray[np.float64]) -> Weights:
     """Finite weights from 0 to `LARGEST` in whole units."""
     scaled = np.ldexp(weights, _POINT)  # a power of two: exact
     units = np.floor(scaled)
-    units += np.rint(scaled - units)  # a tie goes down: states that are stored were rounded so
+    units += np.rint(scaled - units)  # a tie goes down, as it did in the states that are stored
     return _objects(list(map(int, units.tolist())))
 
 
@@ -146,6 +146,7 @@ def reduce_to(table: WeightedTable, limit: int) -> WeightedTable:
 
 
 def _cut(values: NDArray[np.float64], bits: int) -> NDArray[np.float64]:
+    # On the float's own bits, so towards 0 and in order; + 0.0 since a negative subnormal may become -0.0.
     mask = np.int64(-1) << np.int64(EXACT_BITS - bits)
     return (values.view(np.int64) & mask).view(np.float64) + 0.0
 

@@ -164,6 +164,7 @@ def _dialect(sql: str) -> str:
             inner = piece[1:-1].replace('\\"', '"').replace("'", "''") if piece[0] == '"' else piece[1:-1]
             pieces.append(f"'{inner}'")
             continue
+        # DuckDB counts from 1, as ORDINAL does; OFFSET counts from 0.
         piece = _ARRAY_INDEX.sub(lambda at: f"[{int(at[2]) + (at[1].upper() == 'OFFSET')}]", piece)
         pieces.append(_UNNEST.sub(_unnested, piece))
     return "".join(pieces)
@@ -172,9 +173,8 @@ def _dialect(sql: str) -> str:
 def _unnested(match: re.Match[str]) -> str:
     """The items of a list under their name, and, as in ZetaSQL, each field of theirs under its own."""
     word, values, item = match[1], match[2].strip(), match[3] or "item"
-    fields = (
-        "" if values.endswith(".step") or word.upper() == "IN" else f", UNNEST({item})"
-    )  # only steps are no structs
+    # UNNEST of an item gives the fields of a struct; `step` (of a path) is a list of texts.
+    fields = "" if values.endswith(".step") or word.upper() == "IN" else f", UNNEST({item})"
     items = f"(SELECT {item}{fields} FROM (SELECT UNNEST({values}) AS {item}))"  # noqa: S608 - the user's own SQL
     return f"{word} {items}" if word.upper() == "IN" else f"{word} {items} AS _{item}"
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...digest import canonical_json
 from ...errors import missing_extra
 
-KEEP = 2
+KEEP = 2  # where the newest is damaged, the one before is there to go back to
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little
 _FORMAT = 1
 State = Any  # a pytree of arrays
@@ -76,7 +76,7 @@ class Checkpoints:
                     {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record)}
                 ),
             )
-            self._open().save(step, args=args, force=True)
+            self._open().save(step, args=args, force=True)  # `due` decides when to save, not orbax
         self._saved_at, self._saved_step = self._clock(), step
         self._cost = self._saved_at - begin
 
@@ -184,6 +184,7 @@ def _shapes(like: State) -> dict[str, Any]:
         return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
 
     named = {name: plain(leaf) for name, leaf in _named(like)}
+    # Broadcast, so that they take no memory: orbax looks at shape and dtype alone.
     return {name: np.broadcast_to(np.zeros((), a.dtype), a.shape) for name, a in named.items() if a.size}
 
 

@@ -29,7 +29,6 @@ State = dict[str, Any]  # "params" and "optimizer": pytrees
 # The initial state is computed once: compiling it well costs more than it saves (half the CPU seconds on flights).
 _RUN_ONCE = {"xla_backend_optimization_level": 0}
 
-
 _POINTS = 100  # of the loss curve
 
 
