@@ -3,6 +3,7 @@ of the user's."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import ipaddress
 import os
@@ -52,6 +53,17 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 def pytest_unconfigure() -> None:
     """Remove the cache of this session."""
     _CACHE.cleanup()
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays: the tests themselves and the libraries they import.
+
+    JAX, Beam and 7,000 test items are millions of objects that live to the end, and each full collection looks at all
+    of them: a tenth of the suite's time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 def pytest_configure() -> None:
