@@ -1,4 +1,4 @@
-"""Whatever kfp, its generated client and urllib3 raise, as one error that says what to do."""
+"""One error, with a fix, for whatever kfp, its generated client and urllib3 raise."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .connection import ApiSettings
 
 
 class ApiError(DrivetrainError):
-    """KFP's API could not be asked, or said no.
+    """KFP's API could not be reached, or refused.
 
     Attributes:
         status: The HTTP status, 0 where there was no answer.
-        sent: Whether the server may have carried it out all the same.
+        sent: Whether the server may have carried out the request all the same.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class NotAnApi(Exception):  # noqa: N818 - what was found, not what failed
 
 @contextlib.contextmanager
 def translated(api: ApiSettings, host: str, what: str, *, changes: bool = False) -> Iterator[None]:
-    """Turn what goes wrong within into an `ApiError`; nothing of kfp's gets on standard output or into the log.
+    """Turn errors in the block into an `ApiError`, and keep kfp's prints, warnings and log lines away from the user.
 
     Args:
-        api: How it is reached.
-        host: Its URL, "" where kfp found it.
-        what: What it is to do, as a verb.
-        changes: Whether that changes something, so that an answer that did not come leaves open whether it did.
+        api: How the server is reached.
+        host: Its URL, "" where kfp found it by itself.
+        what: What it is asked to do, as a verb for the message.
+        changes: Whether the request changes something, so that without an answer it is open whether it was done.
     """
     import urllib3
     from kfp_server_api.exceptions import ApiException
@@ -70,7 +70,7 @@ def translated(api: ApiSettings, host: str, what: str, *, changes: bool = False)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         cause = redact(f"{type(error).__name__}: {error}")
         raise ApiError(
-            f"{server} cannot {what}: kfp makes nothing of its answer ({cause:.300})",
+            f"{server} cannot {what}: kfp cannot read its answer ({cause:.300})",
             fix="see that it is Kubeflow Pipelines 2, and that kfp is of its release or newer",
         ) from error
     finally:
@@ -89,10 +89,10 @@ def _answered(server: str, what: str, status: int, body: object, reason: str, *,
         404: "see that --host is KFP's API, and the id one of `drivetrain kubeflow status`",
         409: "give another name",
     }
-    words = {401: "it does not know who asks", 403: "it may not be asked that", 404: "it has no such thing"}
+    words = {401: "it does not accept the credentials", 403: "it does not allow that", 404: "it has no such thing"}
     fix = fixes.get(status, "see the log of its pod ml-pipeline, then ask again")
     because = f"{words[status]}: {message}" if status in words else message
-    # A gateway's 504 says that it waited no longer, not what became of the request behind it.
+    # A gateway's 504 says only that it stopped waiting, not what became of the request behind it.
     sent = changes and status >= 500
     return ApiError(
         f"{server} cannot {what}: {because} ({status})", fix=_LOOK if sent else fix, status=status, sent=sent
@@ -104,7 +104,7 @@ def _unanswered(api: ApiSettings, server: str, what: str, error: Exception, *, c
 
     cause: object = error.reason if isinstance(error, exceptions.MaxRetryError) else error
     late = isinstance(cause, exceptions.ReadTimeoutError)
-    # A connection that broke after the request had left says as little as one on which no answer came.
+    # A connection that broke after the request was sent leaves it as open as one on which no answer came.
     sent = changes and (late or isinstance(cause, exceptions.ProtocolError))
     if isinstance(cause, exceptions.SSLError):
         because, fix = f"TLS failed: {cause}", "name the authority's file as api.ca_cert; see that the host is right"
@@ -122,7 +122,7 @@ def _unanswered(api: ApiSettings, server: str, what: str, error: Exception, *, c
 
 
 def _server_message(body: object) -> str:
-    """What a gRPC gateway says in its JSON; of anything else the first line."""
+    """The message in a gRPC gateway's JSON, or the first line of any other body; without secrets, 300 characters."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     with contextlib.suppress(ValueError):
         answer = json.loads(text)

@@ -1,7 +1,7 @@
-"""KFP's own client with its edges taken off: bounded waits, retried questions, plain answers, one error for a fault.
+"""KFP's own client made safe to use: bounded waits, retried reads, plain dataclasses, one error for every fault.
 
-Of kfp's `Client` used as it is: it has no timeout at all; asks an unreachable server for its health five times with
-five seconds between; prints links to standard output; and waits for ever for a run that was cancelled.
+By itself kfp's `Client` has no timeout at all, asks an unreachable server for its health five times with five seconds
+in between, prints links to standard output, and waits for ever for a run that was cancelled.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class KfpClient:
         self._in_namespace = {"namespace": api.namespace} if api.namespace else {}
 
     def greet(self) -> None:
-        """See that the API answers, and lets this one in."""
+        """Check that the API answers and accepts the credentials; raises an `ApiError` where it does not."""
         with self._asking("be asked"):
             self._kfp.list_runs(page_size=1, **self._in_namespace)
 
@@ -178,8 +178,8 @@ class KfpClient:
 
         Args:
             run: Its id.
-            seen: Told of it at each look.
-            every: Seconds between two.
+            seen: Called with the run at each poll.
+            every: Seconds between two polls.
             timeout: Seconds at most, None for any time.
 
         Raises:
@@ -198,7 +198,7 @@ class KfpClient:
             time.sleep(every)
 
     def _run_with_current_token(self, run: str) -> KfpRun:
-        """A run, after the token has been read again where it was let in before and is not now: tokens are rotated."""
+        """The run; on a 401 once more with the token read anew, because tokens are rotated during a long wait."""
         try:
             return self.run(run)
         except ApiError as error:
@@ -326,7 +326,7 @@ def _message(error: Any) -> str:  # Any: kfp's model
 
 
 def retry_on_conflict(ask: Callable[[], Any]) -> Any:  # Any: kfp's models
-    """What `ask` gives, asked twice where another has made the experiment between kfp's look and its own making."""
+    """Call `ask`, and once more on a conflict: another may create the experiment after kfp looked for it."""
     from kfp_server_api.exceptions import ApiException
 
     try:
@@ -338,7 +338,7 @@ def retry_on_conflict(ask: Callable[[], Any]) -> Any:  # Any: kfp's models
 
 
 def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
-    """Kfp's client for an API.
+    """The SDK's client for an API, with bounds on its requests.
 
     Raises:
         DrivetrainError: The extra is not installed.
@@ -355,7 +355,7 @@ def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
             raise missing_extra("kfp", "kubeflow") from None
 
     class NoHealthCheckClient(SdkClient):  # type: ignore[misc]  # no types
-        """Does not ask for the server's health, to guess a namespace that is always said here."""
+        """Skips the health check by which kfp guesses a namespace: ours is always explicit."""
 
         def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:  # Any: kfp's model
             return SimpleNamespace(multi_user=False)
@@ -363,7 +363,7 @@ def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
     credentials = None
     if api.service_account_token:
         credentials = set_volume_credentials.ServiceAccountTokenVolumeCredentials(api.service_account_token)
-    # For the Identity-Aware Proxy it may ask a person to log in, who must see that; the answer to --json is on stdout.
+    # For the Identity-Aware Proxy kfp may ask a person to log in: on stderr, as stdout is for the --json answer.
     with translated(api, host, "be asked"), contextlib.redirect_stdout(sys.stderr):
         sdk_client = NoHealthCheckClient(
             host=host or None,
@@ -384,7 +384,7 @@ def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
 
 
 def _bound(client: Any, api: ApiSettings) -> None:  # Any: kfp has no types
-    """Give all its requests a timeout, retries, and eyes for what is no answer of an API."""
+    """Give all requests of the client a timeout and retries, and raise `NotAnApi` on an answer that is no JSON."""
     import urllib3
 
     rest = client.runs.api_client.rest_client
@@ -392,7 +392,7 @@ def _bound(client: Any, api: ApiSettings) -> None:  # Any: kfp has no types
         api.retries,
         backoff_factor=0.25,
         status_forcelist=(429, 500, 502, 503, 504),
-        allowed_methods=("GET", "HEAD"),  # of others only those that did not leave are sent again
+        allowed_methods=("GET", "HEAD"),  # others might be carried out twice; urllib3 resends those that never left
         raise_on_status=False,
     )
     send = rest.request

@@ -1,7 +1,7 @@
 """A pipeline as KFP's own form: a PipelineSpec, schema 2.1.0, and a platform document; byte-stable.
 
-The spec says who waits for whom and which pod a task is; what a task does and where its data lies is between our
-launcher and our store. KFP's artifacts are the small manifests that pods write, for its pages and its lineage.
+The spec holds the order of the tasks and the pod of each. What a task does, and where its data lies, only our launcher
+and our store know; KFP's artifacts are the small manifests that pods write for its pages and its lineage.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CompiledPipeline:
 
     @cached_property
     def yaml(self) -> str:
-        """Both as the YAML file that KFP takes."""
+        """Both documents as the YAML file that KFP takes; the same bytes for the same pipeline and settings."""
         import yaml
 
         class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # by what is installed
@@ -147,7 +147,7 @@ class _Compiler:
         }
 
     def dag(self, name: str, tasks: tuple[PlannedTask, ...], level: DagLevel) -> Json:
-        """A task that is a DAG of its own; its component is written too."""
+        """A task that is a sub-DAG; adds its component."""
         level.here = {task.name for task in tasks}
         for parameter in self.parameters:
             level.pass_on(parameter, self.parameters[parameter])
@@ -215,7 +215,7 @@ class _Compiler:
         return self._with(compiled, condition, None)
 
     def condition(self, task: PlannedTask, level: DagLevel, inputs: Json, defined: dict[str, Json]) -> str:
-        """What stands in a task's trigger policy; what it reads becomes an input of the task."""
+        """The CEL of a task's trigger policy, "" for none; each output that it reads becomes an input of the task."""
 
         def take(node: str, key: str, kind: str) -> str:
             producer = self.plan.names[node]
@@ -232,7 +232,11 @@ class _Compiler:
         return " && ".join([*passed, *said])
 
     def leave(self, root: DagLevel) -> Json:
-        """The one task after the work, as KFP starts one only: the exit nodes, then what closes the run."""
+        """The exit task: a DAG of the exit nodes, then the pod that closes the run.
+
+        KFP starts a single exit hook per task, so both are in one DAG, with the closing pod as the hook of the exits:
+        it runs even where an exit node fails.
+        """
         level = DagLevel(root)
         exits = self.dag(EXITS, self.plan.exits, DagLevel(level))
         level.here = {EXITS, CLOSE}
@@ -266,7 +270,7 @@ class _Compiler:
         outputs: Mapping[str, Json],
         node: Node | None,
     ) -> None:
-        """A pod: its component and its container."""
+        """Add the component and the container of a pod."""
         body: Json = {"executorLabel": f"exec-{name}", "inputDefinitions": _definitions(parameters, artifacts)}
         if definitions := _definitions(outputs.get("parameters", {}), outputs.get("artifacts", {})):
             body["outputDefinitions"] = definitions
@@ -301,7 +305,7 @@ class _Compiler:
         return compiled
 
     def _edges(self, node: Node) -> Iterator[tuple[str, str, str, str]]:
-        """(input of the component, producer, output, type) for each edge whose artifact KFP is to know of."""
+        """(input of the component, producer, output, type) for each edge whose artifact KFP shows."""
         for name, sources in node.inputs:
             number = 0
             for source in sources:
@@ -313,7 +317,7 @@ class _Compiler:
 
 
 def _reads(conditions: tuple[Any, ...]) -> Iterator[tuple[str, str, str]]:
-    """The properties that expressions read."""
+    """(node, output, property) for each output that expressions read."""
 
     def walk(value: Any) -> Iterator[tuple[str, str, str]]:  # Any: JSON
         if isinstance(value, dict):
@@ -331,7 +335,7 @@ def _reads(conditions: tuple[Any, ...]) -> Iterator[tuple[str, str, str]]:
 
 
 def _key(output: str, name: str) -> str:
-    """The output parameter for a property of an output."""
+    """The name of the output parameter that holds a property of an output; as `manifests` splits it again."""
     return output if name == "value" else f"{output}--{name}"
 
 
@@ -373,16 +377,19 @@ def _version() -> str:
 
 
 class DagLevel:
-    """One DAG that is being written: its tasks, and what comes into it from the one around.
+    """One DAG while it is compiled: its tasks, and what it gets from the DAG around it.
+
+    A task of KFP sees only the tasks beside it and the inputs of its own DAG. What comes from further out must be an
+    input of every DAG in between; `parameter` and `artifact` add those inputs.
 
     Args:
-        above: The one around it; None for the root.
+        above: The DAG around it; None for the root.
 
     Attributes:
         here: The names of its tasks.
-        parameters: Of its component: name -> definition.
-        artifacts: Of its component.
-        given: The inputs of the task that it is where it is used.
+        parameters: The parameters of its component: name -> definition.
+        artifacts: The artifacts of its component.
+        inputs: The inputs of the task by which the DAG around calls it.
     """
 
     def __init__(self, above: DagLevel | None) -> None:
@@ -393,12 +400,12 @@ class DagLevel:
         self.inputs: Json = {"parameters": {}, "artifacts": {}}
 
     def pass_on(self, name: str, body: Json) -> None:
-        """Hand a parameter of the DAG around on to this one."""
+        """Make a parameter of the DAG around a parameter of this one."""
         self.parameters[name] = body
         self.inputs["parameters"][name] = {"componentInputParameter": name}
 
     def parameter(self, task: str, key: str, kind: str) -> Json:
-        """Where a task in this DAG has an output parameter from."""
+        """The source of another task's output parameter, for a task of this DAG."""
         if task in self.here:
             return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}
         assert self.above is not None
@@ -409,7 +416,10 @@ class DagLevel:
         return {"componentInputParameter": name}
 
     def artifact(self, task: str, key: str, kind: str) -> Json | None:
-        """Where a task in this DAG has an artifact from; None where it is gathered, or made for what runs before."""
+        """The source of another task's artifact, for a task of this DAG.
+
+        None where KFP has none to give: what a loop collects, and outputs of the work for exit nodes.
+        """
         if task in self.here:
             return {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}
         if self.above is None:
@@ -425,7 +435,7 @@ class DagLevel:
 
 
 def artifact_type(kind: str) -> Json:
-    """An artifact's definition, by our name of its type."""
+    """An artifact's definition in KFP, from our name of its type."""
     return {"artifactType": {"schemaTitle": f"drivetrain.{kind}", "schemaVersion": "0.0.1"}}
 
 
@@ -440,10 +450,10 @@ def container(
     Args:
         settings: Of the cluster.
         project: The project's folder in the image.
-        version: Of the pipeline, which the image must hold.
-        what: What the pod does, as arguments.
-        node: Whose pod it is; None for one of the pipeline's own.
-        described: What that node is, see `about`.
+        version: The digest of the pipeline, which the image must hold.
+        what: The arguments that say what the pod does.
+        node: The pod's node; None for the pod that closes the run or opens a loop.
+        described: The node's facts, see `node_facts`.
     """
     pod = settings.pod(node.id if node else "")
     env = {**dict(pod.env), "DRIVETRAIN_ARTIFACTS": settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
@@ -474,7 +484,11 @@ def _resources(node: Node, gpu: str) -> Json:
 
 
 def node_facts(pipeline: Pipeline, node: Node) -> str:
-    """A node of a pipeline as the JSON of its variable: facts, and maps of facts by name."""
+    """What a node is beyond KFP's spec, as JSON for `VARIABLE`: facts, and maps of facts by name.
+
+    The spec lacks which output of a loop is collected, what a query asks, conditions that the pod decides, and the
+    values of lists; without them `kubeflow diff` could not show that they changed.
+    """
     loops = [pipeline.loop(name) for name in pipeline.scope(node.id)]
     facts = {
         "component": node.component,
@@ -499,7 +513,7 @@ def _all(conditions: Iterable[Any]) -> str:
 
 
 def _source(source: Source) -> Any:  # Any: JSON
-    """What an input takes from, in a word where there is one."""
+    """The source of an input: `node.output` with its kind for an edge, JSON for any other."""
     if not isinstance(source, Edge):
         return {"uids": _short(source.uids)} if isinstance(source, UidSource) else source.to_json()
     kind = f" (choice {source.choice})" if source.choice else " (optional)" if source.optional else ""

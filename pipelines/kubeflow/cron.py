@@ -41,7 +41,8 @@ class CronField:
 
     Attributes:
         values: What it allows, in order.
-        star: It as robfig reads it, where it begins with a star, which decides how the two kinds of days go together.
+        star: The field for robfig/cron where it begins with a star; "" where it does not. A star decides whether both
+            kinds of days must match or either.
     """
 
     values: tuple[int, ...]
@@ -254,7 +255,7 @@ def _number(text: str, name: str, word: str, low: int, high: int, names: tuple[s
 
 
 def _spelled(field: CronField) -> str:
-    """A field of five as one of six, where the days stay: a star stays one, because it decides how days combine."""
+    """A field for the six-field form where days do not move: a star stays, because it decides how days combine."""
     return field.star or _explicit(field.values)
 
 

@@ -11,7 +11,7 @@ from .compiler import VARIABLE
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 Facts: TypeAlias = dict[str, Json]
-"""What there is to say of a task, by name, e.g. "parameter epochs", "waits for", "platform tolerations"."""
+"""The facts of a task by name, e.g. "parameter epochs", "waits for", "platform tolerations"."""
 
 
 def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict[str, Json]:
@@ -40,7 +40,7 @@ def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict
 
 
 def _read(text: str, name: str) -> tuple[Facts, dict[str, Facts]]:
-    """What there is to say of a compiled pipeline as a whole, and of its nodes."""
+    """The facts of a compiled pipeline as a whole, and those of each node."""
     import yaml
 
     try:

@@ -1,4 +1,4 @@
-"""A run on a cluster as three know it: our store how tasks ended, KFP what it started, Kubernetes why a pod waits."""
+"""How far a run is: our store knows how tasks ended, KFP what it started, Kubernetes why a pod waits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .ownership import Submission, end, on_cluster, simulated, submission, withi
 from .submit import with_kfp_run
 
 _GRACE = 30.0
-"""Seconds that the closing pod's last word may take to be seen after KFP says that the run has ended."""
+"""Seconds that the closing pod's record may take to arrive after KFP says that the run has ended."""
 
 _ENDED = {"SUCCEEDED": "COMPLETE", "SKIPPED": "COMPLETE", "FAILED": "FAILED", "CANCELED": "CANCELED"}
 """KFP's state of a run that has ended -> ours."""
 _STATES = {
     "PENDING": "PENDING",
-    "RUNNING": "PENDING",  # its pod has not told the store
-    "SUCCEEDED": "COMPLETE",  # or was told to keep its record beside the payloads
+    "RUNNING": "PENDING",  # its pod has recorded nothing in the store yet
+    "SUCCEEDED": "COMPLETE",  # its pod could not reach the store, and its record is beside the payloads
     "SKIPPED": "SKIPPED",
     "FAILED": "FAILED",
     "CANCELING": "CANCELED",
@@ -105,7 +105,7 @@ def find(home: Home, name: str | None) -> Run:
 
 
 def status(home: Home, run: Run, client: KfpClient, cluster: Callable[[], KubernetesApi] | None = None) -> RunStatus:
-    """How far a run is. What cannot be asked is noted, and the rest told.
+    """How far a run is. What cannot be asked becomes a note.
 
     Args:
         home: Where it is recorded.
@@ -131,7 +131,7 @@ def status(home: Home, run: Run, client: KfpClient, cluster: Callable[[], Kubern
             notes.append(error.message)
     tasks = _tasks(home, run, kfp, known, pods)
     if not _seen_from(home, known):
-        notes.append(f"the pods keep their record at {known.artifacts}, unseen from here: of tasks this is KFP's word")
+        notes.append(f"the pods keep their record at {known.artifacts}, unseen from here: states of tasks are KFP's")
     if kfp is not None and kfp.ended and run.state == "RUNNING":
         notes.append(f"KFP's run is {kfp.state}, and no pod has closed ours: `drivetrain kubeflow sync {run.id}`")
     return RunStatus(run.id, run.state, kfp, tasks, tuple(notes))
@@ -147,7 +147,7 @@ def wait(
     timeout: float | None = None,
     grace: float = _GRACE,
 ) -> Run:
-    """Wait for a run's end in KFP, and in our store, which is told of it where no pod did.
+    """Wait for a run's end in KFP, then in our store; where no pod records it in time, this process does.
 
     Raises:
         InputError: It has no KFP run.
@@ -176,7 +176,10 @@ def close(home: Home, run: Run, client: KfpClient) -> Run:
 
 
 def _closed(home: Home, run: Run, kfp: KfpRun) -> Run:
-    """A run that KFP has ended and no pod closed; how its tasks ended is said only where pods could have said it."""
+    """Close a run that KFP has ended and no pod closed.
+
+    Its tasks get an end only where this home would have seen the pods' records: elsewhere they may have ended well.
+    """
     if not _seen_from(home, submission(run)):
         return end(home, run, _ENDED[kfp.state])
     reconcile.reconcile_run(home, run, kfp.state)
@@ -195,7 +198,7 @@ def _kfp_run(run: Run) -> str:
 
 
 def terminate(home: Home, run: Run, client: KfpClient, *, every: float = 2.0, timeout: float = 120.0) -> Run:
-    """End a run on its cluster, and see how it ended.
+    """End a run on its cluster, and wait for its end; returns it as recorded.
 
     Raises:
         InputError: It has no KFP run, or has ended already.
@@ -241,14 +244,14 @@ def _tasks(
 
 @dataclass(frozen=True)
 class TaskLog:
-    """What a task printed; `pod` is "" where it was read on this machine."""
+    """What a task printed, and the pod that it was read from; "" where that was a file on this machine."""
 
     text: str
     pod: str = ""
 
 
 def log(home: Home, run: Run, task: str, cluster: Callable[[], KubernetesApi], *, lines: int | None = None) -> TaskLog:
-    """What the newest pod of a task printed, its last lines only where a number is given.
+    """What the newest pod of a task printed; only its last `lines` where that is set.
 
     Raises:
         InputError: There is no such node, or no pod of it.

@@ -25,7 +25,7 @@ from ..project.wheel import Wheel
 EPOCH = 315532800
 """1980-01-01 in seconds since 1970: the date of every file, as in our wheels."""
 EXTRAS = ("cloud", "engine", "kubeflow", "postgres")
-"""What pods need as a rule: payloads behind a URL, jax, the command of pods, a shared store."""
+"""What pods usually need: payloads behind a URL, jax, the command of pods, a shared store."""
 STORAGE = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
 """The package by which a pod reaches the payloads, by the scheme of their URL."""
 _OURS = "drivetrain"
@@ -67,7 +67,7 @@ class BuildContext:
     tag: str
 
     def tar(self) -> bytes:
-        """All of it as a tar file, sorted, without times or owners."""
+        """The context as a tar file: sorted, without times or owners, so the same files give the same bytes."""
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for name in sorted(self.files):
@@ -77,7 +77,7 @@ class BuildContext:
         return out.getvalue()
 
     def write(self, folder: Path) -> None:
-        """All of it as files below a folder, dated alike; of an earlier context there what is no part of this goes.
+        """Write the context below a folder, all with the same date; files of an earlier context are removed.
 
         Raises:
             InputError: Something is in the folder that was not written so, or it cannot be written.
@@ -119,17 +119,17 @@ def context(
     """The build context of a project's image.
 
     Args:
-        wheel: The project, seen to build the pipeline on its own.
-        digest: Of the pipeline.
-        name: Of the pipeline.
+        wheel: The project; the caller checked that it builds the pipeline by itself.
+        digest: The pipeline's.
+        name: The pipeline's.
         project: The project's folder in the image; `/app/` and its name where empty.
         base: The image to start from, by its digest; the slim one of this Python by its tag where empty.
         drivetrain: A wheel of drivetrain, where it does not come from an index.
-        extras: Of drivetrain.
+        extras: The extras of drivetrain to install.
         artifacts: Where the pods' payloads lie.
 
     Raises:
-        InputError: Of drivetrain itself there is no wheel, or a name is none for an image.
+        InputError: drivetrain is installed from a checkout and no wheel is given, or a name is not one for an image.
     """
     project = project or f"/app/{wheel.package}"
     if Path(project).name != wheel.package or not re.fullmatch(r"/[\w./-]+", project):
@@ -168,14 +168,14 @@ def context(
 
 
 def commands(tag: str, folder: Path) -> tuple[str, str]:
-    """How podman and docker build it so that a second build gives the same image."""
+    """The podman and docker commands with which a second build gives the same image."""
     to = f"--output type=image,name={tag},rewrite-timestamp=true"
     docker = f"docker buildx build --build-arg SOURCE_DATE_EPOCH={EPOCH} {to} {folder}"
     return f"podman build --timestamp {EPOCH} -t {tag} {folder}", docker
 
 
 def _project(wheel: Wheel) -> tuple[dict[str, bytes], list[str]]:
-    """The project's files, and what its pyproject.toml requires."""
+    """The project's files, and the requirements of its pyproject.toml without drivetrain."""
     files: dict[str, bytes] = {}
     requirements: list[str] = []
     with zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
@@ -190,7 +190,7 @@ def _project(wheel: Wheel) -> tuple[dict[str, bytes], list[str]]:
 
 
 def _constraints() -> list[str]:
-    """The versions that are installed here: what the pipeline was tried with, and part of its cache keys."""
+    """The versions that are installed here: the pipeline was tried with them, and cache keys hold them."""
     pinned: dict[str, str] = {}
     for each in distributions():
         name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
@@ -200,7 +200,7 @@ def _constraints() -> list[str]:
 
 
 def _released(distribution: Distribution) -> str:
-    """The version of drivetrain, if an index can have it."""
+    """The version of drivetrain, if it can come from an index."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if origin or "dev" in distribution.version:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Where a pod works, and for which run: the store that its environment names, or one of its own while that is away."""
+"""How a pod joins its run: in the store that its environment names, or in one of its own where that is away."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries to reach the store, before the pod goes on without it."""
 _CLONED = f"leave the parameter {RUN} empty where a run is cloned in KFP: it then gets a record of its own"
 PATIENCE = "DRIVETRAIN_STORE_PATIENCE"
-"""The environment variable that scales them."""
+"""The environment variable that scales those seconds."""
 
 
 @dataclass(frozen=True)
 class PodEnvironment:
-    """What a pod's environment says.
+    """What a pod's environment variables say.
 
     Attributes:
         root: Its own folder.
@@ -52,10 +52,10 @@ class PodEnvironment:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> PodEnvironment:
-        """That of this process.
+        """Read the variables of this process.
 
         Raises:
-            InputError: The environment says nothing of a run.
+            InputError: They name no run of KFP's.
         """
         kfp_run = environment.get("DRIVETRAIN_KUBEFLOW_RUN", "")
         if not kfp_run:
@@ -72,16 +72,16 @@ class PodEnvironment:
         )
 
     def home(self, store: str | None) -> Home:
-        """The home with a store."""
+        """A home in the pod's folder, with this store and the run's artifacts."""
         return Home(self.root, store=store, artifacts=self.artifacts)
 
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """A home with the run that a pod is part of.
+    """A run as a pod works on it.
 
     Attributes:
-        alone: Whether the store is the pod's own, which nobody else will see.
+        alone: Whether the store is the pod's own, whose contents reach others through the records only.
     """
 
     home: Home
@@ -92,9 +92,9 @@ class JoinedRun:
 def join_run(
     environment: PodEnvironment, name: str, pipeline: Pipeline, project: Path, parameters: Mapping[str, object]
 ) -> JoinedRun:
-    """Open the run of that name, or make it, in the store; where that cannot be reached, in one of the pod's own.
+    """Open the run of that name, or create it, in the shared store; where that is away, in one of the pod's own.
 
-    Of pods that make it at once all find the same one. What the records know and the store does not is taken in.
+    Pods that create it at the same time get the same one. A store of the pod's own first takes in the records.
 
     Raises:
         InputError: The run is of another pipeline, has other parameters, or was ended by another run of KFP's.
@@ -106,16 +106,16 @@ def join_run(
     except StoreUnavailable as error:
         print(f"the store cannot be reached, this pod goes on without it: {error.message}", flush=True)
         joined = join_in_own_store(environment, body)
-    # Where it was submitted, the project lay elsewhere than in the image.
+    # The run has the path of the project where it was submitted; in the image it is another one.
     return replace(joined, run=replace(joined.run, project=project))
 
 
 def join_in_own_store(environment: PodEnvironment, body: records.Body) -> JoinedRun:
-    """A run in a store of the pod's own, which knows what the records do.
+    """A run in a new store of the pod's own, filled from the records.
 
     Args:
         environment: The pod's.
-        body: What the run is, where the records do not say: its "id", "facts" and "ir".
+        body: The run's "id", "facts" and "ir", for where the records do not have them.
     """
     path = environment.root / ALONE / secrets.token_hex(4) / "metadata.db"
     with MetadataStore.open(path) as store:
@@ -139,10 +139,10 @@ def join_in_own_store(environment: PodEnvironment, body: records.Body) -> Joined
 
 
 def retry_while_unavailable(ask: Callable[[], T]) -> T:
-    """What `ask` gives, asked again while the store cannot be reached.
+    """Call `ask`, again after each of `_PAUSES` while the store cannot be reached; returns its result.
 
     Raises:
-        StoreUnavailable: It could not be, for some time.
+        StoreUnavailable: The store was still away at the last try.
     """
     patience = float(os.environ.get(PATIENCE) or 1)
     for pause in _PAUSES:
@@ -167,7 +167,7 @@ def _join_in_shared_store(environment: PodEnvironment, body: records.Body) -> Jo
 
 
 def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> Run:
-    """A run, seen to be the one that is meant: KFP's pages copy its id into whatever is cloned from it."""
+    """The run, checked to be the one that is meant: KFP's pages copy its id into whatever is cloned from it."""
     if run.pipeline.digest != body["facts"]["ir"]:
         raise InputError(
             f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
@@ -189,7 +189,7 @@ def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> 
 
 
 def _plain(value: object) -> object:
-    """A parameter as KFP hands it on: its numbers are doubles, and what may be None is a text."""
+    """A parameter as KFP hands it on, for comparing: numbers are doubles, and None is the text "null"."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -208,5 +208,5 @@ def _facts(pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) 
         "state": "RUNNING",
         "owner": CLUSTER.to_dict(),
         "started": datetime.now(UTC).isoformat(),
-        "newest": 0,  # said by the store that it is made in
+        "newest": 0,  # replaced by `create_run`: an id of the store that the run is created in
     }

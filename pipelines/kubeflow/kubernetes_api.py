@@ -1,6 +1,6 @@
-"""The Kubernetes API behind KFP: why a pod does not run, what it printed; KFP's own API tells neither.
+"""The Kubernetes API behind KFP: why a pod does not run, and what it printed; KFP's own API has neither.
 
-Read by the labels that KFP puts on the pods of a run, and by our own arguments in their containers.
+Pods of a run are found by the label that KFP puts on them, and their tasks by our arguments in their containers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .connection import ApiSettings
 
 RUN_LABEL = "pipeline/runid"
 MAIN = "main"
-"""KFP's container that does a task's work; beside it stand Argo's."""
+"""The name of the container that does a task's work; the others in the pod are Argo's."""
 _TIMEOUT = (5, 30)
 """Seconds to connect, and to answer."""
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -61,7 +61,7 @@ class KubernetesApi:
 
     Raises:
         DrivetrainError: The extra is not installed.
-        ApiError: No cluster is said here.
+        ApiError: No cluster is configured on this machine.
     """
 
     def __init__(self, api: ApiSettings, namespace: str = "") -> None:
@@ -118,7 +118,7 @@ class KubernetesApi:
 
 @contextlib.contextmanager
 def translated_errors(what: str, namespace: str) -> Iterator[None]:
-    """One error for what the Kubernetes client raises."""
+    """Turn whatever the Kubernetes client raises in the block into an `ApiError`."""
     import urllib3
     from kubernetes.client.exceptions import ApiException
 
@@ -146,7 +146,7 @@ def _pod(body: Mapping[str, Any], pipeline: Pipeline) -> PodStatus:  # Any: JSON
 
 
 def _reason(status: Mapping[str, Any]) -> str:  # Any: JSON
-    """Why a pod does not run, or failed: of its containers the one that says so, else of the pod itself."""
+    """Why a pod does not run, or failed: by the first container with a reason (the main one first), else the pod."""
     containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     for container in sorted(containers, key=lambda each: each.get("name") != MAIN):
         state = container.get("state") or {}
@@ -172,7 +172,7 @@ def _explained(word: str, message: object) -> str:
 
 
 def _task(body: Mapping[str, Any], pipeline: Pipeline) -> str:  # Any: JSON
-    """Our task, by the arguments that the compiler gave its container; KFP's launcher has them behind its own."""
+    """Our task, by the arguments that the compiler gave its container, which KFP's launcher puts after its own."""
     for container in (body.get("spec") or {}).get("containers") or ():
         words: Sequence[str] = [*(container.get("command") or ()), *(container.get("args") or ())]
         if "--node" in words and "--ir" in words:

@@ -22,13 +22,13 @@ Message: TypeAlias = Any  # a protobuf message: they have no types
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|[MGTPE]i?)?|\{\{.*\}\}")
 _PLACEHOLDER = re.compile(r"\{\{\$\.(?!inputs\b|outputs\b|json_escape\[)[^}]*\}\}")
 LONGEST_NAME = 57
-"""Of a pipeline's name: its workflow's gets a hyphen and five letters, and is a label of every pod, of 63 at most."""
+"""Characters of a pipeline's name: its workflow adds a hyphen and five letters, and is a label of pods, 63 at most."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong.
+    """One mistake in a compiled pipeline.
 
     Attributes:
         location: e.g. "work/trainer": the names of the tasks down to it; or "platform", "executors/exec-x".
@@ -44,7 +44,7 @@ class Finding:
         return f"{self.location}: {self.message}\n  fix: {self.fix}"
 
     def to_json(self) -> dict[str, str]:
-        """As JSON."""
+        """The finding as `lint --json` prints it; the location is called "place" there."""
         return {"place": self.location, "message": self.message, "fix": self.fix}
 
 
@@ -105,15 +105,15 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
 
 
 def refuse(findings: list[Finding]) -> None:
-    """See that nothing was found.
+    """Raise on the first finding.
 
     Raises:
-        InputError: Something was; names the first thing.
+        InputError: There is one; the message says how many more there are.
     """
     if findings:
         more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
         raise InputError(
-            f"a cluster would stumble over {findings[0].location}: {findings[0].message}{more}", fix=findings[0].fix
+            f"a cluster would fail at {findings[0].location}: {findings[0].message}{more}", fix=findings[0].fix
         )
 
 
@@ -191,7 +191,7 @@ def _loader() -> Any:  # Any: the class that is installed
 
 
 def name_findings(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
-    """Whether Kubernetes takes a name."""
+    """A finding where Kubernetes does not accept a name."""
     if not _NAME.fullmatch(name):
         yield Finding(
             location,
@@ -224,7 +224,7 @@ class _TaskRules:
         self.executors = executors
 
     def component_cycles(self) -> Iterator[Finding]:
-        """DAGs that are in themselves."""
+        """A finding for each DAG that contains itself."""
         state: dict[str, bool] = {}  # True while its tasks are looked at
         findings: list[Finding] = []
 
@@ -243,7 +243,7 @@ class _TaskRules:
         yield from findings
 
     def conflicts(self) -> Iterator[Finding]:
-        """Components that KFP takes for one: it tells those of equal containers apart by nothing."""
+        """Components that KFP would take for the same one: it identifies components by their containers alone."""
         seen: dict[bytes, tuple[str, bytes]] = {}
         for name in sorted(self.components):
             label = self.components[name].executor_label
@@ -335,12 +335,12 @@ class _TaskRules:
         if ours and task.caching_options.enable_cache:
             yield Finding(
                 location,
-                "KFP's cache is on: on a hit no pod starts, and the store hears nothing of it",
+                "KFP's cache is on: on a hit no pod starts, and the store does not learn of it",
                 "compile it again: what is cached is decided by drivetrain",
             )
 
     def outputs(self, component: Message, location: str) -> Iterator[Finding]:
-        """What a DAG gives out of its tasks."""
+        """Findings on the outputs that a DAG takes from its tasks."""
         tasks = component.dag.tasks
         selected: list[tuple[str, str, str]] = []
         for output in component.dag.outputs.artifacts.values():
@@ -424,7 +424,7 @@ def _parsed(condition: str, location: str) -> Iterator[Finding]:
 
 
 def _exits(tasks: Mapping[str, Message], path: str) -> Iterator[Finding]:
-    """What runs on exit: KFP makes a hook of it, one for each task that it waits for."""
+    """Findings on exit tasks, which KFP makes hooks: each hooks one task, and a task has one hook at most."""
     exits = {name for name in tasks if tasks[name].trigger_policy.strategy == EXIT}
     hooked: dict[str, str] = {}
     if exits and len(exits) == len(tasks):
@@ -495,15 +495,15 @@ _REPLACED = re.compile(r"\{\{\$\.(pipeline_job_\w+|pipeline_task_\w+)\}\}")
 
 @dataclass(frozen=True)
 class _InputRules:
-    """A task, and what it may take its inputs from.
+    """The rules of a task's inputs: each comes from something that exists, has the right type, and is waited for.
 
     Attributes:
-        around: The component of the DAG that it is in.
-        tasks: Those of the DAG.
-        task: This one.
-        component: Its component.
-        components: All.
-        location: Where it is.
+        around: The component of the DAG that the task is in.
+        tasks: All tasks of that DAG.
+        task: The task.
+        component: The task's component.
+        components: All components of the pipeline.
+        location: Where findings say that the task is.
     """
 
     around: Message
@@ -514,7 +514,7 @@ class _InputRules:
     location: str
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with its inputs."""
+        """What is wrong with the inputs of the task."""
         wanted, inputs = self.component.input_definitions, self.task.inputs
         for key in sorted(inputs.parameters):
             if key not in wanted.parameters and not key.startswith("pipelinechannel--"):
@@ -527,10 +527,10 @@ class _InputRules:
         item = self.task.parameter_iterator.item_input
         for key, spec in sorted(wanted.parameters.items()):
             if not (spec.is_optional or spec.HasField("default_value") or key in inputs.parameters or key == item):
-                yield self._wrong(f"the parameter {key!r} of its component is not given", "give it, or a default")
+                yield self._wrong(f"the parameter {key!r} of its component has no value", "give it, or a default")
         for key, spec in sorted(wanted.artifacts.items()):
             if not spec.is_optional and key not in inputs.artifacts:
-                yield self._wrong(f"the artifact {key!r} of its component is not given", "give it")
+                yield self._wrong(f"the artifact {key!r} of its component has no value", "give it")
 
     def _wrong(self, message: str, fix: str) -> Finding:
         return Finding(self.location, message, fix)
@@ -562,7 +562,7 @@ class _InputRules:
         else:
             yield self._wrong(f"the parameter {key!r} comes from nowhere", "compile it again")
         if have is not None and takes is not None and not _fits(have, takes):
-            message = f"the parameter {key!r} is {_TYPES.get(takes, takes)}, and is given {_TYPES.get(have, have)}"
+            message = f"the parameter {key!r} is {_TYPES.get(takes, takes)}, and gets {_TYPES.get(have, have)}"
             yield self._wrong(message, "give one of that type")
 
     def _constant(self, key: str, value: Message, takes: int | None) -> Iterator[Finding]:
@@ -607,12 +607,10 @@ class _InputRules:
             return
         gets, takes = _title(have), _title(wanted[key])
         if gets != takes and "system.Artifact" not in (takes, gets):
-            yield self._wrong(f"the artifact {key!r} is {takes}, and is given {gets}", "wire one of that type")
+            yield self._wrong(f"the artifact {key!r} is {takes}, and gets {gets}", "wire one of that type")
         if (have.is_artifact_list or many) != wanted[key].is_artifact_list:
             is_, gets = ("a list", "one") if wanted[key].is_artifact_list else ("one artifact", "a list")
-            yield self._wrong(
-                f"the artifact {key!r} is {is_}, and is given {gets}", "gather a loop's outputs as a list"
-            )
+            yield self._wrong(f"the artifact {key!r} is {is_}, and gets {gets}", "gather a loop's outputs as a list")
 
     def _waits_for(self, name: str) -> Iterator[Finding]:
         if name not in self.tasks:

@@ -1,4 +1,4 @@
-"""What KFP's launcher gives a container and takes from it: parameters, and small manifests in place of artifacts."""
+"""The interface between KFP's launcher and our container: parameters, and small manifests in place of artifacts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ FORMAT = "drivetrain-manifest/1"
 RUN = "drivetrain_run"
 """The parameter of a KFP run that holds the id of ours."""
 STATUS = "status"
-"""The parameter that says to what runs on exit how the work ended."""
+"""The parameter by which exit tasks learn how the work ended."""
 ITEMS = "items"
 """The output parameter that holds the items of a loop."""
 PASSED = "drivetrain-passed"
-"""The output parameter that says whether a gate let pass."""
+"""The output parameter that says whether a gate passed."""
 _MOUNTS = ("gs", "s3", "minio", "oci")
 """Schemes whose artifacts KFP's launcher keeps in a folder: `s3://bucket/key` is `/s3/bucket/key` (`gs`: `/gcs`)."""
 
 
 @dataclass(frozen=True)
 class PodOutputs:
-    """What a pod has to tell KFP.
+    """What a pod reports to KFP.
 
     Attributes:
         state: How the task ended.
-        facts: What goes into the metadata of its artifacts, for who looks at them in KFP: run, task, execution, store.
+        facts: The metadata of its artifacts, as KFP's pages show it: run, task, execution, store.
         address: Where a payload lies, for any program.
-        outputs: What it made, by output; nothing where it was not run.
-        vetoed: Whether it is a gate that said no.
+        outputs: The artifacts by output; empty where the task did not run.
+        vetoed: Whether it is a gate that vetoed.
         items: The items of a loop, by number, where it opened one.
     """
 
@@ -74,13 +74,13 @@ class ExecutorInput:
         """The item of each of these loops that this container is for.
 
         Raises:
-            InputError: It was not told.
+            InputError: KFP's input does not say it.
         """
         try:
             return tuple(int(self.parameters[f"loop--{loop}"]) for loop in loops)
         except (KeyError, ValueError, TypeError):
             raise InputError(
-                f"this container was not told which item of {', '.join(loops)} it is for", fix="compile it again"
+                f"KFP gave this container no item of the loops {', '.join(loops)}", fix="compile it again"
             ) from None
 
     def answer(self, outputs: PodOutputs) -> None:

@@ -1,4 +1,4 @@
-"""Who works on a run of the cluster: no process that could be looked up here, but a KFP run; where its record is."""
+"""Who works on a run of a cluster: not a process that could be looked up here, but a KFP run; where its records are."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...metadata import ContextRecord, NotFound, Owner
 from ..launcher.home import Home, Run
 
 CLUSTER = Owner("kubeflow", "", 0, "")
-"""The owner of a run that a cluster works on: whether it lives cannot be told from here, so it is never called dead."""
+"""The owner of a run that a cluster works on. Whether it is alive cannot be seen here, so it never counts as dead."""
 SIMULATED = "simulate"
-"""The option of the runner in a run that is carried out on this machine: its owner is the process that does so."""
+"""The runner option of a run that is simulated on this machine: its owner is the simulating process."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Submission:
 
 
 def hand_over(home: Home, run: Run, submission: Submission) -> Run:
-    """Record that a cluster works on a run from here on; what was known of it and is not told anew stays."""
+    """Record that a cluster works on a run from now on; empty fields of the submission keep their old value."""
     facts = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
     known = run.context.properties.get("kubeflow") or {}
     wanted: dict[str, object] = {"kubeflow": known | {name: value for name, value in facts.items() if value}}
@@ -47,7 +47,7 @@ def hand_over(home: Home, run: Run, submission: Submission) -> Run:
 
 
 def submission(run: Run) -> Submission:
-    """What is known of a run's KFP run."""
+    """The recorded submission of a run, with empty fields where nothing is recorded."""
     facts = run.context.properties.get("kubeflow") or {}
     ended = tuple(facts.get("ended", ()))
     tasks, artifacts = facts.get("tasks", {}), facts.get("artifacts", "")
@@ -60,18 +60,22 @@ def on_cluster(run: Run) -> bool:
 
 
 def simulated(run: Run) -> bool:
-    """Whether no cluster has a run, but a process that does as if it were one."""
+    """Whether the run is simulated on this machine, and no cluster has it."""
     return SIMULATED in run.options.runner_options
 
 
 def within_reach(home: Home, artifacts: str) -> bool:
-    """Whether what pods keep there can be seen from here: the payloads of this home lie behind the same URL."""
+    """Whether this home sees what pods keep at `artifacts`: its payloads lie behind the same URL."""
     url = home.payloads.url
     return url is not None and artifacts in (url, url.removeprefix("file://"))
 
 
 def end(home: Home, run: Run, state: str) -> Run:
-    """Record how a run of the cluster ended, unless that is recorded."""
+    """Record the end of a run of the cluster, unless it has ended; returns it as it is then.
+
+    Raises:
+        NotFound: The store does not hold the run.
+    """
     there = home.store.find_context("run", run.id)
     if there is None:
         raise NotFound(f"the store does not hold run {run.id}")

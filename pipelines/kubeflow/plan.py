@@ -1,8 +1,9 @@
-"""What waits for what on KFP: a pipeline's nodes as tasks, its loops as DAGs within, and what may be left unstarted.
+"""What waits for what on KFP: nodes become tasks, loops become sub-DAGs, and conditions decide which tasks never start.
 
-KFP starts a task where all that it depends on *succeeded*. A task whose condition is false did not, so what depends on
-it is left out too, and so on. Therefore a condition stands in the spec only where all of that is skipped with the node;
-else its pod starts and the launcher in it says SKIPPED.
+KFP starts a task only if everything that it depends on *succeeded*. A task whose condition is false did not succeed, so
+KFP leaves out what depends on it as well, and so on downstream. Our own rules differ: a consumer with an optional
+input, say, runs all the same. Therefore a condition is written into the spec only where our rules skip everything
+downstream too. Everywhere else the pod starts, and the launcher in it records SKIPPED.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from . import cel
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 LONGEST = 50
-"""Of a task's name: room is left for what KFP and Argo put around it, of 63 characters."""
+"""Characters of a task's name: Kubernetes takes 63, and KFP and Argo add prefixes and suffixes."""
 RESERVED = ("work", "leave", "exits", "drivetrain-close", "root", "entrypoint")
+"""Names that our own tasks, KFP or Argo use in every compiled pipeline."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class PlannedTask:
         conditions: Expressions that CEL can say and that keep it from being started where one does not hold.
         gates: Nodes whose veto keeps it from being started.
         inside: The tasks of a loop's DAG.
-        opened: The task that gives a loop's items; "" where there are always `count`.
-        count: Of a literal list.
+        opened: The name of the task whose pod gives a loop's items; "" where the list is a literal.
+        count: The number of items of a literal list.
     """
 
     name: str
@@ -61,12 +63,12 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline as tasks.
+    """A pipeline as tasks of KFP.
 
     Attributes:
-        work: What is done, in an order in which it can be.
-        exits: What is done after it, however it ended.
-        names: Node -> its task.
+        work: The tasks that are not on exit, in topological order.
+        exits: The tasks that run after the work, however it ended.
+        names: Node -> the name of its task.
     """
 
     work: tuple[PlannedTask, ...]
@@ -97,7 +99,7 @@ def plan(pipeline: Pipeline, kinds: Mapping[str, cel.Kind]) -> Plan:
 
 
 def kubernetes_name(text: str, longest: int = LONGEST) -> str:
-    """A text as Kubernetes lets things be called: small letters, digits and hyphens."""
+    """A text as a name for Kubernetes: small letters, digits and hyphens, at most `longest` characters."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].strip("-") or "x"
 
 
@@ -115,7 +117,7 @@ class _Planner:
     def _name(self, text: str, before: str = "") -> str:
         base = before + kubernetes_name(text, LONGEST - len(before) - 4)
         name, number = base, 1
-        # KFP puts a task `X-driver` beside X.
+        # KFP adds a task `X-driver` beside every X, so neither name may be taken.
         while {name, f"{name}-driver", name.removesuffix("-driver")} & self._taken:
             number += 1
             name = f"{base}-{number}"
@@ -125,7 +127,13 @@ class _Planner:
     def level(
         self, nodes: Sequence[str], around: tuple[str, ...], above: frozenset[str] = frozenset()
     ) -> tuple[PlannedTask, ...]:
-        """The tasks of one DAG: these nodes, those of loops in DAGs of their own."""
+        """The tasks of one DAG: these nodes, with each loop among them as a task that is a DAG of its own.
+
+        Args:
+            nodes: The nodes of the DAG and of the loops in it, in topological order.
+            around: The loops around the DAG, the outermost first.
+            above: The nodes of the DAGs around it.
+        """
         seen = above | {name for name in nodes if len(self._scopes[name]) == len(around)}
         child: dict[str, str] = {}  # node -> the task here that it is, or is in
         opened: dict[str, str] = {}
@@ -146,6 +154,7 @@ class _Planner:
                 opened[loop] = "" if self._sayable(body, seen) else self._name(loop, "open-")
                 if opened[loop]:
                     tasks.append(PlannedTask(opened[loop], "open", loop, needed))
+            # Argo orders whole tasks: the sub-DAG waits for whatever any of its nodes waits for outside of it.
             waits = {name for node in group for name in self._upstream[node] if name not in group}
             after = (*before(waits), opened[loop]) if opened[loop] else before(waits)
             name = self._name(loop, "for-")
@@ -166,13 +175,13 @@ class _Planner:
         return PlannedTask(self.names[node.id], "node", node.id, after, gates=tuple(dict.fromkeys(gates)))
 
     def _sayable(self, loop: Loop, seen: frozenset[str]) -> bool:
-        """Whether no pod has to tell a loop's items: a literal list, held back by nothing that CEL cannot say."""
+        """Whether KFP can start a loop without an opening pod: a literal list, on conditions that CEL can express."""
         literal = isinstance(loop.over, list) and not any(True for _ in dependencies(loop.over))
         said = [each for each in self._said(loop.conditions) if _needed(each) <= seen]
         return literal and len(said) == len(loop.conditions)
 
     def _said(self, conditions: Iterable[Json]) -> tuple[Json, ...]:
-        """Those that CEL can say."""
+        """The conditions that CEL can express."""
         sayable = []
         for each in conditions:
             try:
@@ -183,9 +192,10 @@ class _Planner:
         return tuple(sayable)
 
     def _groups(self, nodes: Sequence[str], depth: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """What goes together, each after all that it waits for: a node, or ("loop", nodes of that loop).
+        """(loop, nodes) for each task of a DAG in an order that can be run; ("", (node,)) for a node outside of loops.
 
-        A loop comes in one piece where it can; where a node outside stands between nodes inside, in several.
+        A loop is one group where possible. Where a node outside waits for one inside and another inside waits for it,
+        the loop is several groups: a DAG of KFP cannot wait for itself.
         """
         here = set(nodes)
         loop_of = {name: scope[depth] if len(scope := self._scopes[name]) > depth else "" for name in nodes}
@@ -203,7 +213,11 @@ class _Planner:
                 del left[name]
 
     def _loop(self, left: Mapping[str, set[str]], loop_of: Mapping[str, str], done: set[str]) -> list[str]:
-        """The next loop, as whole as can be: one that bounds its items last, as those are worked on together."""
+        """The nodes of the next loop that can run now: a complete loop first, one with `max_parallel` last.
+
+        Where none is complete, one has to be cut in two, and rather one without a bound: `max_parallel` counts items
+        over all nodes of a loop, and two groups of it can keep it only one by one.
+        """
         ready_in: dict[str, list[str]] = defaultdict(list)
         size: dict[str, int] = defaultdict(int)
         for name, needs in left.items():
@@ -220,16 +234,16 @@ class _Planner:
     def pruned(
         self, tasks: tuple[PlannedTask, ...], above: frozenset[str], around: tuple[Json, ...] = ()
     ) -> tuple[PlannedTask, ...]:
-        """The tasks of one DAG, with the conditions and gates that may stand in the spec.
+        """The tasks of one DAG, with those conditions and gates that may be written into the spec.
 
         Args:
-            tasks: Its.
-            above: Nodes of the DAGs around it, whose outputs can be handed on into it.
+            tasks: The tasks of the DAG, without conditions.
+            above: Nodes of the DAGs around it, whose outputs KFP can hand into it.
             around: The conditions of the loops that it is in.
         """
         seen = above | {task.id for task in tasks if task.kind == "node"}
         nodes = {task.name: {each.id for each in task.walk() if each.kind == "node"} for task in tasks}
-        consumers: dict[str, set[str]] = defaultdict(set)  # all that wait for a task, at once or not
+        consumers: dict[str, set[str]] = defaultdict(set)  # all tasks downstream of a task, direct and indirect
         for task in reversed(tasks):
             for name in task.after:
                 consumers[name] |= {task.name} | consumers[task.name]
@@ -240,10 +254,11 @@ class _Planner:
                 said = tuple(each for each in self.pipeline.loop(task.id).conditions if each not in around)
             elif task.kind != "loop":
                 whose = self.pipeline.loop(task.id) if task.kind == "open" else self.pipeline[task.id]
-                # Where a loop around is held back by one of them, there is no item to hold it against.
+                # A condition of a loop around has been decided by then: had it been false, there would be no items.
                 asked = [each for each in whose.conditions if each not in around]
                 said = tuple(each for each in self._said(asked) if _needed(each) <= seen)
                 if said:
+                    # KFP leaves out all of `left_out` where the condition is false: allowed only if our rules do too.
                     left_out = set().union(*(nodes[name] for name in consumers[task.name]), ())
                     if not left_out <= self._skipped_with(task):
                         said = ()
@@ -253,7 +268,7 @@ class _Planner:
         return tuple(pruned)
 
     def _skipped_with(self, task: PlannedTask) -> set[str]:
-        """The nodes that are skipped, as the launcher sees it, wherever this one or this loop is."""
+        """The nodes that the launcher's rules skip whenever this node is skipped, or this loop does not run."""
         skipped = {task.id} if task.kind == "node" else set()
         held = {task.id} if task.kind == "open" else set()
         for node in self.pipeline.nodes:
@@ -271,19 +286,20 @@ class _Planner:
     def _surely_skipped(
         self, needs: Iterable[Dependency], scope: tuple[str, ...], skipped: set[str], held: set[str]
     ) -> bool:
-        """Whether what has these needs is skipped wherever these nodes and loops are, whatever the others come to."""
+        """Whether something with these needs is skipped if these nodes and loops are, however all others end."""
         known = ((need, (self._upstream_task(need.node, scope, skipped, held),)) for need in needs)
         return readiness(known).verdict is Verdict.SKIP
 
     def _upstream_task(self, node: str, scope: tuple[str, ...], skipped: set[str], held: set[str]) -> UpstreamTask:
-        """What is known of a node before there is a run: that it is skipped, or nothing."""
+        """A node as `readiness` takes it, before there is a run: skipped, or nothing known."""
         loops = self._scopes[node]
         shared = shared_depth(loops, scope)
-        # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
+        # Seen from outside its loop, a skipped item is just missing from what is collected; the consumer itself is
+        # skipped only where the whole loop does not run.
         gone = node in skipped if shared == len(loops) else loops[shared] in held
         return UpstreamTask(node, EndState.SKIPPED if gone else None)
 
 
 def _needed(expression: Json) -> set[str]:
-    """The nodes whose outputs it reads."""
+    """The nodes whose outputs an expression reads."""
     return {need.node for need in dependencies(expression)}

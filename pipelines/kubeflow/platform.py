@@ -1,4 +1,4 @@
-"""The platform document: what of a pod is Kubernetes' and not KFP's: secrets, volumes, selectors, labels."""
+"""The platform document: the parts of a pod that KFP leaves to Kubernetes, such as secrets, volumes and labels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def executor_config(settings: ClusterSettings, node: Node | None) -> dict[str, A
         },
     }
     if node is not None and node.options.timeout is not None:
-        # The pod keeps the timeout itself; this ends one that no longer answers.
+        # The pod keeps the timeout itself; this one ends a pod that hangs.
         config["activeDeadlineSeconds"] = str(math.ceil(node.options.timeout) + _STARTING)
     return {name: value for name, value in config.items() if value}
 

@@ -1,9 +1,9 @@
 """The container's command: `python -m drivetrain.pipelines.kubeflow.pod --project P --ir DIGEST --node ID …`.
 
-A pod builds the pipeline that is in its image, joins its run, has its task done by the node entrypoint in a child, and
-tells three who ask: the store, the records beside the payloads, and KFP. It ends with 0 where the task is COMPLETE,
-CACHED, SKIPPED or BLOCKED (a gate's veto is no failure that another attempt could mend), with 1 where it FAILED and
-with 143 where the pod was told to end.
+A pod builds the pipeline that is in its image, joins its run, runs its task with the node entrypoint in a child
+process, and writes the result to three places: the store, the records beside the payloads, and KFP's output file. Its
+exit status is 0 where the task is COMPLETE, CACHED, SKIPPED or BLOCKED (another attempt would not change a gate's
+veto), 1 where it FAILED, and 143 where the pod got SIGTERM.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
 from .redaction import redact_secrets
 from .workers import worker_processes
 
-TERMINATED = "its pod was told to end: evicted, deleted, or its run was terminated"
+TERMINATED = "its pod got SIGTERM: it was evicted or deleted, or its run was terminated"
 CANCELED = 143
-"""The exit status of a pod that was told to end, as of any program that SIGTERM ends."""
+"""The exit status of a pod that got SIGTERM, as of any program that it ends: 128 + 15."""
 _EXIT_OF_STATE = {"FAILED": 1, "CANCELED": 1, "STOPPED": 3}
+"""How the pod that closes the run exits, so that KFP's own state of the run agrees with ours; 0 for all else."""
 _FINAL = "final"
 """The type of the context that says of an execution, by its uid, that it failed for good."""
 _LOG_POLL = 0.2
+"""Seconds between two looks at the log of the task's child."""
 
 
 class PodEntrypoint:
-    """One container's work.
+    """The work of one container, from KFP's input to its exit status.
 
     Args:
         arguments: As parsed.
@@ -71,7 +73,12 @@ class PodEntrypoint:
         self._task = ""
 
     def run(self) -> int:
-        """Do it; gives the exit status."""
+        """Run what the arguments name and return the exit status.
+
+        Raises:
+            InputError: The image holds another version of the pipeline, or the run is another one.
+            StoreUnavailable: The store is away, and the task needs it.
+        """
         function = load_pipeline(self.arguments.project)
         pipeline = function.build()
         values = function.values(dict(self._parameters(function)))
@@ -91,14 +98,14 @@ class PodEntrypoint:
         return self._run_node(self.arguments.node)
 
     def close(self) -> None:
-        """Close the store; one of the pod's own has told all it knows."""
+        """Close the store. One of the pod's own is removed: all that it holds is in the records by now."""
         if self._joined is not None:
             self._joined.home.close()
             if self._joined.alone and self._joined.home.url is not None:
                 shutil.rmtree(Path(self._joined.home.url).parent, ignore_errors=True)
 
     def stop(self) -> None:
-        """End it, told by a signal; what is at work gets a moment to record that, and what is done is told."""
+        """Cancel what runs, on SIGTERM: the task gets time to record how it ended; a second signal ends it at once."""
         if self._cancel is None:
             raise KeyboardInterrupt(TERMINATED)
         if self._cancel.is_set():
@@ -106,7 +113,7 @@ class PodEntrypoint:
         self._cancel.set()
 
     def record_cancellation(self) -> int:
-        """Record that it was told to end before its task began."""
+        """Record the task as CANCELED where SIGTERM came before it began, and return the exit status."""
         if self._joined is not None and self._task:
             with contextlib.suppress(DrivetrainError):
                 self._launcher().recovery.after_death(self._task, os.getpid(), EndState.CANCELED, TERMINATED)
@@ -121,7 +128,7 @@ class PodEntrypoint:
             if value is not None:
                 yield name, None if value == "null" and accepts(parameter.annotation, None) else value
 
-    # -- what there is to do
+    # -- what a pod may be for
 
     def _run_node(self, node: str) -> int:
         joined = self._current
@@ -133,14 +140,17 @@ class PodEntrypoint:
         return self._report(self._attempt(resuming=True))
 
     def _reconcile_before_exit(self) -> bool:
-        """See that the run knows how what is not on exit ended; gives whether it had been told the very same before."""
+        """Reconcile the work before an exit node runs; return whether the status was recorded unchanged before.
+
+        Only then may an earlier execution of the exit node stand for this one: it saw the same end of the work.
+        """
         joined = self._current
         run, unchanged = reconcile.reconcile_work(joined.home, joined.run, self._status)
         self._work_on(replace(joined, run=replace(run, project=self._project)))
         return unchanged
 
     def _open_loop(self, loop: str) -> int:
-        """Tell the items of a loop by their numbers; where it has none of its own, say of what is in it why."""
+        """Give KFP the numbers of a loop's items; where the loop does not run, record why for each node in it."""
         pipeline = self._current.run.pipeline
         inside = [node.id for node in pipeline.nodes if loop in pipeline.scope(node.id)]
         scope = pipeline.scope(inside[0])
@@ -170,11 +180,12 @@ class PodEntrypoint:
     # -- the attempt
 
     def _attempt(self, *, resuming: bool) -> NodeResult:
-        """One attempt; where the store goes away meanwhile and does not come back, one more without it."""
+        """One attempt; where the store goes away during it and does not come back, one more without it."""
         try:
             result = self._attempt_once(resuming=resuming)
             if result.state is not EndState.FAILED:
                 return result
+            # A failure may itself come of a store that went away: ask it, and if it is gone, try again without it.
             retry_while_unavailable(lambda: self._current.home.store.contexts("run", limit=1))
             return result
         except StoreUnavailable as error:
@@ -195,7 +206,7 @@ class PodEntrypoint:
     def _attempt_once(self, *, resuming: bool) -> NodeResult:
         launcher = self._launcher(resuming=resuming)
         ended = launcher.recovery.earlier(self._task) if resuming else None
-        if ended is not None:  # by an attempt of which KFP never heard
+        if ended is not None:  # an attempt that finished, but whose pod died before KFP read its result
             return ended
         if self.retried and (last := self._final_result(launcher)) is not None:
             return last
@@ -206,7 +217,7 @@ class PodEntrypoint:
         if options.replicas == 1:
             return self._attempt_in_pool(launcher)
         if (known := launcher.end_without_running(self._task)) is not None:
-            return known  # the others are not started for nothing
+            return known  # so that no Job of workers starts for a cached or skipped task
         words = ["--project", str(self._project), "--ir", self.arguments.ir, "--run", launcher.run.id]
         with worker_processes(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
             return self._attempt_in_pool(launcher)
@@ -221,7 +232,7 @@ class PodEntrypoint:
             pool.close()
 
     def _final_result(self, launcher: Launcher) -> NodeResult | None:
-        """How the attempt before ended, where another one would be of no use: the user is to mend it, or `retry_on`."""
+        """How the last attempt ended, where another is of no use: the error is the user's, or not in `retry_on`."""
         execution = launcher.flow.execution(*parse_task(self._task))
         if execution is None or launcher.home.store.find_context(_FINAL, execution.uid) is None:
             return None
@@ -235,7 +246,7 @@ class PodEntrypoint:
                 f"{node.id} asks for what earlier runs made, which only the store knows", fix="bring the store back"
             )
 
-    # -- who is told
+    # -- reporting
 
     def _report(self, result: NodeResult) -> int:
         joined = self._current
@@ -243,13 +254,14 @@ class PodEntrypoint:
             records.write_record(joined.home, joined.run, self._task)
         except (DrivetrainError, OSError) as error:
             if joined.alone:
-                raise  # nobody else would ever hear of it
+                raise  # the record is the only place that would keep it
             print(f"no record was written beside the payloads: {redact(str(error))}", file=sys.stderr, flush=True)
         print(f"{self._task}: {result.state} {redact(result.reason)}".rstrip(), flush=True)
         if result.state is EndState.FAILED:
             execution = self._launcher().flow.execution(*parse_task(self._task))
             if result.again is None and execution is not None:
-                joined.home.store.context(_FINAL, execution.uid)  # KFP would try it again all the same
+                # KFP retries by exit status alone: the next attempt reads this and returns at once.
+                joined.home.store.context(_FINAL, execution.uid)
             print(redact((execution.error if execution else None) or result.reason), file=sys.stderr, flush=True)
             return 1
         if result.state is EndState.CANCELED:
@@ -279,14 +291,14 @@ class PodEntrypoint:
         return str(final_status.get("state", "")) if isinstance(final_status, dict) else ""
 
     def _work_on(self, joined: JoinedRun) -> None:
-        """From now on the pod works on this run in this store."""
+        """Use this run in this store from now on."""
         self._joined = joined
-        self._known_launcher = None  # it knows the run as it was
+        self._known_launcher = None  # it holds the run as it was before
 
     def _launcher(self, *, resuming: bool | None = None) -> Launcher:
-        """The pod's launcher; a new one where the pod works on another run, or resumes it or not as the other did not.
+        """The pod's launcher, a new one after `_work_on` or where `resuming` differs from the last one's.
 
-        It is kept because it knows what the store said of the tasks that have ended.
+        It is kept because it caches what the store said of the tasks that have ended.
         """
         known = self._known_launcher
         if known is None or resuming not in (None, known.resuming):
@@ -302,7 +314,7 @@ def _address(home: Home) -> Callable[[ArtifactRecord], str]:
 
 @contextlib.contextmanager
 def _forwarded_log(launcher: Launcher, task: str) -> Iterator[None]:
-    """What the task's log says within the block is said here too, line by line and without its secrets."""
+    """Copy the task's log to standard output while the block runs, in whole lines, secrets redacted."""
     redact_secrets(launcher.run.pipeline[parse_task(task)[0]])
     over, start = threading.Event(), launcher.logs.size(task)
 
@@ -313,6 +325,7 @@ def _forwarded_log(launcher: Launcher, task: str) -> Iterator[None]:
             with contextlib.suppress(OSError), launcher.logs.path(task).open("rb") as file:
                 file.seek(position)
                 data = file.read()
+                # Whole lines only: a secret that is cut in two by a read would match no pattern of `redact`.
                 whole = data if last else data[: data.rfind(b"\n") + 1]
                 position += len(whole)
                 sys.stdout.write(redact(whole.decode("utf-8", "replace")))
@@ -346,7 +359,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do it; gives the exit status."""
+    """Run the command; returns the exit status, and prints errors without secrets."""
     arguments = parser().parse_args(argv)
     pod: PodEntrypoint | None = None
 

@@ -1,4 +1,10 @@
-"""The end of a run whose tasks had pods: what no pod was started for is recorded, and how all of it ended."""
+"""Bringing the store in line with what KFP did: tasks that got no pod, pods that died, the end of the run.
+
+KFP starts no pod for a task that depends on one that was skipped, failed or blocked, and no pod that is killed can say
+so. Exit nodes and the run's own end need a state for every task all the same. The order is always the same: first the
+records beside the payloads are taken in, so that what a pod did without the store is never overwritten by a guess;
+then, under a claim, each task that still has no end gets one.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +26,20 @@ from ..run import state_of
 from . import records
 
 _NEVER = "its pod never started"
-_DIED = "its pod ended without a word: evicted, killed, or out of memory"
+_DIED = "its pod ended without a record: evicted, killed, or out of memory"
 _TERMINATED = "its run was terminated while its pod worked"
 
 
 def reconcile_work(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
-    """Record how what is not on exit ended, before what is on exit is told of it; once, however many pods ask.
+    """Record how the nodes that are not on exit ended, before exit nodes read it; several pods may call it at once.
 
     Args:
         home: The run's home.
-        run: The run, of whose work no pod is left.
+        run: A run none of whose work pods is left.
         kfp_state: How KFP says that the work ended: "SUCCEEDED", "FAILED", "CANCELED"; "" where it did not say.
 
     Returns:
-        The run with that status, and whether it had been told the very same before.
+        The run with that status, and whether the very same status was recorded before.
     """
     records.sync(home, run.id)
     launcher = Launcher(home, run, resuming=True)
@@ -50,7 +56,7 @@ def reconcile_work(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool
 
 
 def reconcile_upstream(launcher: Launcher, task: str) -> None:
-    """See that the store knows how all that a task waits for ended: what pods recorded, and what had no pod."""
+    """Record how everything that a task waits for ended: from the pods' records, or without a pod."""
     if not any(_unknown(launcher, task)):
         return
     records.sync(launcher.home, launcher.run.id)
@@ -59,7 +65,10 @@ def reconcile_upstream(launcher: Launcher, task: str) -> None:
 
 
 def _record_pruned(launcher: Launcher, task: str) -> None:
-    """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
+    """Record the tasks that KFP never started, the furthest upstream first.
+
+    The order matters: the launcher decides whether a task is SKIPPED or BLOCKED by the recorded ends of its upstream.
+    """
     for name in _unknown(launcher, task):
         _record_pruned(launcher, name)
         if (launcher.records.read(name) is None or _outdated(launcher, name)) and not launcher.flow.may_run(name):
@@ -68,7 +77,7 @@ def _record_pruned(launcher: Launcher, task: str) -> None:
 
 
 def _unknown(launcher: Launcher, task: str) -> Iterator[str]:
-    """The tasks that one waits for and of which the store does not know that they ended well."""
+    """The upstream tasks of a task that the store does not know to have ended for good."""
     pipeline = launcher.run.pipeline
     node, index = parse_task(task)
     for up in pipeline.upstream(node):
@@ -80,23 +89,27 @@ def _unknown(launcher: Launcher, task: str) -> Iterator[str]:
 
 
 def reconcile_run(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
-    """Record how a run ended, all its pods but this one having done so; gives the result of every task."""
+    """Record how a run ended, once all its pods but this one have; returns the result of every task by name.
+
+    Called by the closing pod, and from outside where KFP ended a run whose closing pod never ran.
+    """
     run, _ = reconcile_work(home, run, kfp_state)
     launcher = Launcher(home, run, resuming=True)
     with _exclusively(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes], kfp_state)
-    # Whatever is recorded: KFP may have had a run that had ended done again.
+    # Even over an end that is recorded: KFP's pages can retry a run that had ended.
     ended = {"state": state_of(results.values()), "finished": datetime.now(UTC).isoformat()}
     records.write_end(home, replace(run, context=home.store.update_context(run.context, ended)))
     return results
 
 
 def _results(launcher: Launcher, nodes: Iterable[str], kfp_state: str) -> dict[str, NodeResult]:
-    """How each task ended; what has no execution that ended gets one."""
+    """The result of each task; one without an ended execution gets one, in topological order."""
     results: dict[str, NodeResult] = {}
     for node in nodes:
         for name in launcher.flow.task_names(node):
-            # KFP failed, and nothing that is known of did: it is what died before it could say a word.
+            # KFP says FAILED and no task so far did: then the first without an end is the one whose pod died before
+            # it could record anything. Tasks after it were only never started.
             failed = kfp_state == "FAILED" and all(result.state is not EndState.FAILED for result in results.values())
             results[name] = _result(launcher, name, died=failed, terminated=kfp_state == "CANCELED")
     return results
@@ -114,7 +127,7 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
         home.remove_unpublished(execution)
     elif execution is None or _outdated(launcher, name):
         if not launcher.flow.may_run(name):
-            launcher.launch(name)  # which records why
+            launcher.launch(name)  # runs nothing: it records SKIPPED or BLOCKED with the reason
         else:
             end, reason = (EndState.FAILED, _DIED) if died else (EndState.CANCELED, _NEVER)
             launcher.recovery.after_death(name, -1, end, reason)
@@ -125,9 +138,9 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
 
 
 def _outdated(launcher: Launcher, name: str) -> bool:
-    """Whether what is recorded of a task is how it ended before its run was resumed, and is not so now.
+    """Whether the recorded end of a task is from before its run was resumed and no longer holds.
 
-    KFP started no pod for it that could say so.
+    No pod can have replaced it, because KFP started none for the task this time.
     """
     execution = launcher.flow.execution(*parse_task(name))
     end = EndState.of(execution)
@@ -142,11 +155,11 @@ def _outdated(launcher: Launcher, name: str) -> bool:
 
 @contextlib.contextmanager
 def _exclusively(home: Home, run: Run) -> Iterator[None]:
-    """No two pods of a run settle it at once."""
+    """Hold the run's claim, so that no two pods reconcile it at once."""
     while (claim := home.store.claim(f"kubeflow-settle/{run.id}", owner=Owner.current(), lease=LEASE)) is None:
         time.sleep(0.2)
     try:
-        with heartbeat.of(home.store, claim):  # of many tasks it takes longer than a lease
+        with heartbeat.of(home.store, claim):  # with many tasks it takes longer than a lease
             yield
     finally:
         home.store.release(claim)

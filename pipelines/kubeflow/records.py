@@ -1,7 +1,8 @@
-"""What a pod writes beside the payloads, whether or not the store can be reached, and how a store takes it in.
+"""The records that pods write beside the payloads, store or no store, and how a store takes them in.
 
-Below the place of the payloads: `records/RUN/run.json` (what the run is, with its compiled form), a file for each
-execution, `records/RUN/TASK.UID.json`, and `records/RUN/end.json`. No file is ever changed but the last.
+Beside the payloads: `records/RUN/run.json` (the run's facts and its compiled pipeline), `records/RUN/TASK.UID.json` for
+each execution, and `records/RUN/end.json`. A file is written whole under a name of its own and never changed (only
+end.json is, when a run is done again), so pods need no lock, and a store may take them in twice.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from .ownership import submission
 FORMAT = "drivetrain-record/1"
 RUN, END = "run.json", "end.json"
 TASK_CONTEXTS = ("run", "node", "task")
-"""The contexts that say together which task an execution is of."""
+"""The types of contexts that together identify the task of an execution."""
 _FACTS = ("pipeline", "ir", "project", "parameters", "options", "state", "started")
-"""What is said of every run, in text."""
+"""The properties that every run has, all of them strings."""
 Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a store learned from records.
+    """What `sync` took into a store.
 
     Attributes:
-        run: Of this run.
-        brought: Tasks whose executions are new to it.
-        known: How many it had.
-        ignored: Files that are no records, each with why: half-written, or of something else.
+        run: The run's id.
+        brought: Tasks whose executions were new to the store.
+        known: How many executions the store had already.
+        ignored: (file, reason) for each file that is no record of the run, such as a half-written one.
     """
 
     run: str
@@ -63,7 +64,7 @@ class RecordFolder:
         run: Id of the run.
 
     Raises:
-        InputError: It is none.
+        InputError: `run` cannot be the id of a run.
     """
 
     def __init__(self, home: Home, run: str) -> None:
@@ -101,7 +102,7 @@ class RecordFolder:
         return body
 
     def write(self, name: str, body: Body) -> None:
-        """Write a file, whole or not at all, durable on return."""
+        """Write a file, whole or not at all; on disk when this returns."""
         data = json.dumps({"format": FORMAT, **body}, sort_keys=True).encode()
         if self._objects is not None:
             self._objects.write(f"{self._name}/{name}", data)
@@ -113,19 +114,20 @@ class RecordFolder:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self._path / name)
+        # A rename is durable once its folder is synced; the parent too, as the folder may be new.
         for folder in (self._path, self._path.parent):
             sync_folder(folder)
 
 
 def write_run(home: Home, run: Run) -> None:
-    """Record what a run is, once."""
+    """Write run.json, unless it is there: facts of a run do not change."""
     folder = RecordFolder(home, run.id)
     if RUN not in folder.names():
         folder.write(RUN, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
 
 
 def write_record(home: Home, run: Run, task: str) -> str | None:
-    """Record the newest execution of a task, and the run where nothing is written of it.
+    """Record the newest execution of a task, and the run where it has no record yet.
 
     Returns:
         The file's name; None where the task has no execution that has ended.
@@ -141,17 +143,17 @@ def write_record(home: Home, run: Run, task: str) -> str | None:
 
 
 def write_end(home: Home, run: Run) -> None:
-    """Record how a run ended, as its context says it."""
+    """Write end.json: state, status and end of the run, with the KFP run that it ended in."""
     facts = run.context.properties
     ending = {name: facts[name] for name in ("state", "status", "finished") if name in facts}
     RecordFolder(home, run.id).write(END, {"kfp_run": submission(run).run, "end": ending})
 
 
 def read_run(home: Home, run: str) -> Body | None:
-    """What the records say that a run is; None where they say nothing.
+    """The contents of run.json, None where there is none.
 
     Raises:
-        InputError: What they say is half-written, or of another run.
+        InputError: It is half-written, or of another run.
     """
     folder = RecordFolder(home, run)
     if RUN not in folder.names():
@@ -163,7 +165,7 @@ def read_run(home: Home, run: str) -> Body | None:
 
 
 def sync(home: Home, run: str) -> SyncReport:
-    """Take into the home's store what the records of a run say and it does not know; twice changes nothing.
+    """Take into the home's store what the records of a run hold and it does not; a second time changes nothing.
 
     Raises:
         InputError: Neither the store nor the records know the run.
@@ -186,11 +188,12 @@ def sync(home: Home, run: str) -> SyncReport:
         if RUN not in bodies:
             raise InputError(f"there is no run {run}, nor a record of it", fix="see `drivetrain runs`, or --artifacts")
         create_run(home.store, bodies[RUN])
-    ended = bodies.pop(END, None)
+    ended = bodies.pop(END, None)  # applied last: a run must not look ended while executions of it are missing
     bodies.pop(RUN, None)
     for name, answer in (pair for body in bodies.values() for pair in body.get("answers", ())):
         home.store.context("answer", name, answer)
     brought, known = [], 0
+    # Producers first: an execution can only be brought in once its input artifacts are in the store.
     for name in _in_order(bodies):
         try:
             fresh = home.store.bring_in(bodies[name]["execution"], TASK_CONTEXTS)
@@ -206,7 +209,7 @@ def sync(home: Home, run: str) -> SyncReport:
 
 
 def sync_all(home: Home) -> list[SyncReport]:
-    """Take in the records of all runs that lie with the home's payloads; those that say nothing are left out."""
+    """Sync every run that has records beside the home's payloads; folders without a readable run are left out."""
     if home.payloads.url is not None:
         from ...metadata.payload_remote import store_at
 
@@ -221,7 +224,7 @@ def sync_all(home: Home) -> list[SyncReport]:
 
 
 def _problem(name: str, body: Body, run: str) -> str | None:
-    """What keeps a file from being a record of a run, None where nothing does."""
+    """Why a file is no record of the run, None where it is one."""
     try:
         if name == END:
             return None if isinstance(body["end"], dict) and "state" in body["end"] and "kfp_run" in body else "no end"
@@ -238,11 +241,11 @@ def _problem(name: str, body: Body, run: str) -> str | None:
         uids = [*_uids(body, "inputs"), *_uids(body, "outputs")]
         return None if all(isinstance(uid, str) for uid in uids) else "its artifacts have no uids"
     except (AttributeError, KeyError, TypeError, ValueError, BuildError):
-        return "it does not tell what a record does"
+        return "it lacks what a record holds"
 
 
 def create_run(store: MetadataStore, body: Body) -> None:
-    """Make a run in a store that does not know it; of two that do so at once, both find the first's."""
+    """Create a run in a store that does not have it; of two callers at once, both get the first one's."""
     facts = dict(body["facts"])
     newest = store.artifacts(state=None, limit=1)
     facts["newest"] = newest[0].id if newest else 0  # an id of this store
@@ -252,13 +255,13 @@ def create_run(store: MetadataStore, body: Body) -> None:
 
 
 def _answers(store: MetadataStore, run: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """What a run was told of things that change, which its other pods must hear too: the newest, of any run."""
+    """The answers that a run got from outside (the newest spans, say), which its other pods must reuse."""
     contexts = store.contexts("answer", limit=200)
     return [(each.name, each.properties) for each in contexts if each.name.startswith(f"{run}/")]
 
 
 def _in_order(bodies: Mapping[str, Body]) -> Iterable[str]:
-    """The files, each after those that tell how its inputs came about; else by their beginning."""
+    """The file names, each after those of the executions that made its inputs; otherwise by when they began."""
 
     def began(name: str) -> tuple[int, str]:
         return int(bodies[name]["execution"].get("created") or 0), name
@@ -288,6 +291,6 @@ def _end(store: MetadataStore, run: str, body: Body) -> None:
     context = store.find_context("run", run)
     if context is None or context.properties["state"] != "RUNNING":
         return
-    # One that was done again in another run of KFP's has not ended with the first.
+    # An end.json of an earlier KFP run does not end a run that was resubmitted as another KFP run.
     if (context.properties.get("kubeflow") or {}).get("run", body["kfp_run"]) == body["kfp_run"]:
         store.update_context(context, body["end"])

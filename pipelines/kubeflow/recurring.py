@@ -1,4 +1,4 @@
-"""Runs that the cluster starts by itself: by cron in a zone or at an interval, compared by name with what is there."""
+"""Schedules: runs that the cluster starts by cron in a zone or at an interval; one schedule per name."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class When:
     catchup: bool = True
 
     def resolve(self) -> KfpTrigger:
-        """It in KFP's terms.
+        """The same in KFP's terms.
 
         Raises:
-            InputError: KFP cannot keep it; tells why, and what to give instead.
+            InputError: KFP has no such schedule; says why, and what to give instead.
         """
         if bool(self.cron) == bool(self.every):
             raise InputError("a schedule goes by cron or at an interval", fix='give --cron "0 3 * * *" or --every 6h')
@@ -78,7 +78,7 @@ class KfpTrigger:
 
 @dataclass(frozen=True)
 class ScheduleChange:
-    """What became of a schedule.
+    """What `create` did.
 
     Attributes:
         change: Whether it was "created", "replaced", or "unchanged" because it is there already.
@@ -104,7 +104,7 @@ def create(
     experiment: str = "",
     replace: bool = False,
 ) -> ScheduleChange:
-    """Have the cluster start runs of a pipeline by itself. What is there under the name and the same stays.
+    """Have the cluster start runs of a pipeline by itself; an equal schedule of that name stays as it is.
 
     Each of these runs makes its own record when its first pod starts, and finds in our cache what was done before.
 
@@ -116,7 +116,7 @@ def create(
         parameters: The values of its parameters.
         name: What it is called; the pipeline's name where empty.
         experiment: The KFP experiment; that of the settings, or the pipeline's name where empty.
-        replace: Whether another one under that name gives way; it is deleted once the new one is there.
+        replace: Whether it replaces another schedule of that name, which is deleted once the new one is there.
 
     Raises:
         BuildError: The pipeline is wrong.
@@ -157,6 +157,7 @@ def create(
             service_account=settings.service_account,
             **vars(resolved),
         )
+    # The old one goes last: a failure in between leaves two schedules, which is reported, and never none.
     for schedule in existing:
         try:
             client.change_schedule(schedule.id, "deleted")
@@ -186,7 +187,7 @@ def named(client: KfpClient, name: str) -> RecurringRun:
 
 
 def due(schedule: RecurringRun) -> str:
-    """When a schedule is due, in the words that it was given; in KFP's where somebody else made it."""
+    """When a schedule is due: in the user's own words, kept in its description; in KFP's where another tool made it."""
     if schedule.description.startswith(f"{_BY} "):
         return schedule.description.partition(_BETWEEN)[2]
     return f"{schedule.cron} (six fields, UTC)" if schedule.cron else f"every {schedule.every} s"

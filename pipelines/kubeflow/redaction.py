@@ -16,15 +16,16 @@ _SHORTEST_LINE = 8
 
 
 def secrets_of(node: Node) -> tuple[frozenset[str], frozenset[str]]:
-    """The secrets that a node is given, by name; and the variables that the connections of its queries are in."""
+    """The names of the secrets in a node's parameters and environment, and of the variables with its queries' URLs."""
     values = [value for _, value in (*node.parameters, *node.options.env)]
     return frozenset(_named_in(values, "$secret")), frozenset(_named_in(values, "$query"))
 
 
 def redact_secrets(node: Node) -> None:
-    """From now on, this process blots out the secrets that a node is given, as far as they are there.
+    """Redact a node's secrets in all that this process prints from now on; one that is not there is left out.
 
-    Of one with several lines, such as a private key, each line too: a log is told line by line.
+    Of a secret with several lines, such as a private key, each line is redacted by itself too: logs are forwarded line
+    by line, so the whole would never match.
     """
     for name in frozenset().union(*secrets_of(node)):
         with contextlib.suppress(InputError):

@@ -1,4 +1,4 @@
-"""What Kubeflow cannot keep of a pipeline: told when it is compiled, at the user's own line, with a way out."""
+"""What Kubeflow cannot do of a pipeline: refused when it is compiled, at the user's own line, with a fix."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:  # Any: JSON
 
 
 def refuse(pipeline: Pipeline, settings: ClusterSettings, lines: Mapping[str, str]) -> None:
-    """See that Kubeflow keeps all that a pipeline asks for.
+    """Check that Kubeflow can do all that a pipeline asks for.
 
     Args:
         pipeline: Compiled.
@@ -56,7 +56,7 @@ def refuse(pipeline: Pipeline, settings: ClusterSettings, lines: Mapping[str, st
         lines: Node -> the user's "file:line" that called it; "" -> that of the pipeline.
 
     Raises:
-        InputError: It does not; the first thing found.
+        InputError: It cannot; names the first thing.
     """
     if not pipeline.nodes:
         raise InputError(f"the pipeline {pipeline.name} has nothing to do", fix="there is nothing to submit")
@@ -99,7 +99,7 @@ def _refuse_parameter(name: str, hint: str, default: Any, where: str | None) -> 
 def _refuse_options(node: Node, where: str | None) -> None:
     options = node.options
     for name, option in not_kept(options, "kubeflow"):
-        why = "all that is ready starts at once" if option.needs == "order" else "Argo waits as long as it was told"
+        why = "all that is ready starts at once" if option.needs == "order" else "Argo waits as the spec says"
         raise InputError(
             f"{node.id} has {option.phrase}, which the kubeflow runner cannot keep: {why}",
             fix=f"leave {name}= out",

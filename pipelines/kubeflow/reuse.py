@@ -1,4 +1,7 @@
-"""Our caching at submit: what has ended before a pod starts has none, and the rest is told what it gave."""
+"""Our cache at submit: tasks that are cached, skipped or blocked already get no pod.
+
+What they gave stands as values in the expressions of the rest, so that the compiled pipeline does not name them.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ _LATER = frozenset({"$param", "$item", "$status"})
 
 @dataclass(frozen=True)
 class PodlessTasks:
-    """What ends without a pod.
+    """The tasks that end at submit, and so get no pod.
 
     Attributes:
-        results: Of each task.
-        nodes: The nodes of which that holds; one in a loop without items has no task.
+        results: By task.
+        nodes: The nodes all of whose tasks are among them; a node in a loop without items has no task.
     """
 
     results: Mapping[str, NodeResult] = field(default_factory=dict)
@@ -39,10 +42,10 @@ class PodlessTasks:
 
 
 def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
-    """How the tasks end that need no pod, recorded: held back, skipped, or cached, by the launcher's own lookup.
+    """Record the tasks that need no pod (cached, skipped or blocked, by the launcher's own lookup); returns them.
 
-    A task is asked about when all that it waits for has ended so. What is in a loop needs no pod only where none of
-    the loop does, because a loop's pods are started together; what runs on exit always has one.
+    A task is looked up once all that it waits for has ended so. Nodes of a loop get no pod only where none of the loop
+    needs one, because KFP starts a loop's pods together; exit nodes always get one.
     """
     pipeline, results = launcher.run.pipeline, dict[str, NodeResult]()
     ended: set[str] = set()
@@ -65,7 +68,7 @@ def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
 
 
 def remaining(launcher: Launcher, ended: PodlessTasks) -> Pipeline:
-    """The pipeline without what has ended; what that gave stands as values in the expressions of the rest."""
+    """The pipeline without the nodes that have ended; their outputs stand as values in the expressions of the rest."""
     pipeline = launcher.run.pipeline
     known = _KnownResults(launcher.flow.values((), ()), ended.nodes)
     left = tuple(known.node(node) for node in pipeline.nodes if node.id not in ended.nodes)
@@ -74,14 +77,14 @@ def remaining(launcher: Launcher, ended: PodlessTasks) -> Pipeline:
 
 
 class _KnownResults:
-    """What the nodes that have ended say to the others."""
+    """Replaces what is known of ended nodes in the nodes and loops that are left."""
 
     def __init__(self, values: Bindings, nodes: frozenset[str]) -> None:
         self._values = values
         self._nodes = nodes
 
     def node(self, node: Node) -> Node:
-        """A node that does not name them."""
+        """A node in which nothing refers to an ended node."""
         inputs_left = ((name, tuple(self._sources(sources))) for name, sources in node.inputs)
         return replace(
             node,
@@ -93,11 +96,11 @@ class _KnownResults:
         )
 
     def loop(self, loop: Loop) -> Loop:
-        """A loop that does not."""
+        """A loop in which nothing refers to an ended node."""
         return replace(loop, over=self.value(loop.over), conditions=self._conditions(loop.conditions))
 
     def value(self, expression: Json) -> Json:
-        """An expression with values for what is known of it."""
+        """An expression with its known parts replaced by their values."""
         if isinstance(expression, list):
             return [self.value(item) for item in expression]
         if not isinstance(expression, dict):
@@ -111,7 +114,7 @@ class _KnownResults:
         return {key: self.value(item) for key, item in expression.items()}
 
     def _one_of(self, choices: list[Json]) -> Json:
-        """Of what was skipped nothing can come; of what was not, nothing after it counts."""
+        """The choices that are still open: not those of skipped nodes, and none after a node that ran."""
         left: list[Json] = []
         for choice in choices:
             needs = {need.node for need in dependencies(choice)}

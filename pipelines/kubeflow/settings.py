@@ -46,7 +46,7 @@ class EphemeralVolume:
 
 @dataclass(frozen=True)
 class Toleration:
-    """A taint of nodes that pods put up with."""
+    """A taint of machines that pods tolerate."""
 
     key: str = ""
     operator: str = "Equal"
@@ -77,7 +77,7 @@ class PodSettings:
         volumes: Folder -> ephemeral volume.
         shm: Size of /dev/shm.
         node_selector: Labels that a pod's node must have.
-        tolerations: Taints that pods put up with.
+        tolerations: Taints that pods tolerate.
         affinity: Nodes that pods need or prefer.
         labels: Of the pods.
         annotations: Of the pods.
@@ -125,9 +125,10 @@ class ClusterSettings:
         ttl: Seconds after which the cluster forgets a run that has ended.
         deadline: Seconds after which it ends a run.
         api: How the API is reached.
-        defaults: How pods are made.
-        nodes: How those of a node are made: all that `defaults` does not say otherwise.
-        file: Where it stands; None where it was not read.
+        defaults: The settings of every pod.
+        nodes: Node -> the settings of its pods: `defaults` with the node's own over them.
+        file: The file that they were read from; None where they were made in code.
+        lines: Entry -> its "file:line", for errors.
     """
 
     image: str
@@ -161,7 +162,7 @@ class ClusterSettings:
         return _settings(_read(file), file)
 
     def pod(self, node: str = "") -> PodSettings:
-        """How the pods of a node are made; those of the pipeline itself where none is named."""
+        """The settings of a node's pods; of the pipeline's own pods where none is named."""
         return self.nodes.get(node, self.defaults)
 
     def where(self, name: str) -> str | None:
@@ -402,7 +403,7 @@ _OTHERS: Mapping[str, Callable[[YamlValue], Any]] = {
 
 
 def _pod(section: YamlValue, base: PodSettings) -> PodSettings:
-    """What is said over a base: entries of maps one by one, all else as a whole."""
+    """A base with a section over it: maps are merged entry by entry, all else is replaced."""
     arguments: dict[str, Any] = {}  # Any: by the field's type
     for name, value in section.mapping([*_MAPS, *_OTHERS]).items():
         if name in _MAPS:

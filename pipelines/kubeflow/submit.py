@@ -1,4 +1,9 @@
-"""A run on a cluster: recorded here, relieved of what is cached, compiled, handed to KFP; or resumed so."""
+"""A run on a cluster: recorded in the store, reduced to what is not cached, compiled and started on KFP; or resumed.
+
+The order keeps a run from being lost. The run is recorded before KFP gets it, with where its pods will keep their
+records; KFP gets the run's id as a parameter; and KFP's id is recorded last. A process that dies in between leaves a
+run that `with_kfp_run` finds in KFP by that parameter.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +45,19 @@ from .reuse import PodlessTasks, end_podless_tasks, remaining
 from .settings import ClusterSettings
 
 SLACK = timedelta(hours=1)
-"""How far the clocks of this machine and of the cluster may be apart."""
+"""How far the clocks of this machine and of the cluster may differ."""
 
 
 @dataclass(frozen=True)
 class SubmitResult:
-    """What became of a submission.
+    """What a submission started.
 
     Attributes:
         run: Id of the run.
         kfp: KFP's run; None where nothing was left to do for it.
         state: RUNNING, or how the run ended where nothing was left to do.
         ended: The tasks that have no pod.
-        pods: How many nodes have.
+        pods: How many nodes have one.
     """
 
     run: str
@@ -117,10 +122,10 @@ def resubmit(
     *,
     connect: Callable[[ClusterSettings], KfpClient] = lambda settings: KfpClient(settings.api),
 ) -> SubmitResult:
-    """Hand what did not end well of a run to the cluster again; what did stays.
+    """Submit those tasks of a run again that did not end well; the others keep their results.
 
     Raises:
-        InputError: The run is no cluster's, or is still being worked on.
+        InputError: The run is not a cluster's, or the cluster still works on it.
         ApiError: KFP cannot be asked, or did not take it.
     """
     if run.options.runner != "kubeflow":
@@ -139,14 +144,14 @@ def resubmit(
             fix=f"wait for it, or end it: drivetrain kubeflow terminate {run.id}",
         )
     client.greet()
-    with contextlib.suppress(InputError):  # there are none where its pods reached the store
+    with contextlib.suppress(InputError):  # where all its pods reached the store there are no records
         records.sync(home, run.id)
     run = _reopened(home, open_run(home, run.id))
     return _send(home, run, settings, client, "", "", resuming=True)
 
 
 def with_kfp_run(home: Home, run: Run, client: KfpClient) -> Run:
-    """A run with what KFP knows of it, where its submitter died before it could say which KFP run it is.
+    """The run with its KFP run, looked up in KFP where the submitter died before it could record that.
 
     Raises:
         ApiError: KFP cannot be asked.
@@ -158,7 +163,7 @@ def with_kfp_run(home: Home, run: Run, client: KfpClient) -> Run:
 
 
 def _still_there(client: KfpClient, kfp_run: str) -> KfpRun | None:
-    """A KFP run; None where there is none, or none any more."""
+    """A KFP run; None where there never was one, or KFP has deleted it."""
     try:
         return client.run(kfp_run) if kfp_run else None
     except ApiError as error:
@@ -172,12 +177,15 @@ def _started(run: Run) -> datetime:
 
 
 def _reopened(home: Home, run: Run) -> Run:
-    """A run of a cluster that has left it, as this process's own."""
+    """A run that no cluster works on any more, reopened with this process as its owner.
+
+    The update expects the version that was read: of two processes that resume the run, the second one fails.
+    """
     if not on_cluster(run):
         return reopen_run(home, run)
     properties: dict[str, object] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
     if run.context.properties["state"] != "COMPLETE":
-        properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
+        properties["status"] = None  # the work ends again, and exit nodes must see that end, not the old one
     context = home.store.update_context(run.context, properties, expected_version=run.context.version)
     return replace(run, context=context)
 
@@ -192,7 +200,11 @@ def _send(
     *,
     resuming: bool = False,
 ) -> SubmitResult:
-    """From the recorded run to KFP; where it does not get there, the run does not stay RUNNING."""
+    """Start a recorded run on KFP. Where that fails, the run is closed: it never stays RUNNING without a cluster.
+
+    After a lost answer, or Ctrl-C, KFP may have the run all the same: it is looked up by its parameter, and kept or
+    terminated.
+    """
     before = submission(run).run
     ended, compiled = PodlessTasks(), None
     try:
@@ -226,7 +238,7 @@ def _send(
 
 
 def _with_artifacts(home: Home, run: Run, settings: ClusterSettings) -> Run:
-    """A run that is about to be handed over: where its record will be is known from here on, whatever becomes of it."""
+    """Record where the run's pods will keep their records, before KFP gets it: `sync` needs it if we die."""
     facts = run.context.properties.get("kubeflow") or {}
     context = home.store.update_context(run.context, {"kubeflow": facts | {"artifacts": settings.artifacts}})
     return replace(run, context=context)
@@ -257,10 +269,10 @@ def _start(
 
 
 def checked(compiled: CompiledPipeline) -> CompiledPipeline:
-    """What was compiled, seen to hold.
+    """The compiled pipeline, once the linter finds nothing in it.
 
     Raises:
-        InputError: It does not; names the first thing that the linter finds.
+        InputError: The linter finds something; names the first finding.
     """
     refuse(lint_documents(compiled.spec, compiled.platform))
     return compiled

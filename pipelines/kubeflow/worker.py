@@ -1,7 +1,7 @@
 """One of the other processes of a node with replicas: `python -m drivetrain.pipelines.kubeflow.worker`.
 
-It calls the component as the first process does, on the same inputs, and keeps nothing of what it gives. What is
-printed is what its pod's log holds, so secrets are blotted out of it.
+It calls the component on the same inputs as the first process and discards the outputs, which the first one publishes.
+Its standard output is its pod's log, so secrets are redacted there.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .redaction import redact_secrets
 from .workers import PROCESS
 
 _INDEX = "JOB_COMPLETION_INDEX"
-"""What Kubernetes tells a pod of an indexed Job: its number, from 0."""
+"""The variable in which Kubernetes gives a pod of an indexed Job its number, from 0."""
 
 
 class _RedactedStream(io.TextIOBase):
-    """A stream without the secrets that this process has revealed."""
+    """Writes to another stream, without the secrets that this process has revealed."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -45,7 +45,11 @@ class _RedactedStream(io.TextIOBase):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Take part in a task; 0 where it ended well there."""
+    """Run the component once as one of the task's processes.
+
+    Returns:
+        The exit status: 0 where it succeeded, 1 where it raised, 2 where the run or the image is wrong.
+    """
     with (
         contextlib.redirect_stdout(_RedactedStream(sys.stdout)),
         contextlib.redirect_stderr(_RedactedStream(sys.stderr)),

@@ -1,8 +1,8 @@
-"""A node with `replicas=N`: its pod is the first of N processes, and starts the others for as long as it works.
+"""A node with `replicas=N`: its pod is the first of N processes, and starts the others while it works.
 
-In a cluster they are an indexed Job after this pod's own likeness: image, volumes, resources, where it may run. Each
-of them runs the same component on the same inputs; the first alone publishes. Its own address is what they meet at, so
-no Service is needed. Outside of a cluster they are processes of this machine.
+In a cluster they are an indexed Job with this pod's image, volumes, resources and node selection. Each of them runs the
+same component on the same inputs, and only the first publishes. The first pod's address is the coordinator, so no
+Service is needed. Outside of a cluster they are processes of this machine.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ COORDINATOR, PROCESSES, PROCESS = "DRIVETRAIN_COORDINATOR", "DRIVETRAIN_PROCESSE
 """The environment variables by which the processes of a training find each other."""
 _LONGEST = 7 * 86400
 _KEPT = 3600
-"""Seconds that a Job stays whose pod could not remove it."""
+"""Seconds that an ended Job stays where its pod could not remove it."""
 _NOT_OURS = ("argo", "var-run-argo", "tmp-dir-argo", "kfp-", "kube-api-access", "input-artifacts")
-"""How the volumes begin that Argo, KFP and Kubernetes add to a pod."""
+"""Prefixes of the volumes that Argo, KFP and Kubernetes add to a pod; workers must not mount them."""
 _VARIABLES = ("ARGO_", "KFP_", "KUBERNETES_")
 
 
 @contextlib.contextmanager
 def worker_processes(replicas: int, words: Sequence[str], *, timeout: float | None = None) -> Iterator[None]:
-    """The other processes of a task, for as long as the block runs; in it this one's environment says which it is.
+    """Run the other processes of a task while the block runs; in it, this process's environment makes it the first.
 
     Args:
         replicas: How many processes there are, this one among them.
@@ -43,7 +43,7 @@ def worker_processes(replicas: int, words: Sequence[str], *, timeout: float | No
         timeout: Seconds after which the cluster ends them.
 
     Raises:
-        ApiError: The Job cannot be made.
+        ApiError: Kubernetes does not create the Job.
     """
     in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
     host, port = (_pod_address(), PORT) if in_cluster else ("127.0.0.1", _free_port())
@@ -61,14 +61,14 @@ def worker_processes(replicas: int, words: Sequence[str], *, timeout: float | No
 def worker_job(
     pod: Json, replicas: int, words: Sequence[str], environment: Mapping[str, str], timeout: float | None = None
 ) -> Json:
-    """The Job of a pod's other processes: `replicas` of them, each told by its index which it is.
+    """The Job of a pod's other processes: `replicas` pods, each of which learns its number from its index.
 
     Args:
         pod: The pod, as the API gives it: what KFP's compiler, the platform document and the cluster made of it.
         replicas: How many, without the pod itself.
         words: The arguments of `python -m drivetrain.pipelines.kubeflow.worker`.
-        environment: What they are told beside what the pod is.
-        timeout: Seconds after which they are ended.
+        environment: Variables that they get beside the pod's own.
+        timeout: Seconds after which Kubernetes ends them.
     """
     spec, meta = pod["spec"], pod["metadata"]
     main = next(each for each in spec["containers"] if each["name"] == MAIN)
@@ -94,6 +94,7 @@ def worker_job(
     }
     labels = {key: value for key, value in (meta.get("labels") or {}).items() if "argoproj.io" not in key}
     name = f"drivetrain-workers-{meta['uid'][:8].strip('-')}"
+    # Owned by the pod, so that Kubernetes removes the Job with it even where this process is killed.
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
     return {
         "apiVersion": "batch/v1",

@@ -1,4 +1,4 @@
-"""A compiled pipeline carried out on this machine as KFP would: its driver, its launcher, containers as processes."""
+"""A compiled pipeline executed on this machine as KFP would: driver, launcher, and containers as processes."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ from .driver import DriverError, TaskEnd, TaskValues
 
 
 class ContainerRunner(Protocol):
-    """Who runs containers."""
+    """Runs the container of a task."""
 
     async def run(self, where: str, task: Any, component: Any, values: TaskValues) -> TaskEnd:
-        """Run one until it has ended, with its retries."""
+        """Run it until it has ended, with its retries; returns its last end and its outputs."""
         ...
 
 
@@ -27,11 +27,11 @@ class DagWalk:
 
     Attributes:
         document: The compiled pipeline.
-        pods: Who runs containers.
+        pods: Runs the containers.
         run: KFP's id of the run.
-        fail_fast: Whether no task of a DAG starts once one of it failed, as Argo has it.
-        tell: Told what the driver decided: the task, its state, why.
-        stopped: Whether the run was terminated: then nothing starts any more.
+        fail_fast: Whether no further task of a DAG starts once one of its tasks failed, as Argo does by default.
+        tell: Called for each task that got no pod: its path, its state, why.
+        stopped: Returns whether the run was terminated, after which nothing starts.
     """
 
     document: Document
@@ -42,7 +42,11 @@ class DagWalk:
     stopped: Callable[[], bool]
 
     async def root(self, parameters: Mapping[str, Any]) -> str:
-        """Carry the pipeline out; gives how it ended, in KFP's words."""
+        """Execute the pipeline; returns its final state in KFP's words.
+
+        Raises:
+            DriverError: A parameter is unknown, or has no value.
+        """
         declared = self.document.spec.root.input_definitions.parameters
         inputs = {
             key: driver.plain(each.default_value) for key, each in declared.items() if each.HasField("default_value")
@@ -69,6 +73,7 @@ class DagWalk:
             for up in task.dependent_tasks:
                 await over[up].wait()
             ended[name] = await self._started(name, task, inputs, ended, where)
+            # Argo runs the exit hook before the task itself counts as ended, and not for a task it left out.
             if name in hooks and ended[name].state != "OMITTED":
                 hook = hooks[name]
                 ended[hook] = await self._task(hook, dag.tasks[hook], inputs, ended, where)
@@ -148,7 +153,7 @@ class DagWalk:
 
 
 def _outputs(dag: Any, ended: Mapping[str, TaskEnd]) -> TaskValues:
-    """What a DAG hands out: of the tasks within that ran."""
+    """The outputs of a DAG: those of its tasks that ran."""
     parameters: dict[str, Any] = {}
     artifacts: dict[str, list[Any]] = {}
     for key, output in dag.outputs.parameters.items():

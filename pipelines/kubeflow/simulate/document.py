@@ -28,11 +28,11 @@ class Document:
 
     @cached_property
     def name(self) -> str:
-        """The pipeline's."""
+        """The pipeline's name in KFP."""
         return str(self.spec.pipeline_info.name)
 
     def component(self, task: Any) -> Any:
-        """What a task is an instance of.
+        """The component of a task.
 
         Raises:
             InputError: There is no such component.
@@ -44,7 +44,7 @@ class Document:
 
 
 def read(documents: Path | tuple[Mapping[str, Any], Mapping[str, Any]]) -> Document:
-    """A file of two YAML documents, or both as they would be read from it.
+    """Parse a file of two YAML documents, or both documents as dictionaries.
 
     Raises:
         InputError: They are not what KFP accepts; it names the field.
@@ -70,7 +70,7 @@ def read(documents: Path | tuple[Mapping[str, Any], Mapping[str, Any]]) -> Docum
 
 
 def _check_hooks(dag: Any) -> None:
-    """See that every exit task can run: KFP makes it the exit hook of the one task that it depends on."""
+    """Check that every exit task can run: KFP makes it the exit hook of the one task that it depends on."""
     taken: dict[str, str] = {}
     for name, task in sorted(dag.tasks.items()):
         if task.trigger_policy.strategy != EXIT:

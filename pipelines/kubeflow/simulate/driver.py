@@ -14,7 +14,7 @@ Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and rea
 
 
 class DriverError(DrivetrainError):
-    """KFP's driver fails here, and with it the task."""
+    """KFP's driver would fail here, and with it the task."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TaskValues:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How a task of a DAG ended, in Argo's words, and what it gave."""
+    """How a task of a DAG ended, in Argo's words, with its outputs."""
 
     state: str
     values: TaskValues = field(default_factory=TaskValues)
@@ -46,14 +46,14 @@ class TaskEnd:
 def inputs(
     document: Document, name: str, task: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
 ) -> TaskValues:
-    """A task's inputs.
+    """Resolve a task's inputs, defaults included.
 
     Args:
         document: The compiled pipeline.
-        name: The task's.
-        task: Its spec.
+        name: The task's name.
+        task: The task's spec.
         outer: The inputs of the DAG that it is in.
-        ended: What has ended in that DAG.
+        ended: The tasks of that DAG that have ended.
         run: KFP's id of the run.
 
     Raises:
@@ -70,7 +70,7 @@ def inputs(
         if key not in parameters and definition.HasField("default_value"):
             parameters[key] = plain(definition.default_value)
         elif key not in parameters and not definition.is_optional and key != task.parameter_iterator.item_input:
-            raise DriverError(f"{name} needs the parameter {key}, which nobody gives", fix="compile it again")
+            raise DriverError(f"{name} needs the parameter {key}, which nothing provides", fix="compile it again")
     artifacts: dict[str, Sequence[Json]] = {}
     for key, source in task.inputs.artifacts.items():
         artifacts[key] = _artifacts(name, key, source, outer, ended)
@@ -104,7 +104,7 @@ def holds(condition: str, parameters: Mapping[str, Json]) -> bool:
 
 
 def items(task: Any, parameters: Mapping[str, Json]) -> list[Json]:
-    """What a loop goes over.
+    """The items that a loop iterates over.
 
     Raises:
         DriverError: It is no list.
@@ -181,7 +181,7 @@ def _artifacts(name: str, key: str, source: Any, outer: TaskValues, ended: Mappi
         producer = source.task_output_artifact.producer_task
         selected = _of(name, producer, ended).artifacts.get(source.task_output_artifact.output_artifact_key)
     if not selected:
-        raise DriverError(f"{name} needs the artifact {key}, which nobody gives", fix="compile it again")
+        raise DriverError(f"{name} needs the artifact {key}, which nothing provides", fix="compile it again")
     return selected
 
 

@@ -1,4 +1,4 @@
-"""Containers as processes: what KFP's launcher gives them and takes from them, retries, eviction."""
+"""Containers as processes: their inputs and outputs as KFP's launcher handles them, retries, eviction."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _OURS = "drivetrain.pipelines.kubeflow.pod"
 
 @dataclass(frozen=True)
 class Eviction:
-    """A pod that is told to end while it works, and killed after the cluster's grace.
+    """A pod that gets SIGTERM while it works, and SIGKILL after the cluster's grace period.
 
     Attributes:
-        task: Ours, such as `Trainer` or `Trainer[3]`; its first pod only.
-        when: Asked until it says so; None for one second after the start.
-        kill: Whether it is killed at once, as where its node dies.
+        task: Our task, such as `Trainer` or `Trainer[3]`; only its first pod is evicted.
+        when: Polled until it returns True; None for one second after the start.
+        kill: Whether it gets SIGKILL at once, as where its machine dies.
     """
 
     task: str
@@ -42,7 +42,7 @@ class Eviction:
 
 @dataclass(frozen=True)
 class PodRun:
-    """One pod.
+    """One attempt of a task in a pod.
 
     Attributes:
         where: The path of its task in the compiled pipeline.
@@ -73,14 +73,14 @@ class Kubelet:
         run: KFP's id of the run.
         folder: Where logs go, and what stands for KFP's own object store.
         environment: By our task, or "*" for every pod: variables that stand for the cluster's, such as the store.
-        limit: How many at once.
+        limit: Bounds how many pods run at once.
         grace: Seconds between SIGTERM and SIGKILL.
-        evictions: Who is to be evicted.
-        started: Told of a pod that starts: where, our task.
-        ended: Told of one that ended.
-        pods: Those that ended.
+        evictions: The pods to evict.
+        started: Called as a pod starts, with its task's path and our task.
+        ended: Called with a pod that ended.
+        pods: The pods that ended, in that order.
         stopping: Set when the run is terminated.
-        killing: Set when nobody waits for the grace any more.
+        killing: Set when the rest of the grace period is skipped.
     """
 
     document: Document
@@ -182,7 +182,7 @@ class Kubelet:
                 await asyncio.wait_for(self.killing.wait(), self.grace)
         import psutil
 
-        with suppress(ProcessLookupError):  # all at once: none is to see another's death, and put it on record
+        with suppress(ProcessLookupError):  # stop all before killing any: a survivor would record another's death
             process.send_signal(signal.SIGSTOP)
         everyone = processes.descendants(process.pid, mark)
         for each in everyone:
@@ -204,7 +204,7 @@ class Kubelet:
         return [sys.executable, "-P", *words[1:]]
 
     def _environment(self, label: str, container: Any, name: str, attempt: int, *, retries: bool) -> dict[str, str]:
-        """What Kubernetes would set.
+        """The environment variables that Kubernetes would set.
 
         Raises:
             InputError: A secret that the platform document names is not there.
@@ -231,7 +231,7 @@ class Kubelet:
 
     @property
     def _named(self) -> set[str]:
-        """The variables that some container has by a secret: others must not see them."""
+        """The variables that any container gets from a secret: the other containers must not see them."""
         return {variable for config in self.document.kubernetes.values() for variable, _ in _from_secrets(config)}
 
 
@@ -281,7 +281,7 @@ def _fetch(values: TaskValues) -> None:
 
 
 def _collected(component: Any, executor_input: Mapping[str, Any]) -> TaskValues:
-    """What KFP's launcher makes of a container's outputs.
+    """The outputs of a container, checked as KFP's launcher checks them.
 
     Raises:
         InputError: One is missing.
@@ -316,7 +316,7 @@ def _check_type(key: str, kind: int, value: object) -> None:
 
 
 def _task(arguments: Sequence[str], where: str) -> str:
-    """Our name of a pod's task: the items of its loops are in its path."""
+    """Our name of a pod's task; the indices of its loops' items come from its path."""
     if "--node" not in arguments:
         return ""
     node = arguments[arguments.index("--node") + 1]

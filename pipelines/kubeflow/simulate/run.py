@@ -1,4 +1,4 @@
-"""A simulated run: from the compiled documents and parameters to what the store and KFP say of it."""
+"""A simulated run: from the compiled documents and parameters to its results in the store and in KFP's terms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEVER = "its pod never started"
 
 @dataclass(frozen=True)
 class SimulatedCluster:
-    """How the cluster behaves that is simulated.
+    """How the simulated cluster behaves.
 
     Attributes:
         parallel: How many pods at once; as many as there are cores where None.
@@ -50,10 +50,10 @@ class SimulatedCluster:
 
 @dataclass(frozen=True)
 class SimulatedKfpRun:
-    """What KFP would say of a run.
+    """A run as KFP would report it.
 
     Attributes:
-        kfp_run: Its id there.
+        kfp_run: KFP's id of it.
         state: How it ended: SUCCEEDED, FAILED, CANCELED.
         pods: Every pod, in the order in which they ended.
         decided: What no pod was started for, or the driver failed at: the task's path, its state, why.
@@ -87,16 +87,16 @@ def simulate(
     cluster: SimulatedCluster | None = None,
     observer: Observer | None = None,
 ) -> SimulatedKfpRun:
-    """Carry a compiled pipeline out.
+    """Execute a compiled pipeline on this machine.
 
     Args:
         home: Whose store and payloads the pods use.
         document: The compiled pipeline.
         project: The folder that is in the image.
-        parameters: Those that are given.
+        parameters: Values of the pipeline's parameters; the others have their defaults.
         run: The run that was recorded when it was submitted; where None the first pod makes it, as of a recurring one.
         cluster: How the cluster behaves.
-        observer: Told of tasks that start and end.
+        observer: Called as tasks start and end.
 
     Raises:
         DrivetrainError: KFP would not start the run.
@@ -109,7 +109,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class SimulatedResult(RunResult):
-    """How a run ended, by our store, and what KFP would say of it."""
+    """The result of a run by our store, with what KFP would report of it."""
 
     kubeflow: SimulatedKfpRun
 
@@ -119,7 +119,7 @@ class SimulatedResult(RunResult):
 
 
 def result_of(home: Home, run: str, simulated: SimulatedKfpRun) -> SimulatedResult:
-    """What the store says of a simulated run: every task, in topological order."""
+    """The result of a simulated run from the store: every task, in topological order."""
     recorded = open_run(home, run)
     launcher = Launcher(home, recorded)
     results: dict[str, NodeResult] = {}
@@ -204,14 +204,18 @@ async def _watch(stop: _StopRequests, kubelet: Kubelet) -> None:
 
 
 class _StopRequests:
-    """How often it was asked to end."""
+    """Counts the requests to end the run: the first terminates it, the second kills its pods."""
 
     def __init__(self) -> None:
         self.asked = 0
 
 
 def _apart(work: Callable[[_StopRequests], SimulatedKfpRun]) -> SimulatedKfpRun:
-    """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one kills its pods at once."""
+    """Run `work` in a thread; Ctrl-C or SIGTERM terminates the run, a second one kills its pods at once.
+
+    A thread, because a notebook has an event loop in this one already. Signals reach the main thread only, so it waits
+    in short steps, and counts them for the loop in the other.
+    """
     stop, over = _StopRequests(), threading.Event()
     results: list[SimulatedKfpRun] = []
     failed: list[BaseException] = []

@@ -71,7 +71,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
             schemaTitle="drivetrain.Model",
         ),
         "work/count",
-        "is drivetrain.Numbers, and is given drivetrain.Model",
+        "is drivetrain.Numbers, and gets drivetrain.Model",
     ),
     ("cycle", GOOD, lambda s, p: put(tasks(s)["make"], dependentTasks=["many"]), "work", "tasks wait for each other"),
     ("dependency", GOOD, lambda s, p: tasks(s)["many"].pop("dependentTasks"), "work/many", "does not wait for it"),
@@ -170,7 +170,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: tasks(s)["count"]["inputs"]["artifacts"].pop("numbers"),
         "work/count",
-        "the artifact 'numbers' of its component is not given",
+        "the artifact 'numbers' of its component has no value",
     ),
     (
         "no input",
@@ -193,7 +193,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
             s["components"]["comp-few"]["inputDefinitions"]["parameters"], count={"parameterType": "LIST"}
         ),
         "work/few",
-        "is LIST, and is given NUMBER_INTEGER",
+        "is LIST, and gets NUMBER_INTEGER",
     ),
     (
         "constant",

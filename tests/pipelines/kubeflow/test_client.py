@@ -206,7 +206,7 @@ def test_a_token_that_is_rotated_while_it_waits(server: KfpServer, package: Path
     server.advance = advance
     assert client.wait(run, every=0.01).state == "SUCCEEDED"
     server.token = "token-of-11am"
-    with pytest.raises(ApiError, match="does not know who asks"):
+    with pytest.raises(ApiError, match="does not accept the credentials"):
         client.wait(run, every=0.01)
 
 
@@ -256,7 +256,7 @@ def test_a_token_goes_with_every_request_and_into_no_error(
     (tmp_path / "token").write_text("s3cret-t0ken\n")
     assert _client(server, token_file=str(tmp_path / "token")).schedules() == []
     monkeypatch.setenv("MY_TOKEN", "wr0ng")
-    with pytest.raises(ApiError, match=r"does not know who asks.*\(401\)") as caught:
+    with pytest.raises(ApiError, match=r"does not accept the credentials.*\(401\)") as caught:
         _client(server, token_env="MY_TOKEN").schedules()
     assert "wr0ng" not in str(caught.value)
     with pytest.raises(InputError, match=r"variable OTHER, which .* names, is not set"):
@@ -293,8 +293,8 @@ def test_service_account_tokens_are_kfps_own_affair(server: KfpServer, tmp_path:
 @pytest.mark.parametrize(
     ("status", "reason", "fix"),
     [
-        (401, "does not know who asks", "token"),
-        (403, "may not be asked that", "right to edit"),
+        (401, "does not accept the credentials", "token"),
+        (403, "does not allow that", "right to edit"),
         (404, "has no such thing", "--host"),
         (409, "it is not so", "another name"),
         (500, "the database is down", "ml-pipeline"),

@@ -151,7 +151,7 @@ def test_what_cannot_be_asked_is_a_note(
     assert [note.partition(":")[0] for note in found.notes] == ["Kubernetes cannot list pods in team"]
     server.token = "now"
     found = _status(home, settings, done.run)
-    assert "does not know who asks" in found.notes[0]
+    assert "does not accept the credentials" in found.notes[0]
     assert found.kfp is None
     assert len(found.tasks) == 3
 

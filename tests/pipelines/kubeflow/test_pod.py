@@ -227,7 +227,7 @@ def test_an_evicted_pod_says_so_before_it_ends(image: Make) -> None:
     pod.process.send_signal(signal.SIGTERM)
     assert pod.end() == 143
     state, reason = _told(shop, "Fails")
-    assert (state, reason) == ("CANCELED", "its pod was told to end: evicted, deleted, or its run was terminated")
+    assert (state, reason) == ("CANCELED", "its pod got SIGTERM: it was evicted or deleted, or its run was terminated")
     assert list((shop.root / "records" / shop.run).glob("Fails.*.json"))
     home = shop.home()
     assert not list(home.payloads.staging.glob("*"))

@@ -156,7 +156,7 @@ def test_what_the_linter_finds_is_not_sent(
     home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     wrong = replace(settings, defaults=PodSettings(image_pull_policy="Sometimes"))
-    with pytest.raises(InputError, match="a cluster would stumble over") as caught:
+    with pytest.raises(InputError, match="a cluster would fail at") as caught:
         submit(home, pipe(PLAIN), wrong)
     assert "Sometimes" in caught.value.message
     assert server.requests == []
@@ -184,7 +184,7 @@ def test_nothing_is_recorded_where_the_api_cannot_be_asked(
     home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     server.token = "t"
-    with pytest.raises(ApiError, match="does not know who asks"):
+    with pytest.raises(ApiError, match="does not accept the credentials"):
         submit(home, pipe(PLAIN), settings)
     assert home.store.contexts("run") == []
 

@@ -199,7 +199,7 @@ def test_a_pod_that_is_evicted_while_it_works_is_done_again(
     ended = [each for each in here.home.store.executions(context=run.context) if each.properties["node"] == "Held"]
     assert [each.state for each in ended] == ["COMPLETE", "ABANDONED" if kill else "CANCELED"]
     if not kill:
-        assert ended[1].properties["reason"].startswith("its pod was told to end: evicted")
+        assert ended[1].properties["reason"].startswith("its pod got SIGTERM: it was evicted")
     assert len(here.home.store.artifacts(context=run.context)) == 3
     report = fsck(here.home.store, here.home.root)
     assert report.clean, report.to_dict()
@@ -260,7 +260,7 @@ def test_a_secret_of_the_platform_document_reaches_its_pods_alone(
     assert "Kubernetes cannot start the container: the secret SHOP_TOKEN is not set" in [
         ran.reason for ran in missing.kubeflow.pods
     ]
-    assert missing.nodes["Login"].reason == "its pod ended without a word: evicted, killed, or out of memory"
+    assert missing.nodes["Login"].reason == "its pod ended without a record: evicted, killed, or out of memory"
     monkeypatch.setenv("SHOP_TOKEN", "sesame-open")
     there = here.simulate(SimulatedCluster())
     assert here.states(there) == {"Login": "COMPLETE", "Peeks": "CACHED"}
