@@ -83,6 +83,7 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
 
     slices, verdict = read_slices(content), read_validation(content)
     metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in _COUNTS]
+    # 12: the column of examples, and the gaps beside it.
     room = _WIDTH - 12 - max(len(each.title) for each in slices)
     ends = accumulate(max(6, len(name)) + 2 for name in metrics)
     metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]

@@ -109,9 +109,8 @@ def _parts(home: Home, run: Run, run_logs: Logs, name: str, *, follow: bool) -> 
     """The text of a log with secrets redacted; with `follow` also what is added, until the task has ended."""
     offset, rest, ended, path = 0, b"", False, run_logs.path(name)
     while not ended:
-        ended = not follow or _has_ended(
-            home, run, name
-        )  # before the read: what was written between the two must be read too
+        # Asked before the read: what the task writes between the two is read as well.
+        ended = not follow or _has_ended(home, run, name)
         while data := _read(path, offset):
             offset, rest = offset + len(data), rest + data
             cut = _cut(rest)
@@ -148,9 +147,8 @@ def _cut(text: bytes) -> int:
             start = text.find(secret, max(0, cut - len(secret) + 1))
             if 0 <= start < cut:
                 cut, moved = start, True
-    while (
-        cut > 0 and cut < len(text) and text[cut] & 0xC0 == 0x80
-    ):  # a continuation byte of UTF-8: the cut lies within a character
+    # A continuation byte of UTF-8 means that the cut lies within a character.
+    while 0 < cut < len(text) and text[cut] & 0xC0 == 0x80:
         cut -= 1
     return max(0, cut)
 

@@ -69,7 +69,7 @@ class Artifact:
         _TYPES[cls.__name__] = cls
 
     def __init__(self, path: Path | Callable[[], Path], **properties: Any) -> None:
-        self.__dict__["_path"] = path
+        self.__dict__["_path"] = path  # past `__setattr__`, which takes declared properties alone
         self.uid = self.uri = self.fingerprint = None
         for name, value in copy.deepcopy(dict(self._declared)).items():
             self.__dict__[name] = value

@@ -54,6 +54,7 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: Ne
     if isinstance(table, NumberTable):
         values = NumberTable(table.values[odd], table.counts[odd])
     else:
+        # The same values in the same order, with the rows that each was seen in, not those that it stands for.
         seen = table if column.sketches is None else column.sketches.kept_texts(column.count)[0]
         values = TextTable(seen.values.take(arrow_of(np.flatnonzero(odd))), seen.counts[odd])
     worst = [(show_text(value) if isinstance(value, bytes) else value, count) for value, count in top(values, SHOWN)]

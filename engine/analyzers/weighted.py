@@ -95,6 +95,7 @@ class WeightedNumbers:
             return [math.nan] * (buckets - 1)
         values, weights, counts = self.pairs[0]
         starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+        # Float sums, but over pairs that are distinct and sorted: the order of the rows does not show.
         ends = np.cumsum(np.add.reduceat(weights * counts, starts))
         places = np.arange(1, buckets) * ends[-1] / buckets
         boundaries: list[float] = values[starts][np.searchsorted(ends, places, side="right")].tolist()

@@ -362,7 +362,7 @@ def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
             check_node(node, tensors, bundle.extensions)
             host_kernels(node.op).row(node.params, tuple(bundle.payload.assets[name] for name in node.assets))
         elif isinstance(node, DeviceStage):
-            bundle.payload.programs[node.program]
+            bundle.payload.programs[node.program]  # a KeyError where it is not there, as below
             for name in node.weights:
                 bundle.payload.weights[name]
     if canonical_json(described(bundle.signatures)) != canonical_json(body["signatures"]):

@@ -77,11 +77,11 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
         except subprocess.TimeoutExpired:
             child.kill()
             digests_survived, stderr = child.communicate()
-    passed = digests_survived.decode("ascii", "replace").split()
-    _keep_as_tried(digest for digest in new if digest in passed)
+    survived = digests_survived.decode("ascii", "replace").split()
+    _keep_as_tried(digest for digest in new if digest in survived)
     # The child prints a digest after each program, in this order: the first that is missing is the one that ended it.
     for digest in new:
-        if digest not in passed:
+        if digest not in survived:
             raise broken(f"{where}: device/{names[digest]}.stablehlo", _why_it_ended(child.returncode, stderr))
 
 

@@ -82,7 +82,7 @@ def export_stateful(
         tuple((tensor.dtype, tensor.shape) for tensor in inputs.values()),
         tuple(_CAPTURED + name for name in held),
         outputs,
-        (tuple(range(len(inputs))),) * len(outputs),
+        needs=(tuple(range(len(inputs))),) * len(outputs),
     )
     weights = {_CAPTURED + name: np.asarray(graph.values[name]) for name in held}
     weights |= {_STATE + name: array for name, array in first.items()}

@@ -71,11 +71,8 @@ def _programs(bundle: Bundle, files: Mapping[str, bytes], body: Mapping[str, Any
             bundle._programs.prepare(stage)
             facts = program_facts(bundle.payload.programs[stage.program])
             manifest_facts, read_facts = body["programs"][stage.program], facts_json(facts)
-            for key in (
-                "calling_convention",
-                "stablehlo",
-                "platforms",
-            ):  # not ops: a newer StableHLO may spell them anew
+            # Not the ops, which a newer StableHLO may spell in another way.
+            for key in ("calling_convention", "stablehlo", "platforms"):
                 if manifest_facts.get(key) != read_facts[key]:
                     raise broken(
                         f"device/{stage.program}.stablehlo", f"the manifest says {key} {manifest_facts.get(key)!r:.60}"

@@ -27,7 +27,8 @@ def _table_of(params: Params, assets: Assets) -> tuple[dict[str, int], NDArray[A
     for index, name in enumerate(names):
         statistics[:-1, index] = assets[0].column(name).to_numpy()
     dtype = np.dtype(params["dtype"])
-    with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
+    # Beyond float32 is an infinity, as XLA would have it. A count beyond int32 is its largest: a cast would wrap.
+    with np.errstate(over="ignore"):
         statistics = (np.minimum(statistics, 2**31 - 1) if dtype.kind == "i" else statistics).astype(dtype)
     return known, statistics[:, 0] if params["width"] is None else statistics
 

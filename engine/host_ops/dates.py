@@ -35,7 +35,7 @@ PARTS: Final[dict[str, tuple[Callable[[Times], NDArray[Any]], int, float | None]
     "year": (lambda times: times.view("M8[ms]").astype("M8[Y]").astype(np.int64) + 1970, 0, None),
     "month": (_since("M", "Y"), 1, 12.0),
     "day": (_since("D", "M"), 1, None),
-    "day_of_week": (lambda times: (times // 86_400_000 + 3) % 7, 0, 7.0),
+    "day_of_week": (lambda times: (times // 86_400_000 + 3) % 7, 0, 7.0),  # 1970-01-01 was a Thursday, Monday is 0
     "day_of_year": (_since("D", "Y"), 1, 365.2425),
     "hour": (_since("h", "D"), 0, 24.0),
     "minute": (_since("m", "h"), 0, 60.0),

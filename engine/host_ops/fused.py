@@ -19,7 +19,7 @@ LAST: Final = (*STEPS, "matches", "starts_with", "ends_with", "length", "lookup"
 """Ops of one text that may also stand at its end."""
 
 
-Find = Callable[[str], Any]  # name → HostOp, which another file defines
+Find = Callable[[str], Any]  # name → HostOp; Any, as `kernels`, which defines it, imports this module
 
 
 def _kernels(find: Find, kind: str, params: Params, assets: Assets) -> Sequence[Kernel]:

@@ -93,7 +93,8 @@ def _values_row(params: Params, assets: Assets) -> Kernel:
             return missing
         if -_ALL_FIT < value < _ALL_FIT:
             return number(value)
-        with np.errstate(over="ignore"):  # by way of int64, as in a batch: once rounded
+        # A whole number goes by way of int64, as in a batch; by way of Python's float it would be rounded twice.
+        with np.errstate(over="ignore"):
             return np.asarray(value).astype(dtype)[()]
 
     def whole(value: Any) -> object:

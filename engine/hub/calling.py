@@ -42,6 +42,8 @@ def has_gradient(bundle: Bundle, stages: Mapping[str, DeviceStage]) -> bool:
 
 
 def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
+    # An identity that must not be differentiated. What the first derivative is made of goes through it, so that taking
+    # a second one raises this error; JAX itself would fail inside the program that was read.
     @jax.custom_jvp
     def once(values: Any) -> Any:
         return values

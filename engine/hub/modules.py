@@ -216,6 +216,7 @@ class HubModule:
     def _on_arrays(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         sizes = {name: array.shape[0] for name, array in inputs.items()}
         first = next(iter(sizes.values()))
+        # `is` first: JAX may refuse to compare symbolic sizes, even one with itself.
         if any(not (size is first or size == first) for size in sizes.values()):
             raise InputError(
                 f"the inputs of {self.source} differ in their batch: {sizes}", fix="give as many rows", where=caller()
@@ -270,7 +271,7 @@ def module(
                     f"the function gave {name!r}: {value!r:.60}",
                     fix="return an array, or a dict of arrays by name",
                 )
-        names[:] = list(outputs)
+        names[:] = list(outputs)  # what is traced returns arrays alone: their names are known once it has run
         return list(outputs.values())
 
     (batch,) = jax.export.symbolic_shape(BATCH)
@@ -282,7 +283,7 @@ def module(
         program = export_program(run, shapes, platforms, vjp_order=1)
     except DrivetrainError:
         raise
-    except Exception as error:  # the user's function failed: whatever it is, name his line
+    except Exception as error:  # the user's function may raise anything
         said = str(error).splitlines()[0] if str(error) else ""
         raise InputError(
             f"the function cannot be saved: {type(error).__name__}: {said:.200}",

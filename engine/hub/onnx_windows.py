@@ -78,6 +78,6 @@ def _window(attributes: Attributes, x: Array, window: Sequence[int]) -> tuple[li
     for size, extent, stride, dilation in zip(x.shape[2:], window, strides, dilations, strict=True):
         reach = (extent - 1) * dilation + 1
         total = max((-(-size // stride) - 1) * stride + reach - size, 0)
-        less = total // 2
+        less = total // 2  # of an odd number, "upper" pads the end with one more
         pads.append((less, total - less) if kind == "SAME_UPPER" else (total - less, less))
     return strides, dilations, pads

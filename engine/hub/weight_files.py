@@ -139,12 +139,7 @@ def _tensors(paths: Sequence[str | Path], rules: _RenamingRules) -> Iterator[tup
                         yield name, np.asarray(file.get_tensor(name))
         except FileNotFoundError as error:
             raise InputError(f"{path} does not exist", fix="name a safetensors file") from error
-        except (
-            SafetensorError,
-            OSError,
-            TypeError,
-            AttributeError,
-        ) as error:  # a dtype unknown here
+        except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: a dtype unknown to numpy
             raise InputError(f"{path} cannot be read as safetensors: {error!s:.160}", fix="fetch it again") from error
 
 

@@ -159,6 +159,7 @@ def _required(ops: Iterable[str]) -> list[Any]:  # Any: JSON
 
 def _program_digest(program: bytes) -> str:
     checksum = sha256(program)
+    # A program names the registered code that it calls; which release of it that is does not stand in its bytes.
     if call_targets():
         checksum.update(json.dumps(_required(program_facts(program).calls)).encode())
     return checksum.hexdigest()

@@ -233,6 +233,7 @@ def _draws_per_row(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
 
 
 def _carries_over_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    """Whether a scan takes a step per row and carries something on: then a row's result depends on the rows before."""
     return not isinstance(params["length"], int) and params["num_carry"] > 0
 
 
@@ -254,14 +255,8 @@ _RULES: Final[dict[str, Callable[..., bool]]] = {
 _COUNT: Final = "x.shape[0] as a number"
 _CALL_PRIMITIVES: Final = (*CALLS, "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
 _PICKING_PRIMITIVES: Final = ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
-_LAYOUT_PRIMITIVES: Final = (
-    "slice",
-    "dynamic_slice",
-    "gather",
-    "pad",
-    "concatenate",
-    "cumsum",
-)  # what where rows begin is made by
+# What computes where the rows of lists begin: allowed on integers that say how lists are laid out.
+_LAYOUT_PRIMITIVES: Final = ("slice", "dynamic_slice", "gather", "pad", "concatenate", "cumsum")
 
 
 def _frames(equation: Equation) -> list[Any]:

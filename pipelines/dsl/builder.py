@@ -147,7 +147,7 @@ class PipelineBuilder:
     def loop(self, name: str, over: Json, parallel: int | None) -> Iterator[str]:
         """Nodes added inside are launched for each item; gives the loop's id."""
         where = user_line()
-        name = self._prefixed(name or f"map{sum(1 for _ in self.loops) + 1 if self.loops else ''}")
+        name = self._prefixed(name or f"map{len(self.loops) + 1 if self.loops else ''}")
         if name in self.loops or not _ID.fullmatch(name):
             raise BuildError(
                 f"{name!r} is not a valid id for a loop, or is taken", where=where, fix="give it another id="

@@ -102,6 +102,7 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
 
 def unzip(items: list[tuple[T, R]]) -> tuple[list[T], list[R]]:
     """The two lists of what `map_` gives for a function that returns a pair of outputs."""
+    # Nothing to do: `map_` gives a tuple of two lists already. A type checker sees a list of pairs, and believes this.
     return cast("tuple[list[T], list[R]]", items)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from ...errors import BuildError, InputError, suggest
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
-from ..project.functions import blamed, package_name, user_line
+from ..project.functions import blamed, import_project_module, package_name, user_line
 from .builder import PipelineBuilder
 from .component import recorder
 from .draft import check_names
@@ -184,8 +184,6 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
     Raises:
         InputError: The folder has no pipeline.py, or that one no single pipeline.
     """
-    from ..project.functions import import_project_module
-
     folder = Path(folder).resolve()
     if not (folder / "pipeline.py").is_file():
         if folder.is_file():

@@ -255,7 +255,7 @@ def declare(
             where=user_line(),
             fix="give an artifact type, a list of one, or `| None`; a value goes in parameters=",
         )
-    _ = component.outputs
+    _ = component.outputs  # raises where the type of an output makes no sense: now, at the user's line
     return component
 
 

@@ -103,7 +103,7 @@ def _inputs(
     return inputs, parameters
 
 
-_MADE: dict[str, type[Artifact]] = {}
+_TYPES: dict[str, type[Artifact]] = {}  # by KFP's name: the Dataset of two components must be one type, to fit together
 
 
 def _artifact(name: str, types: Mapping[str, type[Artifact]]) -> type[Artifact]:
@@ -112,6 +112,6 @@ def _artifact(name: str, types: Mapping[str, type[Artifact]]) -> type[Artifact]:
         return types[name]
     if name in ("", "Artifact"):
         return Artifact
-    if name not in _MADE:
-        _MADE[name] = type(f"Kfp{name}", (Artifact,), {"__doc__": f"KFP's {name}: its file is `content/data`."})
-    return _MADE[name]
+    if name not in _TYPES:
+        _TYPES[name] = type(f"Kfp{name}", (Artifact,), {"__doc__": f"KFP's {name}: its file is `content/data`."})
+    return _TYPES[name]

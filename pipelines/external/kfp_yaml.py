@@ -91,12 +91,13 @@ class _ComponentReader:
         top = _entries(root, ("name", "description", "metadata", "inputs", "outputs", "implementation"))
         if "implementation" in top:
             self.passed = set(_passed(top["implementation"]))
-        for key, kind in (("inputs", self.inputs), ("outputs", self.outputs)):
+        for key, ports in (("inputs", self.inputs), ("outputs", self.outputs)):
             for node in top[key].items() if key in top else ():
                 port = self.port(node, key[:-1])
-                if port.name in kind or any(port.key == other.key for other in kind.values()):
+                # By key too: two of KFP's names may become the same Python name.
+                if port.name in ports or any(port.key == other.key for other in ports.values()):
                     raise node.error(f"two {key} are called {port.name!r}", "rename one")
-                kind[port.name] = port
+                ports[port.name] = port
         if "implementation" not in top:
             raise root.error("there is no implementation", "give `implementation: container:`")
         body = _entries(top["implementation"].called("implementation"), ("container",))

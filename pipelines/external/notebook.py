@@ -156,7 +156,7 @@ def _imports(source: str) -> Iterator[str]:
     lines = ["" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.splitlines()]
     try:
         tree = ast.parse("\n".join(lines))
-    except SyntaxError:  # which running it will tell
+    except SyntaxError:  # reported when the cell runs
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -31,7 +31,7 @@ class Placeholder:
 
     def __format__(self, spec: str) -> NoReturn:
         str(self)
-        raise AssertionError
+        raise AssertionError  # `__str__` has raised: this is for the type checker
 
 
 Word: TypeAlias = str | Placeholder
@@ -177,7 +177,7 @@ def script(words: Sequence[Word], values: PlaceholderValues) -> tuple[str, list[
 
 
 def references(words: Sequence[Word]) -> Iterator[Reference]:
-    """The names that words use; those that `if_present` asks for as parameters."""
+    """The names that words use, by kind; those that `if_present` asks for are of the kind "given"."""
     for word in words:
         if isinstance(word, Reference):
             yield word

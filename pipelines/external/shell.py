@@ -171,13 +171,13 @@ def _carry_out(call: Call) -> None:
         properties={name: str(path) for name, path in call.properties.items()},
     )
     words = placeholders.decode(call.spec["words"])
-    shown = argv = placeholders.fill(words, values)
+    argv = placeholders.fill(words, values)
     if call.spec["shell"]:
+        # What is filled in comes as $1, $2, …: as text of the script, the shell would interpret it.
         script, arguments = placeholders.script(words, values)
         argv = ["/bin/sh", "-c", script, call.name, *arguments]
-        shown = argv
     env = {**os.environ, **revealed(call.spec["env"], values)}
-    commands.run(call.name, shown, argv, env, current().work_dir)
+    commands.run(call.name, argv, argv, env, current().work_dir)
 
 
 def _secret(hint: object) -> bool:

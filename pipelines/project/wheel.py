@@ -97,12 +97,12 @@ def build_wheel(
             left_out[path] = _reason(path)
     package = package_name(folder)
     name, version = _named(pyproject, package, content)
-    files = {f"{package}/{path}": data for path, data in content.items()}
+    archived = {f"{package}/{path}": data for path, data in content.items()}
     stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}"
     return Wheel(
         f"{stem}-py3-none-any.whl",
         package,
-        _zipped(files, stem, _metadata(pyproject, name, version)),
+        _zipped(archived, stem, _metadata(pyproject, name, version)),
         tuple((path, len(data)) for path, data in content.items()),
         tuple(sorted((path, reason) for path, reason in left_out.items() if path not in content)),
     )
@@ -135,7 +135,7 @@ def _table(pyproject: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
 def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
     """The plain files below a folder; and what is left out, with the reason."""
     files: list[str] = []
-    passed: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     for here, folders, names in os.walk(folder):
         inside = Path(here).relative_to(folder)
         for name in list(folders):
@@ -147,14 +147,14 @@ def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
                 reason = "a virtual environment"
             if reason:
                 folders.remove(name)
-                passed[f"{relative}/"] = reason
+                left_out[f"{relative}/"] = reason
         for name in names:
             relative = (inside / name).as_posix()
             if Path(here, name).is_symlink():
-                passed[relative] = "a link"
+                left_out[relative] = "a link"
             elif Path(here, name).is_file():
                 files.append(relative)
-    return files, {path: reason for path, reason in passed.items() if not path.endswith("__pycache__/")}
+    return files, {path: reason for path, reason in left_out.items() if not path.endswith("__pycache__/")}
 
 
 def _matches(folder: Path, pattern: str) -> Iterator[str]:
@@ -238,6 +238,7 @@ def _zipped(files: Mapping[str, bytes], stem: str, metadata: str) -> bytes:
     with zipfile.ZipFile(target, "w") as archive:
         for name, data in whole.items():
             entry = zipfile.ZipInfo(name, date)
+            # The rights of a plain file, and Unix as the system, whatever this machine has: both stand in the bytes.
             entry.external_attr = 0o100644 << 16
             entry.create_system = 3
             archive.writestr(entry, data)

@@ -118,6 +118,7 @@ def _latest_model(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     else:
         type_, properties = ("PushedModel", None) if policy == "pushed" else ("Evaluation", {"blessed": True})
         verdicts = history.artifacts(type_, where=properties)
+        # The model that was made last, which is not always the one that was blessed or pushed last.
         by_id = {model.id: model for verdict in verdicts for model in history.judged(verdict) if model.type == kind}
         vouched = (by_id[number] for number in sorted(by_id, reverse=True))
     return list(islice((model for model in vouched if model.fingerprint not in bound.taken), 1))

@@ -54,6 +54,9 @@ def latest(
 ) -> T | list[T] | None:
     """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
 
+    Never one that the component already gets by another input: of its statistics, `DistributionValidator` is given
+    those of other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
+
     Args:
         kind: Its type.
         node: The id of the node that made it; any where None. Name it where several nodes make artifacts of the type.
@@ -61,9 +64,6 @@ def latest(
         by: What "newest" means: made last, or of the largest span and its largest version.
         pipeline: Of runs of this pipeline, by its name, instead of the one that asks; they are in the same store.
         count: So many of them, the newest first, as a list; fewer where there are fewer.
-
-    Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
-    other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
 
     Raises:
         BuildError: By version, of a type that has no span; or a count less than 1.
