@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import errno
+import glob
 import hashlib
 import inspect
 import logging
@@ -375,8 +376,15 @@ class Store:
         """Delete all that lies below a folder; nothing there is no error."""
 
         def delete() -> None:
-            with suppress(FileNotFoundError):
-                self._files.rm(self._path(folder), recursive=True)
+            path = self._path(folder)
+            if glob.has_magic(path) and not isinstance(self._files, _LocalFiles):
+                # fsspec's `rm` takes such a path for a pattern, and would remove what else it matches.
+                for file in self._fresh().find(path):
+                    with suppress(FileNotFoundError):
+                        self._files.rm_file(file)
+            else:
+                with suppress(FileNotFoundError):
+                    self._files.rm(path, recursive=True)
             if left := self._fresh().find(self._path(folder)):  # s3fs says nothing of a file that it could not delete
                 raise OSError(f"{len(left)} files of it could not be deleted")
 

@@ -90,6 +90,18 @@ def test_keep_removes_the_oldest(serving: Store, tmp_path: Path) -> None:
     assert serving.names("") == ["4", "4.json"]
 
 
+@pytest.mark.parametrize("name", ["run[1]", "run*", "run?"])
+def test_a_destination_is_no_pattern(serving: Store, tmp_path: Path, name: str) -> None:
+    """What is pruned in `run[1]/` lies beside `run1/1/`, which fsspec would take for the same."""
+    beside, here = Store(f"{serving.address}/run1"), Store(f"{serving.address}/{name}")
+    for text in "abc":
+        push(bundle(tmp_path / text, text), beside.address)
+    for text in "abc":
+        push(tmp_path / text, here.address, keep=1)
+    assert sorted(here.entries("")) == ["3.json", "3/graph.json", "3/manifest.json", "3/weights/w.bin"]
+    assert [contents(beside, version) for version in (1, 2, 3)] == [files(tmp_path / text) for text in "abc"]
+
+
 @pytest.mark.parametrize("how", ["changed", "missing", "more", "no record of ours"])
 def test_a_changed_version_is_not_adopted(serving: Store, tmp_path: Path, how: str) -> None:
     source = bundle(tmp_path / "a", "a")
