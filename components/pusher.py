@@ -357,7 +357,7 @@ def _read_record(store: Store, version: int) -> _Record | None:
         body = json.loads(store.read(f"{version}.json"))
         files = {str(path): _PushedFile(**file) for path, file in body["files"].items()}
         return _Record(int(body["version"]), str(body["digest"]), files)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 
@@ -370,22 +370,36 @@ def _sweep_store(store: Store) -> None:
     """Finish what dead pushers began: remove the files of pushes that made no version, and what was being removed."""
     listing = _Listing.of(store)
     for version in listing.claimed:
-        try:
-            claim = json.loads(store.read(f"{version}.claim"))
-        except FileNotFoundError:
+        claim = _read_claim(store, version)
+        if claim is None:
             continue
-        except ValueError:  # half-written: not every store writes files whole
-            claim = {}
         if claim.get("removing"):
             _remove_version(store, version)
         elif version in listing.recorded:  # whole; only its claim was left
             store.delete(f"{version}.claim")
         elif _is_dead(store, version, claim):
+            # Only now that it can write no more: it may have made its version since the listing, and died then.
+            if store.exists(f"{version}.json"):
+                store.delete(f"{version}.claim")
+                continue
+            # One that was only asleep finds by this that it must not make a version of what is removed here.
+            store.write(f"{version}.claim", json.dumps({"abandoned": True}).encode())
             _remove_files(store, version)
             # The claim of the highest number stays, so that the number is not used again: another sweeper, slower
             # than this one, may still be removing its files.
             if listing.recorded and version < listing.recorded[-1]:
                 store.delete(f"{version}.claim")
+
+
+def _read_claim(store: Store, version: int) -> dict[str, Any] | None:
+    """What a claim says, nothing where it is no claim of ours or half-written; None where there is none any more."""
+    try:
+        claim = json.loads(store.read(f"{version}.claim"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        return {}
+    return claim if isinstance(claim, dict) else {}
 
 
 def _is_dead(store: Store, version: int, claim: Mapping[str, Any]) -> bool:

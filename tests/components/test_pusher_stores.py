@@ -200,6 +200,68 @@ def test_a_push_of_another_machine_counts_as_dead_after_a_day(
     assert serving.names("") == ["2", "2.json", "3", "3.json"]
 
 
+def dead_owner() -> dict[str, str | int]:
+    """A process of this machine that has ended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        pid = process.pid
+    return {**Owner.current().to_dict(), "pid": pid, "start_time": ""}
+
+
+def test_a_version_whose_pusher_died_right_after_it_was_made_stays(
+    serving: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record comes between the sweeper's listing and its look at the claim, which nobody takes away any more."""
+    source = bundle(tmp_path / "a", "a")
+    push(source, serving.address)
+    record = serving.read("1.json")
+    serving.delete("1.json")
+    serving.write("1.claim", json.dumps({"version": 1, "owner": dead_owner(), "token": "x"}).encode())
+    real = Store.read
+
+    def recorded_meanwhile(this: Store, name: str) -> bytes:
+        if name == "1.claim":
+            this.write("1.json", record)
+        return real(this, name)
+
+    monkeypatch.setattr(Store, "read", recorded_meanwhile)
+    assert push(source, serving.address)[0] == 1
+    assert serving.names("") == ["1", "1.json"]
+    assert contents(serving, 1) == files(source)
+
+
+def test_a_pusher_that_slept_while_it_was_swept_makes_no_version(
+    serving: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps between its last look at what it sent and its record, for longer than the pushers of others live."""
+    real, slept = pusher._upload, False
+
+    def asleep(*arguments: Any) -> Any:
+        nonlocal slept
+        sent = real(*arguments)
+        if not slept:
+            slept = True
+            with monkeypatch.context() as patch:
+                patch.setattr(pusher, "_is_dead", lambda *_: True)
+                assert push(bundle(tmp_path / "b", "b"), serving.address)[0] == 2
+        return sent
+
+    monkeypatch.setattr(pusher, "_upload", asleep)
+    with pytest.raises(InputError, match=r"version 1 at .*/flights was taken for abandoned, and removed"):
+        push(bundle(tmp_path / "a", "a"), serving.address)
+    assert serving.names("") == ["2", "2.json"]
+
+
+@pytest.mark.parametrize("name", ["3.claim", "3.json"])
+@pytest.mark.parametrize(
+    "body", [b"[]", b"5", b"null", b"[" * 100_000, b'{"version": Infinity, "files": {}, "digest": ""}']
+)
+def test_files_of_others_with_the_names_of_ours_are_no_versions(
+    serving: Store, tmp_path: Path, name: str, body: bytes
+) -> None:
+    serving.write(name, body)
+    assert push(bundle(tmp_path / "a", "a"), serving.address)[0] == 4
+
+
 def test_who_was_taken_for_dead_makes_no_version(
     serving: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
