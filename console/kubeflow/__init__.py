@@ -1,4 +1,4 @@
-"""`kubeflow`: the same pipeline on a cluster: compiled, checked and compared, simulated, submitted and followed."""
+"""`kubeflow`: the verbs by which a pipeline runs on a cluster, one module each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .terminate import terminate
     "  drivetrain kubeflow lint flights.yaml\n",
 )
 def kubeflow() -> None:
-    """The same pipeline for Kubeflow: compile it, see that it holds, compare it with what is deployed."""
+    """The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it."""
 
 
 for verb in (compile_, lint, diff, simulate, image, submit, status, logs, terminate, sync, schedule):

@@ -1,4 +1,4 @@
-"""Which cluster a verb of `kubeflow` means: its options, its settings, its clients."""
+"""The cluster of a `kubeflow` verb: its options, its settings, its clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a verb the options that say which cluster is meant."""
+    """Add the options that choose the cluster to a verb."""
     verb = click.option(
         "--namespace", metavar="NAME", help="The user's namespace; else api.namespace of kubeflow.yaml."
     )(verb)
@@ -26,7 +26,7 @@ def cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None
 
 
 def run_cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a verb for a run the options that say where its cluster is."""
+    """Add the options that choose the cluster of an existing run to a verb."""
     return click.option(
         "--project",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -35,7 +35,11 @@ def run_cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | 
 
 
 def cluster_of(project: Path, host: str | None, namespace: str | None) -> ClusterSettings:
-    """The settings of a project's cluster, with what the shell says over them."""
+    """The settings of a project's cluster; the options of the command line override them.
+
+    Raises:
+        InputError: The project has no kubeflow.yaml, or it is wrong.
+    """
     from ...pipelines.kubeflow.settings import ClusterSettings
 
     cluster = ClusterSettings.load(project)
@@ -44,7 +48,11 @@ def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluste
 
 
 def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> ClusterSettings:
-    """The settings of a run's cluster."""
+    """The settings of a run's cluster: of the given project, else of the one that it was submitted from.
+
+    Raises:
+        InputError: That project is not on this machine, and none is given.
+    """
     from ...pipelines.kubeflow.settings import NAME
 
     if project is None and not (Path(run.project) / NAME).exists():
@@ -56,14 +64,14 @@ def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: 
 
 
 def client_of(cluster: ClusterSettings) -> KfpClient:
-    """KFP's API where the settings say that it answers."""
+    """A client for the KFP API of a cluster."""
     from ...pipelines.kubeflow.client import KfpClient
 
     return KfpClient(cluster.api)
 
 
 def kubernetes_of(cluster: ClusterSettings) -> Callable[[], Any]:
-    """What opens Kubernetes' API once it is needed: not everybody who follows a run can reach it."""
-    from ...pipelines.kubeflow.kubernetes_api import KubernetesApi as Kubernetes
+    """A function that connects to the Kubernetes API. It is called only when needed: not every user can reach it."""
+    from ...pipelines.kubeflow.kubernetes_api import KubernetesApi
 
-    return lambda: Kubernetes(cluster.api, cluster.api.namespace or cluster.namespace)
+    return lambda: KubernetesApi(cluster.api, cluster.api.namespace or cluster.namespace)

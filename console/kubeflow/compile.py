@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def compiled(folder: Path) -> CompiledPipeline:
-    """A project's pipeline in KFP's form, with the settings beside it.
+    """A project's pipeline compiled for KFP with the project's kubeflow.yaml.
 
     Raises:
-        DrivetrainError: It cannot be built, or not be kept by Kubeflow, or the settings are wrong.
+        DrivetrainError: It cannot be built, Kubeflow cannot run it, or the settings are wrong.
     """
     from ...pipelines import load_pipeline
     from ...pipelines.kubeflow.compiler import compile_pipeline
@@ -30,7 +30,7 @@ def compiled(folder: Path) -> CompiledPipeline:
 
 
 def source_text(source: Path) -> tuple[str, str]:
-    """The YAML of a file, or of a project's folder; and what it is called in findings."""
+    """The YAML of a compiled file, or of a project that is compiled now; and its name for messages."""
     if source.is_dir():
         return compiled(source).yaml, f"{source} (compiled)"
     try:
@@ -52,7 +52,7 @@ def source_text(source: Path) -> tuple[str, str]:
 def compile_(settings: ConsoleSettings, folder: Path, output: Path | None) -> int:
     """Compile the pipeline in FOLDER for Kubeflow Pipelines: one YAML file of two documents.
 
-    The same project gives the same bytes. What Kubeflow cannot keep is refused at your own line.
+    The same project gives the same bytes. What Kubeflow cannot do is refused at your own line.
     """
     from ...digest import write_durably
 

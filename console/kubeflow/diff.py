@@ -29,7 +29,7 @@ def diff(settings: ConsoleSettings, old: Path, new: Path) -> int:
     (old_text, old_name), (new_text, new_name) = source_text(old), source_text(new)
     answer = compare(old_text, new_text, (old_name, new_name))
 
-    def tell(console: Console) -> None:
+    def show(console: Console) -> None:
         parts = {"pipeline": answer["pipeline"], **answer["nodes"]}
         lines = [f"{node}: added" for node in answer["added"]] + [f"{node}: removed" for node in answer["removed"]]
         for part, changes in parts.items():
@@ -39,12 +39,12 @@ def diff(settings: ConsoleSettings, old: Path, new: Path) -> int:
         for line in lines or ["nothing changed"]:
             console.print(line, markup=False, soft_wrap=True)
 
-    settings.answer(answer, tell)
+    settings.answer(answer, show)
     return OK
 
 
 def _shown(value: object) -> str:
-    """A value as a person reads it in a line."""
+    """A value in at most 120 characters; a dash where there is none."""
     if value is None:
         return "–"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -49,10 +49,10 @@ def image(
     wheel: Path | None,
     include: tuple[str, ...],
 ) -> int:
-    """Write what the image of the pipeline in PROJECT is built from, and say how it is.
+    """Write the build context of the image of the pipeline in PROJECT, and print the commands that build it.
 
-    The versions are those installed here. The pipeline is built from what goes into the image alone, and must be the
-    same; a pod whose image holds another one says so at once.
+    It pins the versions installed here. The pipeline is built once from the files of the image alone, and must be the
+    same. A pod whose image holds another pipeline fails at once with that reason.
     """
     from ...digest import write_durably
     from ...pipelines.kubeflow.image import EXTRAS, commands, context

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 @click.argument("source", type=click.Path(path_type=Path))
 @shared
 def lint(settings: ConsoleSettings, source: Path) -> int:
-    """Look for what is wrong in SOURCE, a compiled file or a project's folder: each finding with its place and a fix.
+    """Report mistakes in SOURCE, a compiled file or a project's folder, each with its place and a fix.
 
-    It finds what KFP's own loader takes and a cluster stumbles over: references to nothing, dependencies that are not
-    there, types that do not fit, cycles, conditions that read nothing, unknown fields.
+    It finds what KFP's own loader accepts and a cluster fails at: references to nothing, missing dependencies, types
+    that do not fit, cycles, conditions that read nothing, unknown fields.
     """
     from ...pipelines.kubeflow.lint import lint as look
 
     text, name = source_text(source)
     findings = look(text)
 
-    def tell(console: Console) -> None:
+    def show(console: Console) -> None:
         for finding in findings:
             console.print(str(finding), markup=False, soft_wrap=True)
         count = f"{len(findings)} findings" if len(findings) != 1 else "1 finding"
         console.print(f"{name}: {count if findings else 'nothing is wrong'}", markup=False, soft_wrap=True)
 
-    settings.answer({"source": name, "findings": [finding.to_json() for finding in findings]}, tell)
+    settings.answer({"source": name, "findings": [finding.to_json() for finding in findings]}, show)
     return USER_ERROR if findings else OK

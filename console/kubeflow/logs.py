@@ -31,8 +31,8 @@ def logs(
 ) -> int:
     """Print what NODE's newest pod printed in RUN.
 
-    It is asked of Kubernetes, which has it for as long as the pod is there: once the cluster has removed the pod, or
-    KFP the run (ttl in kubeflow.yaml), it is gone. Why a task failed stays in the store: `drivetrain show RUN`.
+    Kubernetes keeps the log only as long as the pod: it is gone once the cluster has removed the pod, or KFP the run
+    (ttl in kubeflow.yaml). Why a task failed stays in the store: `drivetrain show RUN`.
     """
     from ...pipelines.kubeflow import following
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "  drivetrain kubeflow schedule list examples/flights\n",
 )
 def schedule() -> None:
-    """Have the cluster start runs by itself, by cron or at an interval."""
+    """Schedules by which the cluster starts runs, by cron or at an interval."""
 
 
 @schedule.command(
@@ -37,11 +37,11 @@ def schedule() -> None:
 @click.option("--start", default="", metavar="MOMENT", help="Not before, e.g. 2026-12-01T03:00 (in --tz).")
 @click.option("--end", default="", metavar="MOMENT", help="Not after.")
 @click.option("--max-concurrency", type=int, default=1, show_default=True, help="How many runs at once, 1 to 10.")
-@click.option("--no-catchup", is_flag=True, help="Do not make up for moments that were missed.")
+@click.option("--no-catchup", is_flag=True, help="Do not make up for times that were missed.")
 @parameter_options
 @click.option("--name", default="", help="What it is called; else the pipeline's name.")
 @click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
-@click.option("--replace", is_flag=True, help="Let another schedule of that name give way.")
+@click.option("--replace", is_flag=True, help="Replace another schedule of that name.")
 @cluster_options
 @shared
 def create(
@@ -62,27 +62,29 @@ def create(
     host: str | None,
     namespace: str | None,
 ) -> int:
-    """Have the cluster run the pipeline in PROJECT by cron or at an interval. The same again changes nothing.
+    """Schedule the pipeline in PROJECT by cron or at an interval. An equal schedule that is there stays as it is.
 
-    KFP reads cron in UTC and knows no zones: times are moved by the zone's offset, and a zone whose clocks change is
-    refused, as is what six fields cannot say in UTC.
+    KFP reads cron in UTC and knows no time zones, so times are moved by the zone's offset. A zone whose clocks change
+    is refused, and so are times that six fields cannot express in UTC.
     """
     from ...pipelines.kubeflow.recurring import When, due
-    from ...pipelines.kubeflow.recurring import create as make
+    from ...pipelines.kubeflow.recurring import create as create_schedule
 
     when = When(cron, tz, every, start, end, max_concurrency, not no_catchup)
     when.resolve()
     pipeline = load_pipeline(project)
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
-    done = make(client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace)
+    change = create_schedule(
+        client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace
+    )
 
     def show(console: Console) -> None:
-        there = done.schedule
-        kfp = f" (KFP: {there.cron} in UTC)" if there.cron else ""
-        console.print(f"{there.name}: {done.change}, due {due(there)}{kfp}", markup=False, soft_wrap=True)
+        recurring = change.schedule
+        kfp = f" (KFP: {recurring.cron} in UTC)" if recurring.cron else ""
+        console.print(f"{recurring.name}: {change.change}, due {due(recurring)}{kfp}", markup=False, soft_wrap=True)
 
-    settings.answer(done.to_json(), show)
+    settings.answer(change.to_json(), show)
     return OK
 
 
@@ -120,8 +122,8 @@ def _verb(name: str, to: str, words: str) -> click.Command:
     return click.command(name=name, help=words, epilog=epilog)(change)
 
 
-schedule.add_command(_verb("pause", "disabled", "Let a schedule start nothing until it is resumed."))
-schedule.add_command(_verb("resume", "enabled", "Let a paused schedule go on; what it missed is made up for."))
+schedule.add_command(_verb("pause", "disabled", "Pause a schedule: it starts no runs until it is resumed."))
+schedule.add_command(_verb("resume", "enabled", "Resume a paused schedule; it makes up for the runs that it missed."))
 schedule.add_command(_verb("delete", "deleted", "Delete a schedule; the runs that it started stay."))
 
 

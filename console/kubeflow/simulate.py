@@ -1,4 +1,4 @@
-"""`kubeflow simulate`: compiled pipelines carried out on this machine as a cluster would."""
+"""`kubeflow simulate`: execute a compiled pipeline on this machine as a cluster would."""
 
 from __future__ import annotations
 

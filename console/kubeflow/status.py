@@ -32,9 +32,10 @@ EXIT_OF_STATE: Final = {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED
 def status(
     settings: ConsoleSettings, run_id: str | None, project: Path | None, host: str | None, namespace: str | None
 ) -> int:
-    """Say how far a RUN on a cluster is, by its id or KFP's (the newest one unless given).
+    """Show how far a RUN on a cluster is, by its id or KFP's; the newest one by default.
 
-    Our store says how tasks ended, KFP what it started, and Kubernetes, where it can be asked, why a pod does not run.
+    It combines three sources: our store (how tasks ended), KFP (what it started), and Kubernetes, where it can be
+    reached (why a pod does not run).
     """
     from ...pipelines.kubeflow import following
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: bool) -> Iterator[Home]:
-    """The home of a cluster's runs. A new one keeps its payloads where the pods do, unless --artifacts is given."""
-    there = settings.artifacts
-    if there is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
-        there = cluster.artifacts
-    with replace(settings, artifacts=there).home(readonly=readonly) as home:
+    """Open the home of a cluster's runs. A new one keeps its payloads where the pods do, without --artifacts."""
+    artifacts = settings.artifacts
+    if artifacts is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
+        artifacts = cluster.artifacts
+    with replace(settings, artifacts=artifacts).home(readonly=readonly) as home:
         yield home
 
 
@@ -63,10 +63,10 @@ def submit(
 ) -> int:
     """Run the pipeline in PROJECT on its cluster.
 
-    What ran before with the same code, parameters and inputs gets no pod, where --store is the store of the pods and
-    the artifacts lie where they keep them; otherwise the pods find out themselves.
+    Nodes that ran before with the same code, parameters and inputs get no pod, if --store is the pods' store and the
+    artifacts are where the pods keep them. Otherwise each pod looks for itself.
     """
-    from ...pipelines.kubeflow.submit import submit as hand_over
+    from ...pipelines.kubeflow.submit import submit as submit_run
 
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
@@ -74,16 +74,16 @@ def submit(
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
     with home_for(settings, cluster, readonly=False) as home:
-        done = hand_over(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
-        return _followed(settings, home, cluster, done, timeout if wait else 0.0)
+        submitted = submit_run(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
+        return _followed(settings, home, cluster, submitted, timeout if wait else 0.0)
 
 
 def resubmit(settings: ConsoleSettings, home: Home, run: Run) -> int:
-    """Go on with a run of a cluster: what did not end well is submitted again."""
-    from ...pipelines.kubeflow.submit import resubmit as hand_over
+    """Resume a run of a cluster: submit what did not end well again. Returns the exit code."""
+    from ...pipelines.kubeflow.submit import resubmit as resubmit_run
 
     cluster = cluster_of(_here(run), None, None)
-    return _followed(settings, home, cluster, hand_over(home, run, cluster), 0.0)
+    return _followed(settings, home, cluster, resubmit_run(home, run, cluster), 0.0)
 
 
 def _here(run: Run) -> Path:
@@ -98,7 +98,7 @@ def _here(run: Run) -> Path:
 
 
 def _followed(
-    settings: ConsoleSettings, home: Home, cluster: ClusterSettings, done: SubmitResult, timeout: float | None
+    settings: ConsoleSettings, home: Home, cluster: ClusterSettings, submitted: SubmitResult, timeout: float | None
 ) -> int:
     """Print what was submitted; wait for its end unless `timeout` (seconds) is 0. Gives the exit code."""
     from ...pipelines.kubeflow import following
@@ -106,12 +106,12 @@ def _followed(
     from ...pipelines.kubeflow.ownership import within_reach
 
     unseen = "" if within_reach(home, cluster.artifacts) else cluster.artifacts
-    if done.kfp is None or timeout == 0.0:
-        settings.answer(done.to_json(), lambda console: _show_submitted(console, settings, done, unseen))
-        return EXIT_OF_STATE[done.state]
+    if submitted.kfp is None or timeout == 0.0:
+        settings.answer(submitted.to_json(), lambda console: _show_submitted(console, settings, submitted, unseen))
+        return EXIT_OF_STATE[submitted.state]
     if not settings.json:
-        _show_submitted(terminal(), settings, done, unseen)
-    client, run = KfpClient(cluster.api), following.find(home, done.run)
+        _show_submitted(terminal(), settings, submitted, unseen)
+    client, run = KfpClient(cluster.api), following.find(home, submitted.run)
     run = following.wait(home, run, client, seen=_StatePrinter(quiet=settings.json), timeout=timeout)
     return answer_status(settings, following.status(home, run, client, kubernetes_of(cluster)), run)
 
@@ -128,16 +128,18 @@ class _StatePrinter:
             click.echo(f"KFP: {run.state}")
 
 
-def _show_submitted(console: Console, settings: ConsoleSettings, done: SubmitResult, unseen: str) -> None:
-    cached = sum(result.state == "CACHED" for result in done.ended.values())
-    if done.kfp is None:
-        console.print(f"run {done.run}: {done.state}, nothing was left for the cluster ({cached} cached)", markup=False)
+def _show_submitted(console: Console, settings: ConsoleSettings, submitted: SubmitResult, unseen: str) -> None:
+    cached = sum(result.state == "CACHED" for result in submitted.ended.values())
+    if submitted.kfp is None:
+        console.print(
+            f"run {submitted.run}: {submitted.state}, nothing was left for the cluster ({cached} cached)", markup=False
+        )
         return
     reused = f", {cached} {'is' if cached == 1 else 'are'} cached" if cached else ""
-    console.print(f"run {done.run}: {done.pods} nodes go to the cluster{reused}", markup=False)
-    console.print(f"  KFP's run {done.kfp.id}  {done.kfp.link}", markup=False, soft_wrap=True)
+    console.print(f"run {submitted.run}: {submitted.pods} nodes go to the cluster{reused}", markup=False)
+    console.print(f"  KFP's run {submitted.kfp.id}  {submitted.kfp.link}", markup=False, soft_wrap=True)
     console.print(
-        f"  to follow it: drivetrain kubeflow status {done.run}{settings.as_options}", markup=False, soft_wrap=True
+        f"  to follow it: drivetrain kubeflow status {submitted.run}{settings.as_options}", markup=False, soft_wrap=True
     )
     if unseen:
         note = f"note: the pods' artifacts, at {unseen}, are not this root's: pods alone find what ran before"

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @run_cluster_options
 @shared
 def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
-    """Take into the store what the pods of RUN, which could not reach it, recorded beside the payloads.
+    """Take the records of RUN into the store: what its pods wrote beside the payloads while they could not reach it.
 
-    A run that KFP has ended and no pod has closed is closed. Doing it twice changes nothing. A record that cannot be
+    A run that KFP has ended and no pod has closed is closed. A second sync changes nothing. A record that cannot be
     read is named, the others are taken in, and the exit code is 2.
     """
     from ...pipelines.kubeflow import following

@@ -228,8 +228,8 @@ class _Compiler:
             return take(node, _key(output, name), "LIST")
 
         passed = [cel.value(take(gate, PASSED, "BOOLEAN")) for gate in task.gates]
-        said = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
-        return " && ".join([*passed, *said])
+        expressions = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
+        return " && ".join([*passed, *expressions])
 
     def leave(self, root: DagLevel) -> Json:
         """The exit task: a DAG of the exit nodes, then the pod that closes the run.

@@ -70,8 +70,8 @@ class ApiSettings:
         if host:
             return host if "://" in host else f"https://{host}"
         kube = [Path(name) for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-        there = any(file.exists() for file in kube or [Path.home() / ".kube" / "config"])
-        if there or "KUBERNETES_SERVICE_HOST" in os.environ:
+        has_config = any(file.exists() for file in kube or [Path.home() / ".kube" / "config"])
+        if has_config or "KUBERNETES_SERVICE_HOST" in os.environ:
             return ""
         raise InputError(
             "it is not said where Kubeflow Pipelines answers",

@@ -247,8 +247,8 @@ def _number(text: str, name: str, word: str, low: int, high: int, names: tuple[s
     if word.lower() in names:
         return names.index(word.lower()) + first
     if not re.fullmatch(r"[0-9]{1,2}", word):
-        known = f"a number, or one of {', '.join(names)}" if names else "a number"
-        _refuse(text, f"its {name} {word!r} is none", f"give {known}")
+        accepted = f"a number, or one of {', '.join(names)}" if names else "a number"
+        _refuse(text, f"its {name} {word!r} is none", f"give {accepted}")
     if not low <= int(word) <= high:
         _refuse(text, f"its {name} {word} is out of range", f"give {low} to {high}")
     return int(word)

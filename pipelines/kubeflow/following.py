@@ -91,13 +91,13 @@ def find(home: Home, name: str | None) -> Run:
         InputError: There is no such run, or it is no cluster's.
     """
     contexts = home.store.contexts("run", limit=1000)
-    known = [context for context in contexts if context.properties.get("kubeflow")]
+    cluster_runs = [context for context in contexts if context.properties.get("kubeflow")]
     if name is None:
-        newest = next((run for each in known if not simulated(run := open_run(home, each.name))), None)
+        newest = next((run for each in cluster_runs if not simulated(run := open_run(home, each.name))), None)
         if newest is None:
             raise InputError(f"there is no run of a cluster in {home.root}", fix="drivetrain kubeflow submit PROJECT")
         return newest
-    by_kfp = [context for context in known if context.properties["kubeflow"].get("run") == name]
+    by_kfp = [context for context in cluster_runs if context.properties["kubeflow"].get("run") == name]
     run = open_run(home, by_kfp[0].name if by_kfp else name)
     if simulated(run) or (run.options.runner != "kubeflow" and not on_cluster(run)):
         raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain show {run.id}")
@@ -114,24 +114,24 @@ def status(home: Home, run: Run, client: KfpClient, cluster: Callable[[], Kubern
         cluster: The Kubernetes API, asked only where a pod may have something to say.
     """
     notes: list[str] = []
-    known = submission(run)
+    recorded = submission(run)
     kfp: KfpRun | None = None
     try:
         run = with_kfp_run(home, run, client)
-        known = submission(run)
-        kfp = client.run(known.run) if known.run else None
+        recorded = submission(run)
+        kfp = client.run(recorded.run) if recorded.run else None
     except ApiError as error:
         notes.append(error.message)
     pods: dict[str, PodStatus] = {}
     if cluster is not None and kfp is not None and kfp.state != "SUCCEEDED":
         try:
-            with contextlib.closing(cluster()) as asked:
-                pods = {pod.task: pod for pod in asked.pods(kfp.id, run.pipeline) if pod.task}
+            with contextlib.closing(cluster()) as connection:
+                pods = {pod.task: pod for pod in connection.pods(kfp.id, run.pipeline) if pod.task}
         except DrivetrainError as error:
             notes.append(error.message)
-    tasks = _tasks(home, run, kfp, known, pods)
-    if not _seen_from(home, known):
-        notes.append(f"the pods keep their record at {known.artifacts}, unseen from here: states of tasks are KFP's")
+    tasks = _tasks(home, run, kfp, recorded, pods)
+    if not _seen_from(home, recorded):
+        notes.append(f"the pods keep their record at {recorded.artifacts}, unseen from here: states of tasks are KFP's")
     if kfp is not None and kfp.ended and run.state == "RUNNING":
         notes.append(f"KFP's run is {kfp.state}, and no pod has closed ours: `drivetrain kubeflow sync {run.id}`")
     return RunStatus(run.id, run.state, kfp, tasks, tuple(notes))
@@ -264,10 +264,10 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], KubernetesApi], *
     if here.exists():  # of the simulator, or of a run that began here
         text = redact(here.read_text(encoding="utf-8", errors="replace"))
         return TaskLog("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
-    known = submission(run)
-    if task in known.ended:
+    recorded = submission(run)
+    if task in recorded.ended:
         raise InputError(
-            f"{task} has no pod in KFP's run {known.run}: it was cached, skipped, or had ended before",
+            f"{task} has no pod in KFP's run {recorded.run}: it was cached, skipped, or had ended before",
             fix=f"drivetrain why {task} --run {run.id}",
         )
     if len(index) != depth:
@@ -275,12 +275,12 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], KubernetesApi], *
         raise InputError(f"{task} is no task of run {run.id}", fix=items)
     kfp_run = _kfp_run(run)
     gone = f"a log is gone with its pod; how the task ended stays: `drivetrain show {run.id}`"
-    with contextlib.closing(cluster()) as asked:
-        pods = [pod for pod in asked.pods(kfp_run, run.pipeline) if pod.task == task]
+    with contextlib.closing(cluster()) as connection:
+        pods = [pod for pod in connection.pods(kfp_run, run.pipeline) if pod.task == task]
         if not pods:
             raise InputError(f"the cluster has no pod of {task} in run {run.id}, or no longer has it", fix=gone)
         try:
-            return TaskLog(asked.log(pods[-1].name, lines), pods[-1].name)
+            return TaskLog(connection.log(pods[-1].name, lines), pods[-1].name)
         except ApiError as error:
             if error.status != 404:
                 raise

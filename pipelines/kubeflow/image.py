@@ -83,9 +83,9 @@ class BuildContext:
             InputError: Something is in the folder that was not written so, or it cannot be written.
         """
         try:
-            there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
-            ours = "Dockerfile" in there and _written_by_us(there["Dockerfile"])
-            old = {name: path for name, path in there.items() if not (ours and name in self.files)}
+            existing = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+            ours = "Dockerfile" in existing and _written_by_us(existing["Dockerfile"])
+            old = {name: path for name, path in existing.items() if not (ours and name in self.files)}
             # What somebody put beside a Dockerfile of ours, or copied one to, has a date of its own.
             others = sorted(name for name, path in old.items() if not ours or path.lstat().st_mtime != EPOCH)
             if others:

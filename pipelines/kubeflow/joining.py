@@ -173,7 +173,7 @@ def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> 
             f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
             fix="submit what was compiled from the sources that the image was built of",
         )
-    parameters, known = json.loads(body["facts"]["parameters"]), submission(run).run
+    parameters, recorded_kfp_run = json.loads(body["facts"]["parameters"]), submission(run).run
     for name, value in parameters.items():
         if _plain(value) != _plain(run.parameters.get(name)):
             raise InputError(
@@ -181,9 +181,10 @@ def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> 
                 f"{name}={value!r}",
                 fix=_CLONED,
             )
-    if run.context.properties["state"] != "RUNNING" and known and known != environment.kfp_run:
+    if run.context.properties["state"] != "RUNNING" and recorded_kfp_run and recorded_kfp_run != environment.kfp_run:
         raise InputError(
-            f"run {run.id} has ended, as KFP's run {known}; this is KFP's run {environment.kfp_run}", fix=_CLONED
+            f"run {run.id} has ended, as KFP's run {recorded_kfp_run}; this is KFP's run {environment.kfp_run}",
+            fix=_CLONED,
         )
     return run
 

@@ -156,8 +156,8 @@ def _reason(status: Mapping[str, Any]) -> str:  # Any: JSON
             last = f"; before that {before['reason']}" if before.get("reason") else ""
             return _explained(waiting["reason"], waiting.get("message")) + last
         if ended.get("exitCode"):
-            said = ended.get("message") or f"exit code {ended['exitCode']}"
-            return _explained(ended.get("reason") or "Error", said)
+            message = ended.get("message") or f"exit code {ended['exitCode']}"
+            return _explained(ended.get("reason") or "Error", message)
     if status.get("reason"):
         return _explained(status["reason"], status.get("message"))
     for condition in status.get("conditions") or ():

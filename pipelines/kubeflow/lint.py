@@ -419,8 +419,10 @@ def _parsed(condition: str, location: str) -> Iterator[Finding]:
     try:
         cel.compile(condition)
     except ValueError as error:
-        said = re.search(r"(Syntax error: .*?)(?: expecting|$)", str(error).splitlines()[0])
-        yield Finding(location, f"its condition is no CEL: {said[1] if said else error}", "compile it again")
+        syntax_error = re.search(r"(Syntax error: .*?)(?: expecting|$)", str(error).splitlines()[0])
+        yield Finding(
+            location, f"its condition is no CEL: {syntax_error[1] if syntax_error else error}", "compile it again"
+        )
 
 
 def _exits(tasks: Mapping[str, Message], path: str) -> Iterator[Finding]:
@@ -543,17 +545,17 @@ class _InputRules:
         if kind == "task_output_parameter":
             name, output = source.task_output_parameter.producer_task, source.task_output_parameter.output_parameter_key
             yield from self._waits_for(name)
-            there = self._outputs(name, "parameters")
-            if there is not None and output not in there:
-                yield self._wrong(f"{name} has no output parameter {output!r}", suggest(output, sorted(there)))
-            elif there is not None:
-                have = _LIST if self.tasks[name].WhichOneof("iterator") else there[output].parameter_type
+            declared = self._outputs(name, "parameters")
+            if declared is not None and output not in declared:
+                yield self._wrong(f"{name} has no output parameter {output!r}", suggest(output, sorted(declared)))
+            elif declared is not None:
+                have = _LIST if self.tasks[name].WhichOneof("iterator") else declared[output].parameter_type
         elif kind == "component_input_parameter":
-            name, there = source.component_input_parameter, self.around.input_definitions.parameters
-            if name not in there:
-                yield self._wrong(f"the DAG around it has no parameter {name!r}", suggest(name, sorted(there)))
+            name, declared = source.component_input_parameter, self.around.input_definitions.parameters
+            if name not in declared:
+                yield self._wrong(f"the DAG around it has no parameter {name!r}", suggest(name, sorted(declared)))
             else:
-                have = there[name].parameter_type
+                have = declared[name].parameter_type
         elif kind == "task_final_status":
             have = _FINAL_STATUS
             yield from self._final_status(key, source.task_final_status.producer_task)
@@ -590,17 +592,17 @@ class _InputRules:
         if source.WhichOneof("kind") == "task_output_artifact":
             name, output = source.task_output_artifact.producer_task, source.task_output_artifact.output_artifact_key
             yield from self._waits_for(name)
-            there = self._outputs(name, "artifacts")
-            if there is not None and output not in there:
-                yield self._wrong(f"{name} has no output artifact {output!r}", suggest(output, sorted(there)))
-            elif there is not None:
-                have, many = there[output], bool(self.tasks[name].WhichOneof("iterator"))
+            declared = self._outputs(name, "artifacts")
+            if declared is not None and output not in declared:
+                yield self._wrong(f"{name} has no output artifact {output!r}", suggest(output, sorted(declared)))
+            elif declared is not None:
+                have, many = declared[output], bool(self.tasks[name].WhichOneof("iterator"))
         elif source.component_input_artifact:
-            name, there = source.component_input_artifact, self.around.input_definitions.artifacts
-            if name not in there:
-                yield self._wrong(f"the DAG around it has no artifact {name!r}", suggest(name, sorted(there)))
+            name, declared = source.component_input_artifact, self.around.input_definitions.artifacts
+            if name not in declared:
+                yield self._wrong(f"the DAG around it has no artifact {name!r}", suggest(name, sorted(declared)))
             else:
-                have = there[name]
+                have = declared[name]
         else:
             yield self._wrong(f"the artifact {key!r} comes from nowhere", "compile it again")
         if have is None or key not in wanted:

@@ -37,8 +37,8 @@ class Submission:
 def hand_over(home: Home, run: Run, submission: Submission) -> Run:
     """Record that a cluster works on a run from now on; empty fields of the submission keep their old value."""
     facts = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
-    known = run.context.properties.get("kubeflow") or {}
-    wanted: dict[str, object] = {"kubeflow": known | {name: value for name, value in facts.items() if value}}
+    recorded = run.context.properties.get("kubeflow") or {}
+    wanted: dict[str, object] = {"kubeflow": recorded | {name: value for name, value in facts.items() if value}}
     if not simulated(run):
         wanted["owner"] = CLUSTER.to_dict()
     if all(run.context.properties.get(name) == value for name, value in wanted.items()):
@@ -76,10 +76,10 @@ def end(home: Home, run: Run, state: str) -> Run:
     Raises:
         NotFound: The store does not hold the run.
     """
-    there = home.store.find_context("run", run.id)
-    if there is None:
+    context = home.store.find_context("run", run.id)
+    if context is None:
         raise NotFound(f"the store does not hold run {run.id}")
-    return replace(run, context=_ended(home, there, state))
+    return replace(run, context=_ended(home, context, state))
 
 
 def _ended(home: Home, context: ContextRecord, state: str) -> ContextRecord:

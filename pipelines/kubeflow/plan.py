@@ -151,7 +151,7 @@ class _Planner:
             body = self.pipeline.loop(loop)
             needed = before(need.node for need in body.dependencies)
             if loop not in opened:
-                opened[loop] = "" if self._sayable(body, seen) else self._name(loop, "open-")
+                opened[loop] = "" if self._startable_by_kfp(body, seen) else self._name(loop, "open-")
                 if opened[loop]:
                     tasks.append(PlannedTask(opened[loop], "open", loop, needed))
             # Argo orders whole tasks: the sub-DAG waits for whatever any of its nodes waits for outside of it.
@@ -174,22 +174,22 @@ class _Planner:
         ]
         return PlannedTask(self.names[node.id], "node", node.id, after, gates=tuple(dict.fromkeys(gates)))
 
-    def _sayable(self, loop: Loop, seen: frozenset[str]) -> bool:
+    def _startable_by_kfp(self, loop: Loop, seen: frozenset[str]) -> bool:
         """Whether KFP can start a loop without an opening pod: a literal list, on conditions that CEL can express."""
         literal = isinstance(loop.over, list) and not any(True for _ in dependencies(loop.over))
-        said = [each for each in self._said(loop.conditions) if _needed(each) <= seen]
-        return literal and len(said) == len(loop.conditions)
+        expressible = [each for each in self._expressible(loop.conditions) if _needed(each) <= seen]
+        return literal and len(expressible) == len(loop.conditions)
 
-    def _said(self, conditions: Iterable[Json]) -> tuple[Json, ...]:
+    def _expressible(self, conditions: Iterable[Json]) -> tuple[Json, ...]:
         """The conditions that CEL can express."""
-        sayable = []
+        expressible = []
         for each in conditions:
             try:
                 cel.condition((each,), lambda node, output, name: f"{node}/{output}/{name}", self.kinds)
             except cel.Untranslatable:
                 continue
-            sayable.append(each)
-        return tuple(sayable)
+            expressible.append(each)
+        return tuple(expressible)
 
     def _groups(self, nodes: Sequence[str], depth: int) -> Iterator[tuple[str, tuple[str, ...]]]:
         """(loop, nodes) for each task of a DAG in an order that can be run; ("", (node,)) for a node outside of loops.
@@ -249,22 +249,22 @@ class _Planner:
                 consumers[name] |= {task.name} | consumers[task.name]
         pruned = []
         for task in tasks:
-            said: tuple[Json, ...] = ()
+            written: tuple[Json, ...] = ()
             if task.kind == "loop" and not task.opened:
-                said = tuple(each for each in self.pipeline.loop(task.id).conditions if each not in around)
+                written = tuple(each for each in self.pipeline.loop(task.id).conditions if each not in around)
             elif task.kind != "loop":
                 whose = self.pipeline.loop(task.id) if task.kind == "open" else self.pipeline[task.id]
                 # A condition of a loop around has been decided by then: had it been false, there would be no items.
-                asked = [each for each in whose.conditions if each not in around]
-                said = tuple(each for each in self._said(asked) if _needed(each) <= seen)
-                if said:
+                undecided = [each for each in whose.conditions if each not in around]
+                written = tuple(each for each in self._expressible(undecided) if _needed(each) <= seen)
+                if written:
                     # KFP leaves out all of `left_out` where the condition is false: allowed only if our rules do too.
                     left_out = set().union(*(nodes[name] for name in consumers[task.name]), ())
                     if not left_out <= self._skipped_with(task):
-                        said = ()
+                        written = ()
             gates = tuple(gate for gate in task.gates if gate in seen)
             inner = (*around, *self.pipeline.loop(task.id).conditions) if task.kind == "loop" else ()
-            pruned.append(replace(task, conditions=said, gates=gates, inside=self.pruned(task.inside, seen, inner)))
+            pruned.append(replace(task, conditions=written, gates=gates, inside=self.pruned(task.inside, seen, inner)))
         return tuple(pruned)
 
     def _skipped_with(self, task: PlannedTask) -> set[str]:
@@ -287,8 +287,8 @@ class _Planner:
         self, needs: Iterable[Dependency], scope: tuple[str, ...], skipped: set[str], held: set[str]
     ) -> bool:
         """Whether something with these needs is skipped if these nodes and loops are, however all others end."""
-        known = ((need, (self._upstream_task(need.node, scope, skipped, held),)) for need in needs)
-        return readiness(known).verdict is Verdict.SKIP
+        upstream = ((need, (self._upstream_task(need.node, scope, skipped, held),)) for need in needs)
+        return readiness(upstream).verdict is Verdict.SKIP
 
     def _upstream_task(self, node: str, scope: tuple[str, ...], skipped: set[str], held: set[str]) -> UpstreamTask:
         """A node as `readiness` takes it, before there is a run: skipped, or nothing known."""

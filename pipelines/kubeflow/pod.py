@@ -68,7 +68,7 @@ class PodEntrypoint:
         self._cancel: threading.Event | None = None
         self._hurry = threading.Event()
         self._joined: JoinedRun | None = None
-        self._known_launcher: Launcher | None = None
+        self._cached_launcher: Launcher | None = None
         self._project = arguments.project
         self._task = ""
 
@@ -293,18 +293,18 @@ class PodEntrypoint:
     def _work_on(self, joined: JoinedRun) -> None:
         """Use this run in this store from now on."""
         self._joined = joined
-        self._known_launcher = None  # it holds the run as it was before
+        self._cached_launcher = None  # it holds the run as it was before
 
     def _launcher(self, *, resuming: bool | None = None) -> Launcher:
         """The pod's launcher, a new one after `_work_on` or where `resuming` differs from the last one's.
 
         It is kept because it caches what the store said of the tasks that have ended.
         """
-        known = self._known_launcher
-        if known is None or resuming not in (None, known.resuming):
-            known = Launcher(self._current.home, self._current.run, resuming=resuming is not False)
-            self._known_launcher = known
-        return known
+        launcher = self._cached_launcher
+        if launcher is None or resuming not in (None, launcher.resuming):
+            launcher = Launcher(self._current.home, self._current.run, resuming=resuming is not False)
+            self._cached_launcher = launcher
+        return launcher
 
 
 def _address(home: Home) -> Callable[[ArtifactRecord], str]:

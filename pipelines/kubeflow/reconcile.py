@@ -148,8 +148,8 @@ def _outdated(launcher: Launcher, name: str) -> bool:
         return False
     with contextlib.suppress(DrivetrainError):
         ready = launcher.flow.readiness(launcher.flow.task(name))
-        known = end, execution.properties.get("reason")
-        return end is EndState.BLOCKED if ready.runs else known != (ready.verdict.end, ready.reason)
+        recorded = end, execution.properties.get("reason")
+        return end is EndState.BLOCKED if ready.runs else recorded != (ready.verdict.end, ready.reason)
     return False
 
 

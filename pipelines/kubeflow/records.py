@@ -192,7 +192,7 @@ def sync(home: Home, run: str) -> SyncReport:
     bodies.pop(RUN, None)
     for name, answer in (pair for body in bodies.values() for pair in body.get("answers", ())):
         home.store.context("answer", name, answer)
-    brought, known = [], 0
+    brought, known_count = [], 0
     # Producers first: an execution can only be brought in once its input artifacts are in the store.
     for name in _in_order(bodies):
         try:
@@ -200,12 +200,12 @@ def sync(home: Home, run: str) -> SyncReport:
         except (InputError, OverflowError) as error:
             ignored.append((name, getattr(error, "message", "it holds a number that no store keeps")))
             continue
-        known += not fresh
+        known_count += not fresh
         if fresh:
             brought.append(str(bodies[name].get("task")))
     if ended is not None:
         _end(home.store, run, ended)
-    return SyncReport(run, tuple(brought), known, tuple(ignored))
+    return SyncReport(run, tuple(brought), known_count, tuple(ignored))
 
 
 def sync_all(home: Home) -> list[SyncReport]:

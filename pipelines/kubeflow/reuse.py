@@ -70,10 +70,12 @@ def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
 def remaining(launcher: Launcher, ended: PodlessTasks) -> Pipeline:
     """The pipeline without the nodes that have ended; their outputs stand as values in the expressions of the rest."""
     pipeline = launcher.run.pipeline
-    known = _KnownResults(launcher.flow.values((), ()), ended.nodes)
-    left = tuple(known.node(node) for node in pipeline.nodes if node.id not in ended.nodes)
+    substitution = _KnownResults(launcher.flow.values((), ()), ended.nodes)
+    left = tuple(substitution.node(node) for node in pipeline.nodes if node.id not in ended.nodes)
     loops = {name for node in left for name in pipeline.scope(node.id)}
-    return replace(pipeline, nodes=left, loops=tuple(known.loop(loop) for loop in pipeline.loops if loop.id in loops))
+    return replace(
+        pipeline, nodes=left, loops=tuple(substitution.loop(loop) for loop in pipeline.loops if loop.id in loops)
+    )
 
 
 class _KnownResults:

@@ -181,8 +181,8 @@ def _read(file: Path) -> YamlValue:
 
 
 def _settings(top: YamlValue, file: Path) -> ClusterSettings:
-    known = [each.name for each in fields(ClusterSettings) if each.name not in ("file", "lines")]
-    entries = top.mapping(known, required=("image", "artifacts", "store"))
+    keys = [each.name for each in fields(ClusterSettings) if each.name not in ("file", "lines")]
+    entries = top.mapping(keys, required=("image", "artifacts", "store"))
     defaults = _pod(entries["defaults"], PodSettings()) if "defaults" in entries else PodSettings()
     nodes = entries["nodes"].mapping() if "nodes" in entries else {}
     arguments: dict[str, Any] = {}  # Any: by the field's type
@@ -407,8 +407,8 @@ def _pod(section: YamlValue, base: PodSettings) -> PodSettings:
     arguments: dict[str, Any] = {}  # Any: by the field's type
     for name, value in section.mapping([*_MAPS, *_OTHERS]).items():
         if name in _MAPS:
-            said = dict(_MAPS[name](key, entry) for key, entry in value.mapping().items())
-            arguments[name] = tuple((dict(getattr(base, name)) | said).items())
+            entries = dict(_MAPS[name](key, entry) for key, entry in value.mapping().items())
+            arguments[name] = tuple((dict(getattr(base, name)) | entries).items())
         else:
             arguments[name] = _OTHERS[name](value)
     pod = replace(base, **arguments)

@@ -137,10 +137,10 @@ def resubmit(
         )
     client = connect(settings)
     run = with_kfp_run(home, run, client)
-    there = _still_there(client, submission(run).run)
-    if there is not None and not there.ended:
+    kfp_run = _still_there(client, submission(run).run)
+    if kfp_run is not None and not kfp_run.ended:
         raise InputError(
-            f"the run {run.id} is being worked on by the KFP run {there.id}, which is {there.state}",
+            f"the run {run.id} is being worked on by the KFP run {kfp_run.id}, which is {kfp_run.state}",
             fix=f"wait for it, or end it: drivetrain kubeflow terminate {run.id}",
         )
     client.greet()
@@ -247,8 +247,8 @@ def _with_artifacts(home: Home, run: Run, settings: ClusterSettings) -> Run:
 def _handed_over(
     home: Home, run: Run, client: KfpClient, kfp: KfpRun, ended: PodlessTasks, compiled: CompiledPipeline
 ) -> SubmitResult:
-    there = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
-    hand_over(home, open_run(home, run.id), there)
+    handed = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
+    hand_over(home, open_run(home, run.id), handed)
     return SubmitResult(run.id, "RUNNING", kfp, ended.results, len(compiled.nodes))
 
 

@@ -160,9 +160,9 @@ def _outputs(dag: Any, ended: Mapping[str, TaskEnd]) -> TaskValues:
         single = output.value_from_parameter
         selectors = list(output.value_from_oneof.parameter_selectors) if not single.producer_subtask else [single]
         for each in selectors:
-            there = ended[each.producer_subtask].values.parameters
-            if each.output_parameter_key in there:
-                parameters[key] = there[each.output_parameter_key]
+            task_outputs = ended[each.producer_subtask].values.parameters
+            if each.output_parameter_key in task_outputs:
+                parameters[key] = task_outputs[each.output_parameter_key]
                 break
     for key, output in dag.outputs.artifacts.items():
         artifacts_of = [ended[each.producer_subtask].values.artifacts for each in output.artifact_selectors]

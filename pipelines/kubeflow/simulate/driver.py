@@ -153,11 +153,11 @@ def _parameter(
     if kind == "runtime_value":
         value = plain(source.runtime_value.constant)
         # KFP replaces these where they are the whole value, and nowhere else.
-        known = {"{{$.pipeline_job_uuid}}": run, "{{$.pipeline_job_name}}": document.name}
-        return True, known.get(value, value) if isinstance(value, str) else value
+        placeholders = {"{{$.pipeline_job_uuid}}": run, "{{$.pipeline_job_name}}": document.name}
+        return True, placeholders.get(value, value) if isinstance(value, str) else value
     if kind == "component_input_parameter":
-        there = source.component_input_parameter in outer.parameters
-        return there, outer.parameters.get(source.component_input_parameter)
+        is_set = source.component_input_parameter in outer.parameters
+        return is_set, outer.parameters.get(source.component_input_parameter)
     if kind == "task_final_status":
         producer = source.task_final_status.producer_task
         return True, {

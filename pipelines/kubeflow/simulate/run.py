@@ -198,7 +198,7 @@ class _Simulation:
 
 async def _watch(stop: _StopRequests, kubelet: Kubelet) -> None:
     for often, event in ((1, kubelet.stopping), (2, kubelet.killing)):
-        while stop.asked < often:
+        while stop.requests < often:
             await asyncio.sleep(0.1)
         event.set()
 
@@ -207,7 +207,7 @@ class _StopRequests:
     """Counts the requests to end the run: the first terminates it, the second kills its pods."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
 
 def _apart(work: Callable[[_StopRequests], SimulatedKfpRun]) -> SimulatedKfpRun:
@@ -247,7 +247,7 @@ def _terminable(stop: _StopRequests) -> Iterator[None]:
         return
 
     def end(number: int, frame: object) -> None:
-        stop.asked += 1
+        stop.requests += 1
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
