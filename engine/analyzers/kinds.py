@@ -1,7 +1,7 @@
 """Kinds of analyzers: what each module of this folder declares, and the registry picks up.
 
-A built-in analyzer is one module beside this one: the mergeable state that a pass keeps, and what is read off that
-state. The module ends with two tables. `STATES` has a maker for each kind of state; its names stand in stored states
+A module beside this one holds a mergeable state that a pass keeps, and the analyzers that are read off that state. It
+ends with two tables. `STATES` has a maker for each kind of state; its names stand in stored states
 and in the keys of the analyzer cache, so they never change. `ANALYZERS` has an `AnalyzerKind` for each name that
 `bind_analyzer` is called with.
 """
