@@ -1,10 +1,10 @@
-"""Programs of strangers, read and compiled once in a process of its own before they are read in this one.
+"""Read and compile each untrusted program once in a child process, before this process reads it.
 
-JAX's native reader and XLA trust the bytes that they are given, and bytes made to break them end the process. Whether
-they do so shows only when they are read and compiled. So a child process tries each program that this user has not met
-before, and this process reads only those that the child survived. The digests of the programs that were tried, or that
-this user wrote, are names of empty files in `$XDG_CACHE_HOME/drivetrain/programs/jaxlib-VERSION/` (`~/.cache/…`); the
-folder may be deleted at any time.
+JAX's native reader and XLA trust their input, and damaged bytes can crash the process. Only reading and compiling a
+program shows whether it does. So a child process tries each program that is new to this user, and this process reads
+only those that the child survived. The digests of these programs, and of those that this user wrote, are the names of
+empty files in `$XDG_CACHE_HOME/drivetrain/programs/jaxlib-VERSION/` (`~/.cache/…`); the folder may be deleted at any
+time.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .manifest import broken
 SECONDS: Final = 600.0
 """How long a child may take: a large model takes minutes to compile."""
 READING: Final = 60
-"""How many seconds of these it may read one program: damaged bytes can make that last for ever."""
+"""How many of these seconds it may spend on reading one program: with damaged bytes, reading may never end."""
 
 _ROWS: Final = 512  # the size at which the runner calls programs on batches
 _tried: set[str] = set()  # in this process: the folder may not be writable
 
 
 def remember(programs: Iterable[bytes]) -> None:
-    """Take programs for tried: this process wrote them."""
+    """Record programs that this process wrote as tried."""
     _keep_as_tried(sha256(program).hexdigest() for program in programs)
 
 
 def probe(programs: Mapping[str, bytes], where: str) -> None:
-    """Let a child process read and compile the programs that this user has not met before; at once if there are none.
+    """Let a child process read and compile the programs that are new to this user; return at once if there are none.
 
     A program that raises in the child counts as tried: it raises here too, when it is read, and does no harm.
 

@@ -32,12 +32,12 @@ _EXACT: Final = {"string": str, "float64": float, "bool": bool}  # an int may be
 
 @dataclass(frozen=True)
 class Returns:
-    """What a host op gives for one row.
+    """The type of a host op's result for one row.
 
     Attributes:
         dtype: "string", "int64", "float64", "bool" or a list ("list<string>"): a column, which may miss values;
-            or an array's dtype ("float32", "int32", "uint8" …): a value in every row.
-        shape: Of an array's value in one row: `()` for a number.
+            or an array's dtype ("float32", "int32", "uint8" …): no row misses its value.
+        shape: The shape of an array's value in one row: `()` for a number.
     """
 
     dtype: str
@@ -67,16 +67,17 @@ def host_op(
     dictionary-encoded) of one length, and gives an Arrow or numpy array or a list of that length. By row, it takes one
     Python value per column, None where missing, and gives one; on batches it is then called once for each distinct
     value of a single column. Keyword-only arguments are settings: numbers, text, booleans, lists of them, kept in the
-    graph; in a bundle from a stranger they may be anything of that kind.
+    graph; an untrusted bundle may set them to any such value.
 
     Args:
         name: `namespace.name`, of a namespace that the function's distribution or `use` declares.
         returns: A dtype, or `Returns(dtype, shape)`; or a function from the settings to one of them.
-        by: Which of the two the decorated function is.
-        row: Beside a function by batch, the same for one row; without it the function is called with one-row arrays.
+        by: Whether the decorated function works by batch or by row.
+        row: The same function by row, if the decorated one is by batch. Default: call that one with one-row arrays.
 
     Raises:
-        InputError: The name is no op's name or taken, its namespace is another's, or the function's signature is unfit.
+        InputError: The name is invalid or taken, the namespace belongs to another distribution, or the function's
+            signature is unsuitable.
     """
 
     def decorate(fn: Fn) -> Op:
