@@ -1,1 +1,1 @@
-"""Kubeflow: a pipeline as a KFP pipeline spec, seen to hold, carried out here, handed to a cluster."""
+"""Kubeflow: a pipeline compiled to a KFP pipeline spec, linted, simulated on this machine, and run on a cluster."""

@@ -1,4 +1,4 @@
-"""Conditions in CEL, the language in which KFP's driver decides whether a task starts; what it cannot say is refused.
+"""Conditions in CEL, the language in which KFP's driver decides whether a task starts; raises on what it lacks.
 
 Values reach CEL as protobuf values: every number is a double, every list and map dynamic. Equality differs from
 Python's in one thing: in Python `True == 1`. Where that could matter, the condition compares with both, or is refused.
@@ -40,7 +40,7 @@ class _Term:
 
     Attributes:
         text: The CEL.
-        kind: What it is, as far as that is known before the run.
+        kind: The type of its value; "any" where it is known during the run only.
         literal: Its value, where it is a literal.
         known: Whether it is one.
     """

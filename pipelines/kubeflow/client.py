@@ -29,7 +29,7 @@ _PAGE = 100
 
 @dataclass(frozen=True)
 class KfpTask:
-    """A task of a KFP run as its API tells it.
+    """A task of a KFP run, as the API returns it.
 
     Attributes:
         name: KFP's name of it: the pod-less parts of a pipeline (drivers, sub-DAGs) are among them.
@@ -71,7 +71,7 @@ class KfpRun:
 
     @property
     def ended(self) -> bool:
-        """Whether its state is its last."""
+        """Whether the run has ended: its state does not change any more."""
         return self.state in ENDED
 
 
@@ -80,8 +80,8 @@ class RecurringRun:
     """A recurring run as KFP has it.
 
     Attributes:
-        cron: Its six fields, "" where it goes by an interval.
-        every: Seconds between two, 0 where it goes by cron.
+        cron: The six fields of cron, "" for a schedule at an interval.
+        every: Seconds between two runs, 0 for a schedule by cron.
         state: ENABLED or DISABLED.
         spec: The compiled pipeline, as it was sent.
     """
@@ -146,7 +146,7 @@ class KfpClient:
             return self._run(result.run_info)
 
     def run(self, run: str) -> KfpRun:
-        """A run, with its tasks."""
+        """A run with its tasks; raises an `ApiError` of status 404 where KFP has no such run."""
         with self._asking(f"tell of its run {run}"):
             return self._run(self._kfp.get_run(run))
 
@@ -162,7 +162,7 @@ class KfpClient:
         return None
 
     def terminate(self, run: str) -> None:
-        """Ask for a run's end."""
+        """Ask KFP to end a run; its pods get SIGTERM, and the run ends some time later."""
         with self._asking(f"end its run {run}", changes=True):
             self._kfp.terminate_run(run)
 

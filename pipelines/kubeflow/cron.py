@@ -128,7 +128,7 @@ def to_six(text: str, offset: timedelta = timedelta(0)) -> str:
     """Five fields at an offset from UTC as robfig/cron v1 takes six in UTC, seconds first.
 
     Raises:
-        InputError: They are wrong, or six fields cannot say it in UTC; the message tells why.
+        InputError: They are wrong, or six fields cannot express them in UTC; the message says why.
     """
     cron = parse(text)
     if not any(_lasts(m, d) for m in cron.month.values for d in cron.day.values) and not cron.either:

@@ -39,7 +39,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """A task, as far as it has got.
+    """A task of a run on a cluster, and how far it is.
 
     Attributes:
         state: As our store has it (COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED, CANCELED, RUNNING); where it has

@@ -388,7 +388,7 @@ def _iterator(task: Message, component: Message, location: str) -> Iterator[Find
 
 
 def _policies(task: Message, location: str) -> Iterator[Finding]:
-    """Conditions and retries."""
+    """Findings on a task's condition and retries."""
     condition = task.trigger_policy.condition
     if condition:
         for single, double in _READS.findall(condition):

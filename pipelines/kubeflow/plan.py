@@ -55,7 +55,7 @@ class PlannedTask:
     count: int = 0
 
     def walk(self) -> Iterator[PlannedTask]:
-        """This task and all in it."""
+        """This task, and with a loop every task in it, at any depth."""
         yield self
         for each in self.inside:
             yield from each.walk()
@@ -76,7 +76,7 @@ class Plan:
     names: Mapping[str, str]
 
     def walk(self) -> Iterator[PlannedTask]:
-        """Every task."""
+        """Every task of the work and the exits, those in loops too."""
         for each in (*self.work, *self.exits):
             yield from each.walk()
 

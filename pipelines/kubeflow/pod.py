@@ -341,7 +341,7 @@ def _forwarded_log(launcher: Launcher, task: str) -> Iterator[None]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
+    """The parser of the command's arguments."""
     arguments = argparse.ArgumentParser(
         prog="python -m drivetrain.pipelines.kubeflow.pod",
         description="Do what a container of a compiled pipeline is for.",

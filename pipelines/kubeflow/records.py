@@ -68,7 +68,10 @@ class RecordFolder:
     """
 
     def __init__(self, home: Home, run: str) -> None:
-        if not re.fullmatch(r"\w[\w.+=@,-]*", run, re.ASCII):  # whoever starts a run in KFP's pages may write anything
+        # Users of KFP's pages can fill the parameter with anything, and it becomes a path.
+        if not re.fullmatch(
+            r"\w[\w.+=@,-]*", run, re.ASCII
+        ):  # it comes from a parameter that users of KFP's pages can fill with anything, and becomes a path
             raise InputError(f"{run!r:.80} is no id of a run", fix="see `drivetrain runs`; in KFP leave it empty")
         self._name = f"records/{run}"
         self._path = home.root / "records" / run
@@ -79,7 +82,7 @@ class RecordFolder:
             self._objects = store_at(home.payloads.url)
 
     def names(self) -> list[str]:
-        """The files there, sorted."""
+        """The names of the run's records, sorted; empty where there are none."""
         if self._objects is not None:
             return [name for name in self._objects.names(self._name) if name.endswith(".json")]
         return sorted(path.name for path in self._path.glob("[!.]*.json"))

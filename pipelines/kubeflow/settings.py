@@ -361,7 +361,7 @@ def _positive(value: YamlValue) -> float:
 
 
 def _seconds(value: YamlValue) -> int:
-    """A time: 90s, 30m, 12h, 7d."""
+    """The seconds of a time such as 90s, 30m, 12h or 7d."""
     match = re.fullmatch(r"([0-9]{1,7})([smhd])", value.text()) if value.is_scalar else None
     if match is None or not int(match[1]):
         raise value.error(f"{value.name} is no time", "write 90s, 30m, 12h or 7d")

@@ -1,4 +1,4 @@
-"""The order of KFP's tasks, as Argo keeps it: what depends on what succeeded, loops, exit hooks, retries."""
+"""The order of KFP's tasks as Argo runs them: dependencies that must succeed, loops, exit hooks."""
 
 from __future__ import annotations
 

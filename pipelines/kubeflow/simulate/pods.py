@@ -296,7 +296,7 @@ def _collected(component: Any, executor_input: Mapping[str, Any]) -> TaskValues:
     artifacts: dict[str, list[Any]] = {}
     for key, several in executor_input["outputs"]["artifacts"].items():
         reported = body.get("artifacts", {}).get(key, {}).get("artifacts", [{}])
-        # A missing file is no error to the launcher: it is one to whoever takes it.
+        # A missing file is not an error for the launcher here, only later for the task that reads it.
         artifacts[key] = [several["artifacts"][0] | reported[0]]
     return TaskValues(parameters, artifacts)
 

@@ -172,7 +172,7 @@ class _Simulation:
             watching.cancel()
         if kubelet.stopping.is_set():
             state = "CANCELED"  # Argo starts no exit hooks of a run that is terminated
-            with suppress(DrivetrainError):  # no pod got as far as to make it, or the store is what is broken
+            with suppress(DrivetrainError):  # no pod had created the run yet, or the store is broken
                 reconcile.reconcile_run(home, open_run(home, self._name), state)
         return SimulatedKfpRun(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
 
@@ -189,7 +189,7 @@ class _Simulation:
         try:
             launcher = Launcher(self._home, open_run(self._home, self._name))
             result = launcher.records.read(ran.task)
-        except DrivetrainError:  # the store is what is broken
+        except DrivetrainError:  # the store is broken
             result = None
         if result is None:
             result = NodeResult(ran.task, EndState.FAILED if ran.status else EndState.COMPLETE, ran.seconds, ran.reason)

@@ -1,4 +1,4 @@
-"""KFP's real client against a server that keeps what it is told, and fails on demand."""
+"""KFP's real client against a server that keeps what it gets, and fails on demand."""
 
 from __future__ import annotations
 

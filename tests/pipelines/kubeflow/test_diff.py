@@ -1,4 +1,4 @@
-"""What changed from one compiled pipeline to another, told by node and by what it is."""
+"""What changed from one compiled pipeline to another, by node and by fact."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_an_evicted_pod_says_so_before_it_ends(image: Make) -> None:
 
 
 @pytest.mark.slow
-def test_a_secret_comes_by_the_environment_and_is_blotted_out(image: Make) -> None:
+def test_a_secret_comes_by_the_environment_and_is_redacted(image: Make) -> None:
     shop = image()
     pod = shop.start("--node", "Login", outputs=("Login",), environment={"SHOP_TOKEN": "sesame-open"})
     assert pod.end() == 0, pod.err

@@ -1,4 +1,4 @@
-"""A run whose pods end more than once: what is told of tasks without a pod is how they ended this time."""
+"""A run whose pods end more than once: tasks without a pod are recorded as they ended this time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods write beside the payloads, read back into a store: nothing lost, nothing twice, half of a file told of."""
+"""What pods write beside the payloads, read back into a store: nothing lost, nothing twice, half a file reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting: what KFP is told, what gets no pod, and what a submission leaves that goes wrong on the way."""
+"""Submitting: what KFP gets, what gets no pod, and what a submission leaves behind that fails on the way."""
 
 from __future__ import annotations
 

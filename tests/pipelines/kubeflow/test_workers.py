@@ -1,4 +1,4 @@
-"""Training by several processes: told by the environment alone, the same result; in a cluster an indexed Job."""
+"""Training by several processes, which the environment configures: the same result; in a cluster, an indexed Job."""
 
 from __future__ import annotations
 
