@@ -43,7 +43,7 @@ def has_gradient(bundle: Bundle, stages: Mapping[str, DeviceStage]) -> bool:
 
 def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
     # An identity that must not be differentiated. What the first derivative is made of goes through it, so that taking
-    # a second one raises this error; JAX itself would fail inside the program that was read.
+    # a second one raises this error: JAX's own, "No VJP is available", names neither the module nor a way out.
     @jax.custom_jvp
     def once(values: Any) -> Any:
         return values

@@ -216,8 +216,7 @@ class HubModule:
     def _on_arrays(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         sizes = {name: array.shape[0] for name, array in inputs.items()}
         first = next(iter(sizes.values()))
-        # `is` first: JAX may refuse to compare symbolic sizes, even one with itself.
-        if any(not (size is first or size == first) for size in sizes.values()):
+        if any(size != first for size in sizes.values()):  # symbolic sizes are equal where JAX can prove it
             raise InputError(
                 f"the inputs of {self.source} differ in their batch: {sizes}", fix="give as many rows", where=caller()
             )
