@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..pipelines import Home, Run, list_runs
+from ..pipelines import Home, Run, UnreadableRun, recorded_runs
 from .live import STYLES
 from .options import OK, ConsoleSettings, shared
 
@@ -20,23 +20,26 @@ if TYPE_CHECKING:
 def runs(settings: ConsoleSettings, limit: int) -> int:
     """List past runs: id, pipeline, state, when, parameters."""
     with settings.home() as home:
-        listed = list_runs(home, limit)
-        facts = [
-            {
-                "run": run.id,
-                "pipeline": run.pipeline.name,
-                "state": run.state,
-                "started": run.context.properties["started"],
-                "finished": run.context.properties.get("finished"),
-                "parameters": dict(run.parameters),
-            }
-            for run in listed
-        ]
-        settings.answer({"runs": facts}, lambda console: _show_runs(console, home, listed))
+        listed = recorded_runs(home, limit)
+        settings.answer({"runs": [_facts(run) for run in listed]}, lambda console: _show_runs(console, home, listed))
     return OK
 
 
-def _show_runs(console: Console, home: Home, listed: list[Run]) -> None:
+def _facts(run: Run | UnreadableRun) -> dict[str, Any]:
+    """What `--json` prints of a run; of one that cannot be read, what its record says, and why, as `unreadable`."""
+    recorded = run.context.properties
+    return {
+        "run": run.id,
+        "pipeline": recorded.get("pipeline"),
+        "state": run.state,
+        "started": recorded.get("started"),
+        "finished": recorded.get("finished"),
+        "parameters": dict(run.parameters) if isinstance(run, Run) else None,
+        **({} if isinstance(run, Run) else {"unreadable": run.error.message}),
+    }
+
+
+def _show_runs(console: Console, home: Home, listed: list[Run | UnreadableRun]) -> None:
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
@@ -49,7 +52,12 @@ def _show_runs(console: Console, home: Home, listed: list[Run]) -> None:
         table.add_column(title, no_wrap=True)
     table.add_column("parameters", overflow="fold")
     for run in listed:
-        parameters = ", ".join(f"{name}={value}" for name, value in run.parameters.items())
-        started = str(run.context.properties["started"])[:16].replace("T", " ")
-        table.add_row(run.id, run.pipeline.name, Text(run.state, STYLES[run.state]), started, escape(parameters))
+        recorded = run.context.properties
+        if isinstance(run, Run):
+            note = escape(", ".join(f"{name}={value}" for name, value in run.parameters.items()))
+        else:
+            note = f"[dim]unreadable: {escape(run.error.message)}; {escape(run.error.fix or '')}[/]"
+        started = str(recorded.get("started", ""))[:16].replace("T", " ")
+        state = Text(run.state, STYLES.get(run.state, "dim"))  # a newer release may have states of its own
+        table.add_row(run.id, str(recorded.get("pipeline", "")), state, started, note)
     console.print(table)

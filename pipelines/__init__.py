@@ -10,8 +10,10 @@ from .launcher.home import (
     Home,
     Run,
     RunOptions,
+    UnreadableRun,
     list_runs,
     open_run,
+    recorded_runs,
 )
 from .launcher.observers import Observer
 from .launcher.partial import Selection
@@ -53,6 +55,7 @@ __all__ = [
     "Selection",
     "SpinResult",
     "SqlQuery",
+    "UnreadableRun",
     "artifact",
     "component",
     "current",
@@ -72,6 +75,7 @@ __all__ = [
     "otherwise",
     "pipeline",
     "query",
+    "recorded_runs",
     "resolve_files",
     "resume",
     "run_pipeline",

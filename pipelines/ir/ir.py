@@ -9,15 +9,16 @@ those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ...digest import canonical_json, digest
 from ...errors import BuildError
 from .expressions import Dependency, dependencies
-from .options import NodeOptions
+from .options import OPTIONS, NodeOptions
 
 FORMAT = "drivetrain-pipeline/2"
 FIRST = "drivetrain-pipeline/1"
@@ -313,26 +314,49 @@ class Pipeline:
         """A pipeline from its JSON, also from that of the first release.
 
         Raises:
-            BuildError: It is not an IR, or of a format that this release does not read.
+            BuildError: It is not an IR, or a newer release wrote it, with something that this one does not know.
         """
         try:
             body = json.loads(text)
             version = body.get("format")
+            if re.fullmatch(r"drivetrain-pipeline/[0-9]+", str(version)) and version not in (FORMAT, FIRST):
+                raise _newer(f"the format {version!r}")
             if version not in (FORMAT, FIRST):
                 raise BuildError(
                     f"the compiled pipeline has format {version!r}", fix=f"this release reads {FORMAT} and {FIRST}"
                 )
+            _refuse_unknown(body, ("format", "loops", "name", "nodes", "parameters"), "entry")
             return cls(
                 body["name"],
                 tuple((name, kind, default) for name, kind, default in body["parameters"]),
                 tuple(_node(item) for item in body["nodes"]),
-                tuple(Loop(**item | {"conditions": tuple(item["conditions"])}) for item in body.get("loops", [])),
+                tuple(_loop(item) for item in body.get("loops", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BuildError(f"the compiled pipeline cannot be read: {error}", fix="build it again") from None
 
 
+def _newer(unknown: str) -> BuildError:
+    return BuildError(
+        f"the compiled pipeline cannot be read: a newer drivetrain recorded it, with {unknown}",
+        fix="upgrade drivetrain",
+    )
+
+
+def _refuse_unknown(names: Collection[str], known: Collection[str], what: str) -> None:
+    """Refuse what a newer release added: to leave it out would run another pipeline than the one recorded."""
+    if unknown := sorted(set(names) - set(known)):
+        raise _newer(f"the {what} {unknown[0]!r}")
+
+
+def _loop(body: Json) -> Loop:
+    _refuse_unknown(body, [each.name for each in fields(Loop)], "field of a loop")
+    return Loop(**body | {"conditions": tuple(body["conditions"])})
+
+
 def _node(body: Json) -> Node:
+    _refuse_unknown(body, [each.name for each in fields(Node)], "field of a node")
+    _refuse_unknown(body.get("options", {}), OPTIONS, "node option")
     return Node(
         id=body["id"],
         component=body["component"],

@@ -11,14 +11,14 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ...digest import sync_folder
-from ...errors import InputError
+from ...errors import BuildError, InputError
 from ...metadata import (
     Artifact,
     ArtifactRecord,
@@ -211,6 +211,26 @@ class Run:
         return state
 
 
+@dataclass(frozen=True)
+class UnreadableRun:
+    """A run that is recorded, and cannot be opened: a newer drivetrain recorded it, or its record is damaged.
+
+    Attributes:
+        id: Its id.
+        context: Its record.
+        error: Why it cannot be opened, and what to do about it.
+    """
+
+    id: str
+    context: ContextRecord
+    error: InputError
+
+    @property
+    def state(self) -> str:
+        """The state as recorded: whether its process is alive is not asked."""
+        return str(self.context.properties.get("state", ""))
+
+
 def new_run(
     home: Home, pipeline: Pipeline, project: Path, parameters: Mapping[str, object], options: RunOptions
 ) -> Run:
@@ -241,7 +261,7 @@ def open_run(home: Home, name: str | None) -> Run:
     """A run by id (or a unique beginning of one); the newest where None.
 
     Raises:
-        InputError: There is no such run, or more than one.
+        InputError: There is no such run, or more than one, or a newer drivetrain recorded it.
     """
     if name is not None and (exact := home.store.find_context("run", name)) is not None:
         return _run(home, exact)
@@ -256,13 +276,24 @@ def open_run(home: Home, name: str | None) -> Run:
 
 
 def list_runs(home: Home, limit: int = 20) -> list[Run]:
-    """The newest runs that can be read; a damaged one is left out, with a warning in the log."""
+    """The newest runs that can be read; one that cannot is left out, with a warning in the log."""
     runs = []
+    for run in recorded_runs(home, limit):
+        if isinstance(run, Run):
+            runs.append(run)
+        else:
+            logging.getLogger(__name__).warning("%s", run.error.message)
+    return runs
+
+
+def recorded_runs(home: Home, limit: int = 20) -> list[Run | UnreadableRun]:
+    """The newest runs, also those that cannot be read."""
+    runs: list[Run | UnreadableRun] = []
     for context in home.store.contexts("run", limit=limit):
         try:
             runs.append(_run(home, context))
         except InputError as error:
-            logging.getLogger(__name__).warning("%s", error.message)
+            runs.append(UnreadableRun(context.name, context, error))
     return runs
 
 
@@ -349,9 +380,18 @@ def _run(home: Home, context: ContextRecord) -> Run:
         raise InputError(f"the store does not hold the pipeline of run {context.name}", fix="drivetrain fsck")
     options: dict[str, Any] = json.loads(facts["options"])
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    if unknown := sorted(options.keys() - {each.name for each in fields(RunOptions)}):
+        raise InputError(
+            f"run {context.name} cannot be read: a newer drivetrain recorded it, with the run option {unknown[0]!r}",
+            fix="upgrade drivetrain",
+        )
+    try:
+        pipeline = Pipeline.from_json(ir.properties["ir"])
+    except BuildError as error:
+        raise InputError(f"run {context.name}: {error.message}", fix=error.fix) from None
     return Run(
         id=context.name,
-        pipeline=Pipeline.from_json(ir.properties["ir"]),
+        pipeline=pipeline,
         project=Path(os.fspath(facts["project"])),
         parameters=json.loads(facts["parameters"]),
         options=RunOptions(**options),
