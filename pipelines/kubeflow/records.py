@@ -69,9 +69,7 @@ class RecordFolder:
 
     def __init__(self, home: Home, run: str) -> None:
         # Users of KFP's pages can fill the parameter with anything, and it becomes a path.
-        if not re.fullmatch(
-            r"\w[\w.+=@,-]*", run, re.ASCII
-        ):  # it comes from a parameter that users of KFP's pages can fill with anything, and becomes a path
+        if not re.fullmatch(r"\w[\w.+=@,-]*", run, re.ASCII):
             raise InputError(f"{run!r:.80} is no id of a run", fix="see `drivetrain runs`; in KFP leave it empty")
         self._name = f"records/{run}"
         self._path = home.root / "records" / run
