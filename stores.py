@@ -32,7 +32,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -73,9 +73,63 @@ _CHECKSUM_KEYS: Final = ("md5Hash", "ETag", "etag", "content_md5", "content_sett
 _BLOCK: Final = 8 << 20
 _PART: Final = 8 << 20  # bytes of a large file that are sent at once, and so held in memory
 _PARTS: Final = 9000  # of which S3 takes 10,000 at most
-_WITH_FOLDERS: Final = ("hdfs", "local", "webhdfs", "sftp", "smb", "ssh")  # where a file's folder must be made first
 _HTTP_TIMEOUT: Final = 60  # seconds without a byte
 _TICK: Final = 0.2  # seconds between two looks at how much was moved
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What a kind of store is, beside what fsspec knows of it.
+
+    Attributes:
+        artifacts: Whether the artifacts of a root may lie there.
+        package: What an image installs to reach it; None where it needs none, or one that its user must choose.
+        host: Whether its URLs name a host or a bucket.
+        user: Whether its URLs may name a user or a container before the host.
+        folders: Whether a file's folder must be made before the file.
+        part_options: Whether its package takes the size and the number of parts of a large file.
+    """
+
+    artifacts: bool = True
+    package: str | None = None
+    host: Literal["needed", "optional", "none"] = "needed"
+    user: bool = False
+    folders: bool = False
+    part_options: bool = False
+
+
+SCHEMES: Final[Mapping[str, Scheme]] = {
+    "abfs": Scheme(package="adlfs", user=True),
+    "abfss": Scheme(package="adlfs", user=True),
+    "adl": Scheme(),
+    "az": Scheme(package="adlfs"),
+    "dbfs": Scheme(),
+    "file": Scheme(host="none"),
+    "gcs": Scheme(package="gcsfs"),
+    "gs": Scheme(package="gcsfs"),
+    "hdfs": Scheme(user=True, folders=True),
+    "http": Scheme(artifacts=False),
+    "https": Scheme(artifacts=False),
+    "local": Scheme(artifacts=False, folders=True),
+    "memory": Scheme(host="optional"),
+    "oci": Scheme(),
+    "oss": Scheme(),
+    "s3": Scheme(package="s3fs", part_options=True),
+    "s3a": Scheme(package="s3fs", part_options=True),
+    "sftp": Scheme(user=True, folders=True),
+    "smb": Scheme(user=True, folders=True),
+    "ssh": Scheme(user=True, folders=True),
+    "webhdfs": Scheme(folders=True),
+}
+"""The kinds of stores that are known by name. An object store that fsspec reaches needs a line here to hold artifacts,
+and nothing else; data are read from any scheme that fsspec knows."""
+_UNKNOWN: Final = Scheme(artifacts=False)
+
+
+def scheme_of(address: str) -> Scheme:
+    """What is known of the store behind an address; a folder of this machine counts as `file://`."""
+    name = address.partition("://")[0].lower() if is_url(address) else "file"
+    return SCHEMES.get(name, _UNKNOWN)
 
 
 class StorageUnavailable(DrivetrainError):  # noqa: N818 - named for what happened
@@ -188,14 +242,13 @@ class Store:
         text = str(address)
         self.address = text.rstrip("/") if text.partition("://")[2].strip("/") else text
         self._check_name = check_name
-        self._scheme = self.address.partition("://")[0].lower() if is_url(self.address) else ""
         folder = local_path(self.address)
         self._files: Any  # fsspec ships no types
         if folder is not None:
             self._files, self._root = _LocalFiles(folder), str(folder)
             return
         refuse_secrets(self.address)
-        if self._scheme in ("http", "https"):
+        if self.address.lower().startswith(("http://", "https://")):
             self._files, self._root = _WebFiles(), self.address
         else:
             self._files, self._root = _file_system(self.address)
@@ -445,13 +498,13 @@ class Store:
     def _writable(self, name: str) -> str:
         """A file's path, with the folder it lies in where the store has folders."""
         where = self._path(name)
-        if self._scheme in _WITH_FOLDERS:  # elsewhere this may make a bucket that is not there
+        if scheme_of(self.address).folders:  # elsewhere this may make a bucket that is not there
             self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
         return where
 
     def _part_options(self, method: str, parts: int, size: int) -> dict[str, int]:
         """What bounds the memory that S3's package takes for a large file: its own choice is 500 MiB, or twice that."""
-        if self._scheme not in ("s3", "s3a"):
+        if not scheme_of(self.address).part_options:
             return {}
         wanted = {"chunksize": max(_PART, -(-size // _PARTS)), "max_concurrency": parts}
         known = inspect.signature(getattr(self._files, method)).parameters  # older releases know neither

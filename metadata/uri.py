@@ -14,12 +14,6 @@ _LONGEST = 1024
 BELOW = 3
 """Segments of a payload's URI below `artifacts/`: its node, its execution's uid, its key."""
 
-_SCHEMES = (
-    "abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "memory", "oci", "oss", "s3", "s3a", "sftp",
-    "smb", "ssh", "webhdfs",
-)  # fmt: skip
-_NAMELESS = ("file", "memory")  # whose URLs need no host or bucket
-_USERS = ("abfs", "abfss", "hdfs", "sftp", "smb", "ssh")  # whose URLs have a user or a container before the host
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?", re.ASCII)
 _FOLDER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-][A-Za-z0-9._=+@,-]{0,254}", re.ASCII)
 
@@ -68,25 +62,27 @@ def check_root(url: str) -> str:
         InputError: It is no URL, or of a scheme that cannot be a root (chained ones and `http://` among them); it has
             a user, a password, a query, a fragment, an escape, `..`, or a sign that some store reads as more than text.
     """
+    from ..stores import SCHEMES  # late: with it comes what moves files, which a local root never does
+
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator:
         raise InputError(
             "the address of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
         )
-    if scheme not in _SCHEMES:
-        raise InputError(
-            f"artifacts cannot lie behind {scheme!r:.40}", fix=f"give one of {', '.join(f'{s}://' for s in _SCHEMES)}"
-        )
+    kind = SCHEMES.get(scheme)
+    if kind is None or not kind.artifacts:
+        allowed = ", ".join(f"{name}://" for name, each in SCHEMES.items() if each.artifacts)
+        raise InputError(f"artifacts cannot lie behind {scheme!r:.40}", fix=f"give one of {allowed}")
     host, *folders = rest.removesuffix("/").split("/")
     user, at, name = host.rpartition("@")
-    if at and (scheme not in _USERS or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", user, re.ASCII)):
+    if at and (not kind.user or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", user, re.ASCII)):
         raise InputError(
             f"the {scheme}:// URL of artifacts holds a user or a password, which would be stored with the runs",
             fix="take it out, and give the credentials by the environment",
         )
-    named = _HOST.fullmatch(name) is not None or (not host and scheme in _NAMELESS and bool(folders))
-    if not named or (host and scheme == "file") or len(rest) > _LONGEST or not all(map(_FOLDER.fullmatch, folders)):
+    named = _HOST.fullmatch(name) is not None or (not host and kind.host != "needed" and bool(folders))
+    if not named or (host and kind.host == "none") or len(rest) > _LONGEST or not all(map(_FOLDER.fullmatch, folders)):
         raise InputError(
             f"the {scheme}:// URL of artifacts cannot be used",
             fix="give e.g. s3://bucket/prefix or file:///path: letters, digits and . _ = + @ , - between slashes",

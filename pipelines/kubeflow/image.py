@@ -20,13 +20,14 @@ from pathlib import Path
 
 from ...digest import write_durably
 from ...errors import InputError
+from ...stores import SCHEMES
 from ..project.wheel import Wheel
 
 EPOCH = 315532800
 """1980-01-01 in seconds since 1970: the date of every file, as in our wheels."""
 EXTRAS = ("cloud", "engine", "kubeflow", "postgres")
 """What pods usually need: payloads behind a URL, jax, the command of pods, a shared store."""
-STORAGE = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+STORAGE = {name: scheme.package for name, scheme in SCHEMES.items() if scheme.package is not None}
 """The package by which a pod reaches the payloads, by the scheme of their URL."""
 _OURS = "drivetrain"
 _USER = 65532

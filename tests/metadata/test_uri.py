@@ -8,8 +8,9 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from drivetrain import stores
 from drivetrain.errors import InputError
-from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, check_uri, resolve_uri
+from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, check_uri, open_payloads, resolve_uri
 from drivetrain.metadata.uri import check_root
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,3 +183,35 @@ def test_whatever_is_a_root_reads_as_nothing_else(scheme: str, rest: str) -> Non
     assert parts.password is None
     assert unquote(url) == url
     assert posixpath.normpath(url) == url.replace("//", "/", 1)
+
+
+def test_a_new_object_store_is_one_line_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = pytest.importorskip("fsspec.implementations.memory")
+
+    class TapeFileSystem(memory.MemoryFileSystem):  # type: ignore[misc, name-defined]  # untyped
+        protocol = "tape"
+
+    fsspec.register_implementation("tape", TapeFileSystem, clobber=True)
+    with pytest.raises(InputError, match="artifacts cannot lie behind 'tape'"):
+        check_root("tape://shelf/x")
+    monkeypatch.setattr(stores, "SCHEMES", {**stores.SCHEMES, "tape": stores.Scheme()})
+    assert check_root("TAPE://shelf/x/") == "tape://shelf/x"
+    for refused in ("tape:///x", "tape://me@shelf/x"):
+        with pytest.raises(InputError):
+            check_root(refused)
+    with MetadataStore.open(tmp_path / "metadata.db") as store:
+        payloads = open_payloads(store, tmp_path, "tape://shelf/x")
+        staged = payloads.stage("Make", "uid", "numbers")
+        (staged / "content" / "total.txt").write_text("4")
+        payloads.publish(staged, "artifacts/Make/uid/numbers")
+        assert [(lying.uri, lying.whole) for lying in payloads.published()] == [("artifacts/Make/uid/numbers", True)]
+        payloads.close()
+
+
+def test_the_schemes_that_may_hold_artifacts_are_those_of_the_last_release() -> None:
+    allowed = [name for name, scheme in stores.SCHEMES.items() if scheme.artifacts]
+    assert allowed == [
+        "abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "memory", "oci", "oss", "s3", "s3a", "sftp",
+        "smb", "ssh", "webhdfs",
+    ]  # fmt: skip
