@@ -87,6 +87,7 @@ class Scheme:
         host: Whether its URLs name a host or a bucket.
         user: Whether its URLs may name a user or a container before the host.
         folders: Whether a file's folder must be made before the file.
+        shared: Whether another process finds what this one wrote.
         part_options: Whether its package takes the size and the number of parts of a large file.
     """
 
@@ -95,6 +96,7 @@ class Scheme:
     host: Literal["needed", "optional", "none"] = "needed"
     user: bool = False
     folders: bool = False
+    shared: bool = True
     part_options: bool = False
 
 
@@ -111,7 +113,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
     "http": Scheme(artifacts=False),
     "https": Scheme(artifacts=False),
     "local": Scheme(artifacts=False, folders=True),
-    "memory": Scheme(host="optional"),
+    "memory": Scheme(host="optional", shared=False),
     "oci": Scheme(),
     "oss": Scheme(),
     "s3": Scheme(package="s3fs", part_options=True),

@@ -23,8 +23,10 @@ def payloads_at(store: MetadataStore) -> str | None:
     context = store.find_context(*_KEY)
     if context is None:
         return None
+    from ..stores import scheme_of  # late: with it comes what moves files, which a local root never does
+
     url = check_root(context.properties["url"])
-    if url.startswith("memory://") and Owner.from_dict(context.properties["owner"]) != Owner.current():
+    if not scheme_of(url).shared and Owner.from_dict(context.properties["owner"]) != Owner.current():
         raise InputError(
             f"the artifacts lie in {url}, in the memory of another process",
             fix="use it with the inline runner, in one process; file:///path is for more",

@@ -28,7 +28,7 @@ from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
 from .launcher.states import EndState, RunState, run_state
-from .runners.capabilities import check_capabilities
+from .runners.capabilities import check_capabilities, check_reach
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
@@ -166,6 +166,8 @@ def state_of(results: Iterable[NodeResult]) -> RunState:
 
 def _runner(options: RunOptions, home: Home) -> Runner:
     name = options.runner
+    if name in RUNNERS:
+        check_reach(home.payloads.url, name)
     if name == "inline":
         from .runners.inline import run_inline
 

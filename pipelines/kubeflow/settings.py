@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...stores import scheme_of
 from ...yaml_lines import YamlValue, read_yaml
 from .connection import ApiSettings
 
@@ -227,7 +228,8 @@ def _store(value: YamlValue) -> KeyReference:
 
 def _artifacts(value: YamlValue) -> str:
     url = value.string().rstrip("/")
-    if url.startswith(("file:", "memory:")) or ("://" not in url and not url.startswith("/")):
+    apart = url.startswith("file:") or not scheme_of(url).shared
+    if apart or ("://" not in url and not url.startswith("/")):
         raise value.error(
             f"the payloads would lie in {url!r}, which each pod has for itself",
             "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",

@@ -28,6 +28,28 @@ def not_kept(options: NodeOptions, runner: str) -> list[tuple[str, Option]]:
     return [(name, each) for name, each in changed if each.needs and each.needs not in CAN[runner]]
 
 
+def check_reach(artifacts: str | None, runner: str) -> None:
+    """See that the processes in which a runner's tasks run reach the artifacts of the root.
+
+    Args:
+        artifacts: The URL that they lie behind; None for in the root.
+        runner: By whom the tasks are run.
+
+    Raises:
+        InputError: They lie in the memory of this process.
+    """
+    if artifacts is None or "process" not in CAN[runner]:
+        return
+    from ...stores import scheme_of  # late: with it comes what moves files, which a local root never does
+
+    if not scheme_of(artifacts).shared:
+        raise InputError(
+            f"the artifacts lie in {artifacts}, in the memory of this process, and the {runner} runner runs its tasks "
+            "in others",
+            fix="take the inline runner, or begin anew with another root and artifacts in file:///path",
+        )
+
+
 def check_capabilities(pipeline: Pipeline, runner: str, parallel: int | None = None) -> None:
     """See that a runner keeps all that a pipeline's nodes ask for.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore, fsck, keep_payloads_at, payloads_at
 from drivetrain.metadata.payload_remote import RemotePayloads
-from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, resume, run_pipeline
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, resume, run_pipeline
 from drivetrain.pipelines.launcher.outbox import clear
 from drivetrain.progress import Progress
 from drivetrain.stores import StorageUnavailable
@@ -244,13 +246,25 @@ def test_processes_that_begin_at_once_agree(tmp_path: Path, share: str) -> None:
     assert sum("lie in" in str(text) for text in found) == 4
 
 
-def test_the_memory_of_a_process_is_its_own(pipe: Pipe, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", ["process", "beam"])
+def test_the_memory_of_a_process_is_its_own(pipe: Pipe, tmp_path: Path, runner: str) -> None:
     home = Home(tmp_path / "home", artifacts="memory://bucket")
-    result = run_pipeline(home, pipe("Make(count=count)"), options=RunOptions(runner="process"))
-    assert states(result) == {"Make": "FAILED"}
-    said = "".join(path.read_text() for path in (home.root / "logs").rglob(".processes.log"))
-    assert "in the memory of another process" in said + result.nodes["Make"].reason
+    pipeline = pipe("Make(count=count)")
+    refusal = f"memory://bucket, in the memory of this process, and the {runner} runner runs its tasks in others"
+    with pytest.raises(InputError, match=f"{refusal}\n  fix: take the inline runner"):
+        run_pipeline(home, pipeline, options=RunOptions(runner=runner))
+    assert not list_runs(home)
+    assert not home.store.executions()
+    assert states(run_pipeline(home, pipeline)) == {"Make": "COMPLETE"}
     home.close()
+
+
+def test_the_memory_of_another_process_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    Home(root, artifacts="memory://bucket").close()
+    code = f"from pathlib import Path; from drivetrain.pipelines import Home; Home(Path({str(root)!r}))"
+    opened = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "the artifacts lie in memory://bucket, in the memory of another process" in opened.stderr
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/x", "gs://bucket", "file:///mnt/x", "memory://x"])
