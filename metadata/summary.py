@@ -76,12 +76,35 @@ def summary_of(artifact: Artifact) -> Summary:
     """What an artifact says of itself now; where its type's function fails, that it did and how."""
     try:
         words = summarize(artifact)
-        summary = words if isinstance(words, Summary) else Summary(words)
+        summary = words if isinstance(words, Summary) else Summary("" if words is None else words)
+        _check_cells(summary)
         canonical_json(summary.to_json())  # a NaN, half a character: what no store takes
     except Exception as error:  # the function may be a user's, and an artifact must not be lost for want of words
-        summary = Summary(f"no summary: {type(error).__name__}: {error!s:.500}")
+        summary = Summary(f"no summary: {type(error).__name__}: {_text_of(error)}")
     report = bool(summary) and (artifact.path / "extra" / "report.html").is_file()
     return replace(summary, report=report)
+
+
+def _check_cells(summary: Summary) -> None:
+    """Raise where whoever shows the summary later would fail: for good, as it is recorded."""
+    for cell in (summary.text, *summary.columns, *(cell for row in summary.rows for cell in row)):
+        if not isinstance(cell, str):
+            raise TypeError(f"{cell!r:.60} in a summary is no text")
+    for row in summary.rows:
+        if len(row) != len(summary.columns):
+            raise ValueError(f"a row of a summary has {len(row)} cells for {len(summary.columns)} columns")
+    for name, number in summary.numbers.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
+            raise TypeError(f"{name} of a summary is {number!r:.60}, which is no number")
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        text = f"{error!s:.500}"
+        canonical_json(text)
+    except Exception as second:
+        return f"its text cannot be read: {type(second).__name__}"
+    return text
 
 
 def summarizes_itself(artifact: Artifact) -> bool:

@@ -30,6 +30,7 @@ from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
 from ..project.context import LaunchContext, enter
+from ..project.secret import redact
 from .decisions import decision
 from .flow import Outputs
 from .heartbeat import heartbeat
@@ -262,7 +263,16 @@ def _summaries(outputs: Mapping[str, Artifact]) -> Mapping[str, Any]:
     payloads on this machine.
     """
     summaries = {key: summary_of(artifact) for key, artifact in outputs.items() if summarizes_itself(artifact)}
-    return {key: summary.to_json() for key, summary in summaries.items() if summary}
+    return {key: _redacted(summary.to_json()) for key, summary in summaries.items() if summary}
+
+
+def _redacted(value: Any) -> Any:  # Any: JSON
+    """JSON without the secrets that this process knows, which an error's text may hold."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, (list, tuple)):
+        return [_redacted(item) for item in value]
+    return {key: _redacted(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _remove(folder: Path) -> None:

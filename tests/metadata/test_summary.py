@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from drivetrain.metadata import Artifact, ExamplesDiff, Summary, summarize, summarizes_itself, summary_of
@@ -30,6 +31,24 @@ class Broken(Artifact):
     how: str = ""
 
 
+class Unreadable(Exception):
+    """Cannot be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+UNSHOWN: dict[str, Any] = {
+    "text": Summary("\ud800"),
+    "no text": Summary(5),  # type: ignore[arg-type]
+    "a cell": Summary("", ("a", "b"), (("x", 1),)),  # type: ignore[arg-type]
+    "a heading": Summary("", (1,), (("x",),)),  # type: ignore[arg-type]
+    "more cells": Summary("", ("a",), (("x", "y"),)),
+    "less cells": Summary("", ("a", "b"), (("x",),)),
+    "a number": Summary("", numbers={"a": "1"}),  # type: ignore[dict-item]
+}
+
+
 @summarize.register
 def _pages(pages: Pages) -> str:
     return f"{pages.count} pages\nin {len(list(pages.content.iterdir()))} files"
@@ -39,7 +58,11 @@ def _pages(pages: Pages) -> str:
 def _broken(broken: Broken) -> Summary:
     if broken.how == "raises":
         raise KeyError("page")
-    return Summary("half", numbers={"share": float("nan")}) if broken.how == "nan" else Summary("\ud800")
+    if broken.how == "raises without text":
+        raise Unreadable
+    if broken.how == "raises half a character":
+        raise ValueError("\ud800")
+    return UNSHOWN.get(broken.how, Summary("half", numbers={"share": float("nan")}))
 
 
 def test_a_function_is_found_by_the_type_and_by_that_of_a_base() -> None:
@@ -66,7 +89,20 @@ def test_a_page_beside_the_content_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("raises", "KeyError: 'page'"), ("nan", "InputError"), ("text", "InputError")]
+    ("how", "said"),
+    [
+        ("raises", "KeyError: 'page'"),
+        ("raises without text", "Unreadable: its text cannot be read: RuntimeError"),
+        ("raises half a character", "ValueError: its text cannot be read: InputError"),
+        ("nan", "InputError"),
+        ("text", "InputError"),
+        ("no text", "TypeError: 5 in a summary is no text"),
+        ("a cell", "TypeError: 1 in a summary is no text"),
+        ("a heading", "TypeError: 1 in a summary is no text"),
+        ("more cells", "ValueError: a row of a summary has 2 cells for 1 columns"),
+        ("less cells", "ValueError: a row of a summary has 1 cells for 2 columns"),
+        ("a number", "TypeError: a of a summary is '1', which is no number"),
+    ],
 )
 def test_a_function_that_fails_is_said_and_loses_nothing(how: str, said: str) -> None:
     summary = summary_of(Broken.new(how=how))

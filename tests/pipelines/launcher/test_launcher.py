@@ -342,3 +342,38 @@ def test_the_work_folder_of_a_plain_call_goes_with_the_process(tmp_path: Path) -
     code = "from drivetrain.pipelines import current; (current().work_dir / 'rows').write_text('')"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_summary_holds_no_secret(home: Home, pipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an error in it too, which a store's client may have told."""
+    monkeypatch.setenv("TOKEN_OF_TEST", "hunter2hunter2")
+    parts = """
+        import os
+        import drivetrain as dt
+        from drivetrain.metadata import summarize, Summary
+
+        class Told(dt.Artifact):
+            how: str = ""
+
+        @summarize.register
+        def _told(told: Told) -> Summary:
+            token = os.environ["TOKEN_OF_TEST"]
+            if told.how == "raises":
+                raise ValueError(f"refused {token}")
+            return Summary(f"took {token}", ("token",), ((token,),))
+
+        @dt.component
+        def Tell(*, token: dt.Secret, how: str) -> Told:
+            token.reveal()
+            return Told.new(how=how)
+    """
+    body = """
+        Tell.options(id="Raises")(token=dt.secret("TOKEN_OF_TEST"), how="raises")
+        Tell(token=dt.secret("TOKEN_OF_TEST"), how="says")
+    """
+    result = run_pipeline(home, pipe(body, parts=parts))
+    assert result.state == "COMPLETE"
+    stored = (home.root / "metadata.db").read_bytes() + b"".join(path.read_bytes() for path in home.root.rglob("*-wal"))
+    assert b"refused ***" in stored
+    assert b"took ***" in stored
+    assert b"hunter2" not in stored
