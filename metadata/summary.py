@@ -76,7 +76,7 @@ def summary_of(artifact: Artifact) -> Summary:
     """What an artifact says of itself now; where its type's function fails, that it did and how."""
     try:
         words = summarize(artifact)
-        summary = words if isinstance(words, Summary) else Summary("" if words is None else words)
+        summary = words if isinstance(words, Summary) else Summary(words)
         _check_cells(summary)
         canonical_json(summary.to_json())  # a NaN, half a character: what no store takes
     except Exception as error:  # the function may be a user's, and an artifact must not be lost for want of words

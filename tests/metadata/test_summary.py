@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from drivetrain.metadata import Artifact, ExamplesDiff, Summary, summarize, summarizes_itself, summary_of
@@ -38,7 +37,7 @@ class Unreadable(Exception):
         raise RuntimeError
 
 
-UNSHOWN: dict[str, Any] = {
+UNSHOWN: dict[str, Summary] = {
     "text": Summary("\ud800"),
     "no text": Summary(5),  # type: ignore[arg-type]
     "a cell": Summary("", ("a", "b"), (("x", 1),)),  # type: ignore[arg-type]
