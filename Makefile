@@ -34,11 +34,12 @@ beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all tha
 	.ci/beam/fetch prism flink spark
 	DRIVETRAIN_CONFORMANCE=all DRIVETRAIN_REQUIRE=beam,prism,flink,spark $(BIN)/python -m pytest -m 'beam or prism or flink or spark'
 
-lint: $(STAMP)  ## ruff, mypy --strict, import-linter
+lint: $(STAMP)  ## ruff, mypy --strict, import-linter, names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/check_names.py
 
 format: $(STAMP)  ## Put the code into its shape
 	$(BIN)/ruff check --fix .

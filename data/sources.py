@@ -238,7 +238,10 @@ def unify(
 
 
 def rebatch(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of exactly `rows`, the last one shorter; empty batches vanish."""
+    """The same rows in batches of exactly `rows`, the last one shorter; empty batches vanish.
+
+    Rows whose texts or bytes together exceed 2 GiB, which one Arrow array cannot hold, come as several shorter batches.
+    """
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -246,17 +249,18 @@ def rebatch(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordB
         while count + batch.num_rows - start >= rows:
             take = rows - count
             held.append(batch.slice(start, take))
-            yield _joined(held)
+            yield from _joined(held)
             held, count, start = [], 0, start + take
         if start < batch.num_rows:
             held.append(batch.slice(start))
             count += batch.num_rows - start
     if held:
-        yield _joined(held)
+        yield from _joined(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) == 1:
-        return batches[0]
+        return batches
+    # One batch, unless a column exceeds what the offsets of one array can address: then Arrow leaves it in chunks.
     table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-    return table.to_batches()[0]
+    return list(table.to_batches())
