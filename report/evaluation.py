@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .html import Html, TableColumn, badge, bar, curves, figures, html, join, number, page, section, table
 
-_BARS = ("auc", "pr_auc", "accuracy", "precision", "recall")
 
-
-def render(evaluation: Mapping[str, Any], *, titles: Mapping[str, str], title: str = "Evaluation") -> str:
+def render(
+    evaluation: Mapping[str, Any],
+    *,
+    titles: Mapping[str, str],
+    bars: Collection[str] = (),
+    title: str = "Evaluation",
+) -> str:
     """One HTML document.
 
     Args:
         evaluation: `metrics` (`rows`, `slices`, `plots`), `validation` and `summary`, as an evaluation gives them.
         titles: Metric → its name for people.
+        bars: The metrics that are drawn as bars: of values from 0 to 1.
         title: Of the page.
     """
     metrics, verdict = evaluation["metrics"], evaluation["validation"]
@@ -26,7 +31,7 @@ def render(evaluation: Mapping[str, Any], *, titles: Mapping[str, str], title: s
         figures({titles.get(name, name): _value(value) for name, value in overall["metrics"]["candidate"].items()}),
         section("Thresholds", _thresholds(verdict, titles), note=_why(verdict)),
         *(
-            section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles), note=_notes(group))
+            section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles, bars), note=_notes(group))
             for names, group in _by_columns(metrics["slices"])
             if names or "baseline" in overall["metrics"]  # else the figures above say it all
         ),
@@ -76,24 +81,24 @@ def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str
     return groups.items()
 
 
-def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> Html:
+def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str], bars: Collection[str]) -> Html:
     names = [name for name in group[0]["metrics"]["candidate"] if name != "example_count"]
     most = max(item["n"] for item in group) or 1
     rows = [
         (
             item["slice"],
             join([bar(item["n"] / most, width=60), " ", number(item["n"])]),
-            *(_cell(name, item) for name in names),
+            *(_cell(name, item, drawn=name in bars) for name in names),
         )
         for item in group
     ]
     return table(["Slice", _n("Examples"), *(_n(titles.get(name, name)) for name in names)], rows)
 
 
-def _cell(name: str, item: Mapping[str, Any]) -> Html:
+def _cell(name: str, item: Mapping[str, Any], *, drawn: bool) -> Html:
     value = item["metrics"]["candidate"][name]
     parts: list[object] = [_value(value)]
-    if name in _BARS and isinstance(value, float):
+    if drawn and isinstance(value, float):
         parts = [bar(value, width=50), " ", *parts]
     before = item["metrics"].get("baseline", {}).get(name)
     if isinstance(value, float) and isinstance(before, float):

@@ -19,11 +19,21 @@ ONE_CLASS = "only one class among the labels"
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its title for people, which way is better (None: neither), and how it is computed."""
+    """One metric.
+
+    Attributes:
+        title: Its name for people.
+        direction: Which way is better; None: neither.
+        compute: Its value for a slice.
+        default: Whether it is measured and shown where a configuration names no metrics.
+        bar: Whether reports draw it as a bar; only for values from 0 to 1.
+    """
 
     title: str
     direction: Literal["higher", "lower"] | None
     compute: Callable[[Tally], Result]
+    default: bool = True
+    bar: bool = False
 
     @property
     def inline(self) -> str:
@@ -117,12 +127,12 @@ def mean_prediction(tally: Tally) -> Result:
 
 METRICS: Mapping[str, Metric] = {
     "example_count": Metric("Examples", None, example_count),
-    "weighted_example_count": Metric("Weight", None, weighted_example_count),
-    "auc": Metric("AUC", "higher", auc),
-    "pr_auc": Metric("PR-AUC", "higher", pr_auc),
-    "accuracy": Metric("Accuracy", "higher", accuracy),
-    "precision": Metric("Precision", "higher", precision),
-    "recall": Metric("Recall", "higher", recall),
+    "weighted_example_count": Metric("Weight", None, weighted_example_count, default=False),
+    "auc": Metric("AUC", "higher", auc, bar=True),
+    "pr_auc": Metric("PR-AUC", "higher", pr_auc, bar=True),
+    "accuracy": Metric("Accuracy", "higher", accuracy, bar=True),
+    "precision": Metric("Precision", "higher", precision, bar=True),
+    "recall": Metric("Recall", "higher", recall, bar=True),
     "log_loss": Metric("Log-loss", "lower", log_loss),
     "calibration": Metric("Calibration", None, calibration),
     "mean_label": Metric("Mean label", None, mean_label),
@@ -130,7 +140,7 @@ METRICS: Mapping[str, Metric] = {
 }
 """Every metric by name, in the order in which they are shown."""
 
-DEFAULT_METRICS = tuple(name for name in METRICS if name != "weighted_example_count")
+DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.default)
 
 
 def _both_classes(tally: Tally) -> bool:

@@ -88,7 +88,8 @@ def write(evaluation: Mapping[str, Any], content: Path, extra: Path, *, title: s
     _json(content / "validation.json", evaluation["validation"])
     _json(content / "plots.json", {"slice": "overall", "models": metrics["plots"]})
     titles = {name: metric.title for name, metric in METRICS.items()}
-    (extra / "report.html").write_text(render(evaluation, titles=titles, title=title), encoding="utf-8")
+    bars = [name for name, metric in METRICS.items() if metric.bar]
+    (extra / "report.html").write_text(render(evaluation, titles=titles, bars=bars, title=title), encoding="utf-8")
 
 
 def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:

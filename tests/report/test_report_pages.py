@@ -192,3 +192,17 @@ def test_an_evaluation_says_how_many_thresholds_were_judged() -> None:
     assert "All 2 checks hold." in said(True, True)
     assert "1 of 2 checks were judged, and hold." in said(True, None)
     assert "1 of 2 checks failed." in said(True, False)
+
+
+def test_an_evaluation_draws_the_named_metrics_as_bars() -> None:
+    def bars(*names: str) -> int:
+        measured = {"candidate": {"f1": 0.25, "loss": 0.75}, "baseline": {"f1": 0.5, "loss": 0.5}}
+        overall = {"pairs": (), "slice": "overall", "n": 4, "exact": True, "metrics": measured}
+        verdict = {
+            "blessed": True, "baseline": "compared", "failures": [], "thresholds": [], "missing_slices": [],
+        }  # fmt: skip
+        evaluation = {"metrics": {"slices": [overall], "plots": {}}, "validation": verdict, "summary": ""}
+        return render(evaluation, titles={}, bars=names).count('<svg class="bar ')
+
+    assert bars("f1") - bars() == 1
+    assert bars("f1", "loss") - bars() == 2

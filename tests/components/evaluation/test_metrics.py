@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import METRICS, EvaluationConfig
+from drivetrain.components.evaluation import DEFAULT_METRICS, METRICS, EvaluationConfig, Metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.tally import BINS, bin_middle, bin_of
 from hypothesis import given, settings
@@ -335,3 +335,13 @@ def test_the_middle_of_a_bin_lies_in_it() -> None:
 def test_bytes_of_another_kind_are_refused() -> None:
     with pytest.raises(InputError, match="no metrics"):
         MetricsAccumulator.from_bytes(b"DTXS\x01 something else entirely, long enough for a header")
+
+
+def test_a_metric_says_whether_it_is_shown_by_default_and_drawn_as_a_bar() -> None:
+    """A metric is added by its function and one line: nothing else names it."""
+    assert [name for name, metric in METRICS.items() if not metric.default] == ["weighted_example_count"]
+    assert tuple(name for name, metric in METRICS.items() if metric.default) == DEFAULT_METRICS
+    assert EvaluationConfig("label", "candidate").metrics == DEFAULT_METRICS
+    drawn = [name for name, metric in METRICS.items() if metric.bar]
+    assert drawn == ["auc", "pr_auc", "accuracy", "precision", "recall"]
+    assert not Metric("F1", "higher", METRICS["recall"].compute, default=False).bar
