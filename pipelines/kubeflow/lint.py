@@ -44,8 +44,8 @@ class Finding:
         return f"{self.location}: {self.message}\n  fix: {self.fix}"
 
     def to_json(self) -> dict[str, str]:
-        """The finding as `lint --json` prints it; the location is called "place" there."""
-        return {"place": self.location, "message": self.message, "fix": self.fix}
+        """The finding as `lint --json` prints it."""
+        return {"location": self.location, "message": self.message, "fix": self.fix}
 
 
 def lint(text: str) -> list[Finding]:
