@@ -49,7 +49,7 @@ def drawing(dag: Mapping[str, Any], states: Mapping[str, tuple[Tone, str]] | Non
 
     Args:
         dag: `nodes`, in an order in which they can run: `id`, `component`, `loop` ("" for none), `exit`, `gate`,
-            `conditions` (as texts), `history` (what is chosen from earlier runs, as texts), `told` (lines);
+            `conditions` (as texts), `history` (what is chosen from earlier runs, as texts), `details` (lines);
             `loops`: `id`, `within` ("" for none), `title`, `conditions`; `edges`: (node, node or "loop:" and a loop's
             id, whether something flows or one only waits for the other).
         states: Of the nodes of a run: how each is coloured, and what is said of it.
@@ -165,7 +165,7 @@ def _node(node: Mapping[str, Any], state: tuple[Tone, str] | None) -> _Part:
     lines += [_clip(f"← {chosen}") for chosen in node["history"][:2]]
     if state:
         lines.append(_clip(state[1]))
-    hover = [f"{node['id']}: {node['component']}", *(f"if {c}" for c in node["conditions"]), *node["told"]]
+    hover = [f"{node['id']}: {node['component']}", *(f"if {c}" for c in node["conditions"]), *node["details"]]
     hover += [f"from earlier runs: {chosen}" for chosen in node["history"]] + ([state[1]] if state else [])
     width, height = max(map(len, lines)) * _CHARACTER + 26, 15.0 * len(lines) + 15
     shape = f'<rect class="e" width="{width:.1f}" height="{height:.1f}" rx="6"/>'

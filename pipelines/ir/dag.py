@@ -57,7 +57,7 @@ def _node(pipeline: Pipeline, node: Node) -> Json:
         "gate": node.gates is not None,
         "conditions": [spelled(condition) for condition in node.conditions if condition not in outer],
         "history": [f"{query.strategy} {query.type}" for query in queries],
-        "told": [
+        "details": [
             *(["a person decides"] if node.asks else []),
             *(f"{name} = {value}" for name, value in options.items() if name != "env"),
         ],

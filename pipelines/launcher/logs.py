@@ -144,7 +144,7 @@ class Logs:
                 os.close(old)
             _reopen()
             for copier in copiers:
-                # A grandchild may print for as long as it lives; but what comes after the blotting is not blotted out.
+                # A grandchild may print for as long as it lives; but what it prints after that is not redacted.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     copier.wait(30 if marked_secrets() else 2)
             self.redact(task, start)

@@ -104,7 +104,7 @@ class TaskRecords:
             result = NodeResult(name, end, reason=reason, user_error=bool(execution.properties.get("user_error")))
         else:
             end = EndState.CANCELED if self._cancel.is_set() else EndState.FAILED
-            result = NodeResult(name, end, reason="its process ended without a word: killed, or out of memory")
+            result = NodeResult(name, end, reason="its process ended without a record: killed, or out of memory")
         return replace(result, seconds=execution.seconds or 0.0)
 
     def _result(self, task: Task, execution: ExecutionRecord, reason: str, outputs: Outputs) -> NodeResult:

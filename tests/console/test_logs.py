@@ -262,7 +262,7 @@ def test_a_full_disk_or_a_foreign_file_stops_no_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_secret_is_blotted_out_however_late_it_is_written(
+def test_a_secret_is_redacted_however_late_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     late = tmp_path / "bin" / "tee"

@@ -15,7 +15,7 @@ Box = tuple[float, float, float, float]
 
 
 def node(name: str, loop: str = "", **more: Any) -> dict[str, Any]:
-    rest = {"exit": False, "gate": False, "conditions": [], "history": [], "told": []}
+    rest = {"exit": False, "gate": False, "conditions": [], "history": [], "details": []}
     return {"id": name, "component": name, "loop": loop} | rest | more
 
 

@@ -250,7 +250,7 @@ def test_a_gate(home: Home, project: Callable[..., Path]) -> None:
     assert nodes["Check"].vetoed
 
 
-def test_a_secret_that_a_command_prints_is_blotted_out(
+def test_a_secret_that_a_command_prints_is_redacted(
     home: Home, project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "hunter22")

@@ -83,7 +83,7 @@ def test_a_pipeline_tells_its_drawing(tmp_path: Path) -> None:
     assert nodes["Say"]["conditions"] == ["Best > limit"]
     assert nodes["Each"]["conditions"] == []  # its loop's, told there
     assert nodes["Best"]["history"] == ["latest_passed Model"]
-    assert nodes["Train"]["told"] == ["retries = 2"]
+    assert nodes["Train"]["details"] == ["retries = 2"]
     loops = {loop["id"]: (loop["title"], loop["conditions"]) for loop in found["loops"]}
     assert loops == {
         "map": ("map: for each of Rates, 2 at once", []),
