@@ -489,8 +489,18 @@ class Store:
 
     def _get(self, where: str, path: Path, count: CountBytes, parts: int) -> None:
         count(0)
+        if self._in_memory:
+            # fsspec's files in memory are one object for all who open them: threads would move each other's position.
+            data = self._files.cat_file(where)
+            path.write_bytes(data)
+            count(len(data))
+            return
         options = self._part_options("_get_file", parts, 0)
         self._files.get_file(where, str(path), callback=self._callback(count), **options)
+
+    @property
+    def _in_memory(self) -> bool:
+        return not scheme_of(self.address).shared
 
     def _fresh(self) -> Any:
         """The file system without what it remembers of earlier listings."""

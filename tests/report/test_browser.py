@@ -192,7 +192,7 @@ def test_long_lists_are_searched(tab: Browser, tmp_path: Path) -> None:
         for text, found in (("c4999 ", 1), ("C1234 string", 1), ("no such word", 0), ("", 5000)):
             tab.ask(f"field.value = {text!r}; field.dispatchEvent(new Event('input'))")
             assert tab.ask(shown) == found, (name, text)
-            assert tab.ask("told.textContent") == (f"{found} found" if text else "")
+            assert tab.ask("counter.textContent") == (f"{found} found" if text else "")
     (tmp_path / "few.html").write_text(infer_schema(statistics(pa.table({"x": [1]}))).to_html(), "utf-8")
     tab.open(tmp_path / "few.html")
     assert tab.ask("document.scripts.length") == 0

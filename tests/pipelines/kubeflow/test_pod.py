@@ -254,7 +254,7 @@ def test_what_is_cloned_in_kfp_is_no_run_that_was(image: Make) -> None:
     clone.parameters = {"drivetrain_run": shop.run, "count": 7}
     pod = clone.start("--node", "Make", artifacts=("numbers",))
     assert pod.end() == 1
-    assert f"run {shop.run} has count=3, and KFP's run {clone.kfp_run} count=7" in pod.err
+    assert f"run {shop.run} has count=3, and KFP's run {clone.kfp_run} has count=7" in pod.err
     assert "leave the parameter drivetrain_run empty" in pod.err
     assert shop.start("--leave", status={"state": "FAILED"}).end() == 1
     clone.parameters = {"drivetrain_run": shop.run, "count": 3}
