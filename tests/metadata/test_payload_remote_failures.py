@@ -39,7 +39,10 @@ def test_what_passes_is_tried_again(
 ) -> None:
     monkeypatch.setattr(stores, "PAUSES", [0.0, 0.0, 0.0])
     kind = type(payloads.objects._files)
-    left = {"put_file": failures, "find": failures, "cat_file": failures, "get_file": failures, "pipe_file": failures}
+    used = ["put_file", "find", "cat_file", "pipe_file"]
+    if not str(payloads.url).startswith("memory:"):  # files in memory are read whole, by `cat_file`
+        used.append("get_file")
+    left = dict.fromkeys(used, failures)
 
     def flaky(name: str, real: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
