@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Slow tests wait for child processes, disks and clocks: one worker more than cores keeps the cores busy.
+SLOW_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
@@ -28,7 +30,7 @@ test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at mos
 	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses auto --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
-	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(SLOW_WORKERS) --dist loadfile --no-loadscope-reorder
 
 beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
 	.ci/beam/fetch prism flink spark

@@ -78,7 +78,8 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("*[ ,:]s", Kind.SECONDS),
     ("*[ ,:]ms", Kind.SECONDS),
     ("*[ ,:]us", Kind.SECONDS),
-    ("*: wall s *", Kind.SECONDS),
+    ("*: CPU s*", Kind.SECONDS),
+    ("*: wall s*", Kind.SECONDS),
     ("*ms a node", Kind.SECONDS),
 )
 

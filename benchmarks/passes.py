@@ -21,6 +21,7 @@ import argparse
 import gc
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -134,7 +135,10 @@ def passes(repeat: int = 15, names: Sequence[str] = ()) -> tuple[dict[str, float
     """Figures by name, and their bars."""
     figures: dict[str, float] = {}
     bars: dict[str, tuple[float, bool]] = {}
-    for animal in (*zoo(), *joined_graphs()):
+    graphs = [*zoo(), *joined_graphs()]
+    if unknown := set(names) - {graph.name for graph in graphs}:
+        sys.exit(f"no graph {sorted(unknown)}; there are {[graph.name for graph in graphs]}")
+    for animal in graphs:
         if names and animal.name not in names:
             continue
         hand = replace(animal, apply=joined_by_hand) if animal.name == "joined" else None
