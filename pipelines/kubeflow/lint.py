@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...errors import InputError, suggest
-from .protobufs import EXIT, SCHEMA, pipeline_spec
+from .protobufs import EXIT, SCHEMA, add_implied_dependencies, pipeline_spec
 
 Message: TypeAlias = Any  # a protobuf message: they have no types
 
@@ -87,15 +87,18 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
         ("deploymentSpec", deployment, pb.PipelineDeploymentConfig()),
         ("platform", platform or {}, pb.PlatformSpec()),
     ):
-        findings += _unknown_fields(body, message.DESCRIPTOR, name)
+        shape = list(_shape_findings(body, message.DESCRIPTOR, name))
+        findings += shape
         try:
-            parsed[name] = json_format.ParseDict(body, message, ignore_unknown_fields=True)
+            if not shape:
+                parsed[name] = json_format.ParseDict(body, message, ignore_unknown_fields=True)  # `@type`
         except json_format.ParseError as error:
             where = re.search(r" at (?:\w+\.)?(\S+?)\.*$", str(error))
             location = f"{name}.{where[1]}" if where else name
             findings.append(Finding(location, f"KFP cannot read it: {_first(str(error))}", "compile it again"))
     if len(parsed) < 3:
         return findings
+    add_implied_dependencies(parsed["spec"])
     findings += _spec_findings(parsed["spec"])
     findings += _executor_findings(parsed["deploymentSpec"].executors)
     findings += task_findings(parsed["spec"], parsed["deploymentSpec"].executors)
@@ -122,7 +125,9 @@ def _spec_findings(spec: Any) -> Iterator[Finding]:
         yield Finding(
             "spec", f"schemaVersion is {spec.schema_version!r}, and KFP takes {SCHEMA} only", "compile it again"
         )
-    yield from name_findings(spec.pipeline_info.name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
+    # Of `namespace/…/name` KFP calls the workflow by the last part.
+    name = spec.pipeline_info.name.rpartition("/")[2]
+    yield from name_findings(name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
     if not spec.root.dag.tasks:
         yield Finding("root", "it has no tasks", "compile it again")
     if "root" in spec.components:
@@ -155,29 +160,58 @@ def _executor_findings(executors: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding(location, f"{field} is {text!r}, which is no quantity", "write e.g. 500m or 8Gi")
 
 
-def _unknown_fields(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
-    """Fields that a message does not have, all of them."""
-    if not isinstance(body, Mapping) or descriptor.full_name.startswith("google.protobuf."):
+def _shape_findings(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
+    """Fields that a message does not have, and values that are no object, list or name where it wants one."""
+    if body is None or descriptor.full_name.startswith("google.protobuf."):
+        if descriptor.name == "Struct" and not isinstance(body, Mapping | None):
+            yield _misshapen(body, "an object", location)
+        return
+    if not isinstance(body, Mapping):
+        yield _misshapen(body, "an object", location)
         return
     fields = {field.json_name: field for field in descriptor.fields} | {
         field.name: field for field in descriptor.fields
     }
     for key, value in body.items():
         field = fields.get(key)
+        if key == "@type":  # which KFP passes over
+            continue
         if field is None:
             names = [each.json_name for each in descriptor.fields]
             yield Finding(location, f"the field {key!r} is unknown to KFP", suggest(str(key), names, "known here are"))
+        elif value is not None:
+            yield from _field_findings(value, field, f"{location}.{key}")
+
+
+def _field_findings(value: Any, field: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
+    entry = field.message_type is not None and field.message_type.GetOptions().map_entry
+    several: Iterable[tuple[object, Any]] = [(None, value)]  # Any: JSON
+    if entry:
+        field = field.message_type.fields_by_name["value"]
+        if not isinstance(value, Mapping):
+            yield _misshapen(value, "an object", location)
+            return
+        several = value.items()
+    elif field.is_repeated:
+        if not isinstance(value, list):
+            yield _misshapen(value, "a list", location)
+            return
+        several = enumerate(value)
+    for name, each in several:
+        at = location if name is None else f"{location}[{name}]"
+        names = field.enum_type.values_by_name if field.enum_type is not None else {}
+        if each is None and getattr(field.message_type, "full_name", "") != "google.protobuf.Value":
+            yield _misshapen(each, "a value", at)
         elif field.message_type is not None:
-            entry = field.message_type.GetOptions().map_entry
-            inner = field.message_type.fields_by_name["value"].message_type if entry else field.message_type
-            if inner is None or not isinstance(value, (Mapping, list)):
-                continue
-            several = value.items() if entry and isinstance(value, Mapping) else enumerate(value)
-            if entry or field.is_repeated:
-                for name, each in several:
-                    yield from _unknown_fields(each, inner, f"{location}.{key}[{name}]")
-            else:
-                yield from _unknown_fields(value, inner, f"{location}.{key}")
+            yield from _shape_findings(each, field.message_type, at)
+        elif names and isinstance(each, str) and each not in names:
+            yield Finding(at, f"{each!r} is unknown to KFP", suggest(each, list(names), "known here are"))
+        elif names and not isinstance(each, str) and not _is_scalar(each, int):
+            yield _misshapen(each, "a name", at)
+
+
+def _misshapen(value: object, wanted: str, location: str) -> Finding:
+    return Finding(location, f"{json.dumps(value):.40} stands where KFP wants {wanted}", "compile it again")
 
 
 def _first(text: str) -> str:
@@ -481,6 +515,7 @@ def _cycle(tasks: Mapping[str, Message], location: str) -> Iterator[Finding]:
 
 _TEXT, _LIST, _FINAL_STATUS = 3, 5, 7  # of ParameterType
 _TYPES = {
+    0: "of no type",
     1: "NUMBER_DOUBLE",
     2: "NUMBER_INTEGER",
     3: "STRING",
@@ -519,8 +554,6 @@ class _InputRules:
         """What is wrong with the inputs of the task."""
         wanted, inputs = self.component.input_definitions, self.task.inputs
         for key in sorted(inputs.parameters):
-            if key not in wanted.parameters and not key.startswith("pipelinechannel--"):
-                yield self._wrong(f"its component has no parameter {key!r}", suggest(key, sorted(wanted.parameters)))
             yield from self._parameter(key, inputs.parameters[key])
         for key in sorted(inputs.artifacts):
             if key not in wanted.artifacts:
@@ -544,7 +577,7 @@ class _InputRules:
         have: int | None = None
         if kind == "task_output_parameter":
             name, output = source.task_output_parameter.producer_task, source.task_output_parameter.output_parameter_key
-            yield from self._waits_for(name)
+            yield from self._exists(name)
             declared = self._outputs(name, "parameters")
             if declared is not None and output not in declared:
                 yield self._wrong(f"{name} has no output parameter {output!r}", suggest(output, sorted(declared)))
@@ -563,13 +596,17 @@ class _InputRules:
             yield from self._constant(key, source.runtime_value.constant, takes)
         else:
             yield self._wrong(f"the parameter {key!r} comes from nowhere", "compile it again")
-        if have is not None and takes is not None and not _fits(have, takes):
+        # A selector takes a part of the value before KFP looks at its type; which type that has shows when it runs.
+        selected = bool(source.parameter_expression_selector)
+        if have is not None and takes is not None and not selected and not _fits(have, takes):
             message = f"the parameter {key!r} is {_TYPES.get(takes, takes)}, and gets {_TYPES.get(have, have)}"
             yield self._wrong(message, "give one of that type")
 
     def _constant(self, key: str, value: Message, takes: int | None) -> Iterator[Finding]:
         if takes is not None and takes not in _CONSTANTS.get(value.WhichOneof("kind"), ()):
-            yield self._wrong(f"the value of {key!r} is no {_TYPES.get(takes, takes)}", "give one of that type")
+            yield self._wrong(
+                f"the value of {key!r} does not fit, which is {_TYPES.get(takes, takes)}", "give one of that type"
+            )
         hit = _REPLACED.search(value.string_value)
         if hit and hit[0] != value.string_value:
             yield self._wrong(
@@ -591,7 +628,7 @@ class _InputRules:
         many = False
         if source.WhichOneof("kind") == "task_output_artifact":
             name, output = source.task_output_artifact.producer_task, source.task_output_artifact.output_artifact_key
-            yield from self._waits_for(name)
+            yield from self._exists(name)
             declared = self._outputs(name, "artifacts")
             if declared is not None and output not in declared:
                 yield self._wrong(f"{name} has no output artifact {output!r}", suggest(output, sorted(declared)))
@@ -614,15 +651,10 @@ class _InputRules:
             is_, gets = ("a list", "one") if wanted[key].is_artifact_list else ("one artifact", "a list")
             yield self._wrong(f"the artifact {key!r} is {is_}, and gets {gets}", "gather a loop's outputs as a list")
 
-    def _waits_for(self, name: str) -> Iterator[Finding]:
+    def _exists(self, name: str) -> Iterator[Finding]:
         if name not in self.tasks:
             message = f"it takes an output of {name!r}, which is no task of its DAG"
             yield self._wrong(message, suggest(name, sorted(self.tasks), "there are"))
-        elif name not in self.task.dependent_tasks:
-            yield self._wrong(
-                f"it takes an output of {name!r} and does not wait for it: dependentTasks does not name it",
-                f"add {name} to dependentTasks",
-            )
 
     def _outputs(self, name: str, kind: str) -> Mapping[str, Message] | None:
         """The outputs of a task, where they are known."""
@@ -641,54 +673,48 @@ def _title(spec: Message) -> str:
 
 # -- the platform document
 
-_PARAMETER: Mapping[str, Any] = {
-    "runtimeValue": None,
-    "componentInputParameter": None,
-    "taskOutputParameter": None,
-}
-_METADATA: Mapping[str, Any] = {"labels": None, "annotations": None}
-_SELECTOR: Mapping[str, Any] = {"key": None, "operator": None, "values": None}
-_SECRET: Mapping[str, Any] = {"secretName": None, "secretNameParameter": _PARAMETER, "optional": None}
-_CONFIGMAP: Mapping[str, Any] = {
-    "configMapName": None,
-    "configMapNameParameter": _PARAMETER,
-    "optional": None,
-}
+_PARAMETER = "InputParameterSpec"
+"""A message of the PipelineSpec: where a task's value comes from."""
+_TEXTS = {str: str}
+_METADATA = {"labels": _TEXTS, "annotations": _TEXTS}
+_SELECTOR = {"key": str, "operator": str, "values": [str]}
+_SECRET = {"secretName": str, "secretNameParameter": _PARAMETER, "optional": bool}
+_CONFIGMAP = {"configMapName": str, "configMapNameParameter": _PARAMETER, "optional": bool}
 EXECUTOR: Mapping[str, Any] = {
-    "secretAsVolume": {**_SECRET, "mountPath": None},
-    "secretAsEnv": {**_SECRET, "keyToEnv": {"secretKey": None, "envVar": None}},
-    "pvcMount": {
-        "taskOutputParameter": None, "constant": None, "componentInputParameter": None, "mountPath": None,
-        "pvcNameParameter": _PARAMETER, "subPath": None,
-    },
-    "nodeSelector": {"labels": None, "nodeSelectorJson": _PARAMETER},
+    "secretAsVolume": [{**_SECRET, "mountPath": str}],
+    "secretAsEnv": [{**_SECRET, "keyToEnv": [{"secretKey": str, "envVar": str}]}],
+    "pvcMount": [{
+        "taskOutputParameter": {"producerTask": str, "outputParameterKey": str}, "constant": str,
+        "componentInputParameter": str, "mountPath": str, "pvcNameParameter": _PARAMETER, "subPath": str,
+    }],
+    "nodeSelector": {"labels": _TEXTS, "nodeSelectorJson": _PARAMETER},
     "podMetadata": _METADATA,
-    "imagePullSecret": {"secretName": None, "secretNameParameter": _PARAMETER},
-    "imagePullPolicy": None,
-    "configMapAsVolume": {**_CONFIGMAP, "mountPath": None},
-    "configMapAsEnv": {**_CONFIGMAP, "keyToEnv": {"configMapKey": None, "envVar": None}},
-    "activeDeadlineSeconds": None,
-    "fieldPathAsEnv": {"name": None, "fieldPath": None},
-    "tolerations": {
-        "key": None, "operator": None, "value": None, "effect": None, "tolerationSeconds": None,
+    "imagePullSecret": [{"secretName": str, "secretNameParameter": _PARAMETER}],
+    "imagePullPolicy": str,
+    "configMapAsVolume": [{**_CONFIGMAP, "mountPath": str}],
+    "configMapAsEnv": [{**_CONFIGMAP, "keyToEnv": [{"configMapKey": str, "envVar": str}]}],
+    "activeDeadlineSeconds": int,
+    "fieldPathAsEnv": [{"name": str, "fieldPath": str}],
+    "tolerations": [{
+        "key": str, "operator": str, "value": str, "effect": str, "tolerationSeconds": int,
         "tolerationJson": _PARAMETER,
-    },
-    "genericEphemeralVolume": {
-        "volumeName": None, "mountPath": None, "accessModes": None, "size": None, "defaultStorageClass": None,
-        "storageClassName": None, "metadata": _METADATA,
-    },
-    "nodeAffinity": {
-        "matchExpressions": _SELECTOR, "matchFields": _SELECTOR, "weight": None, "nodeAffinityJson": _PARAMETER,
-    },
-    "podAffinity": {
-        "matchPodExpressions": _SELECTOR, "matchPodLabels": None, "topologyKey": None, "namespaces": None,
-        "matchNamespaceExpressions": _SELECTOR, "matchNamespaceLabels": None, "weight": None, "anti": None,
-    },
-    "enabledSharedMemory": {"volumeName": None, "size": None},
-    "emptyDirMounts": {"volumeName": None, "mountPath": None, "medium": None, "sizeLimit": None},
-    "securityContext": {"runAsUser": None, "runAsGroup": None, "runAsNonRoot": None},
+    }],
+    "genericEphemeralVolume": [{
+        "volumeName": str, "mountPath": str, "accessModes": [str], "size": str, "defaultStorageClass": bool,
+        "storageClassName": str, "metadata": _METADATA,
+    }],
+    "nodeAffinity": [{
+        "matchExpressions": [_SELECTOR], "matchFields": [_SELECTOR], "weight": int, "nodeAffinityJson": _PARAMETER,
+    }],
+    "podAffinity": [{
+        "matchPodExpressions": [_SELECTOR], "matchPodLabels": _TEXTS, "topologyKey": str, "namespaces": [str],
+        "matchNamespaceExpressions": [_SELECTOR], "matchNamespaceLabels": _TEXTS, "weight": int, "anti": bool,
+    }],
+    "enabledSharedMemory": {"volumeName": str, "size": str},
+    "emptyDirMounts": [{"volumeName": str, "mountPath": str, "medium": str, "sizeLimit": str}],
+    "securityContext": {"runAsUser": int, "runAsGroup": int, "runAsNonRoot": bool},
 }  # fmt: skip
-"""The fields of KFP's KubernetesExecutorConfig (kfp-kubernetes 2.17); None: a value, or a map of texts."""
+"""The fields of KFP's KubernetesExecutorConfig (kfp-kubernetes 2.17), each with the type of what it holds."""
 _VOLUME_NAMES = {
     "secretAsVolume": "secretName", "configMapAsVolume": "configMapName", "pvcMount": "constant",
     "genericEphemeralVolume": "volumeName", "emptyDirMounts": "volumeName",
@@ -713,20 +739,62 @@ def platform_findings(platform: Any, executors: Mapping[str, Any]) -> Iterator[F
                 suggest(label, sorted(executors), "it has"),
             )
         config = json_format.MessageToDict(body)
-        yield from _unknown_platform_fields(config, EXECUTOR, location)
-        yield from _platform_values(config, location)
+        misfits = list(_config_findings(config, EXECUTOR, location))
+        yield from misfits
+        if not misfits:
+            yield from _platform_values(config, location)
 
 
-def _unknown_platform_fields(body: Any, known: Mapping[str, Any], location: str) -> Iterator[Finding]:
-    for key, value in body.items():
-        if key not in known:
-            yield Finding(location, f"the field {key!r} is unknown to KFP", suggest(key, list(known), "known here are"))
-        elif known[key] is not None:
-            for each in value if isinstance(value, list) else [value]:
-                if isinstance(each, dict):
-                    yield from _unknown_platform_fields(each, known[key], f"{location}.{key}")
-                else:
-                    yield Finding(f"{location}.{key}", f"{each!r:.40} is no object", "compile it again")
+def _config_findings(body: Any, wanted: Any, location: str) -> Iterator[Finding]:  # Any: JSON, an entry of EXECUTOR
+    """Unknown fields of an executor's configuration, and values of another kind than KFP reads there."""
+    if body is None:
+        return
+    if wanted == _PARAMETER:
+        yield from _parameter_findings(body, location)
+    elif isinstance(wanted, list):
+        if not isinstance(body, list):
+            yield _misshapen(body, "a list", location)
+            return
+        for index, each in enumerate(body):
+            if each is None:
+                yield _misshapen(each, "a value", f"{location}[{index}]")
+            yield from _config_findings(each, wanted[0], f"{location}[{index}]")
+    elif isinstance(wanted, Mapping):
+        if not isinstance(body, Mapping):
+            yield _misshapen(body, "an object", location)
+            return
+        for key, value in body.items():
+            if value is None and str in wanted:
+                yield _misshapen(value, "a text", f"{location}.{key}")
+            elif str in wanted or key in wanted:
+                yield from _config_findings(value, wanted[str if str in wanted else key], f"{location}.{key}")
+            else:
+                fix = suggest(key, list(wanted), "known here are")
+                yield Finding(location, f"the field {key!r} is unknown to KFP", fix)
+    elif not _is_scalar(body, wanted):
+        yield _misshapen(body, {str: "a text", int: "a whole number", bool: "true or false"}[wanted], location)
+
+
+def _parameter_findings(body: Any, location: str) -> Iterator[Finding]:  # Any: JSON
+    from google.protobuf import json_format
+
+    message = pipeline_spec().TaskInputsSpec.InputParameterSpec()
+    shape = list(_shape_findings(body, message.DESCRIPTOR, location))
+    yield from shape
+    try:
+        if not shape:
+            json_format.ParseDict(body, message)
+    except json_format.ParseError as error:
+        yield Finding(location, f"KFP cannot read it: {_first(str(error))}", "compile it again")
+
+
+def _is_scalar(value: object, wanted: type) -> bool:
+    """Whether protobuf's JSON reads a value as one of this type: whole numbers may stand as texts, or as 3.0."""
+    if wanted is not int:
+        return type(value) is wanted
+    if isinstance(value, str):
+        return re.fullmatch(r"-?[0-9]+", value) is not None
+    return type(value) in (int, float) and float(str(value)).is_integer()
 
 
 def _platform_values(config: Mapping[str, Any], location: str) -> Iterator[Finding]:
@@ -739,10 +807,6 @@ def _platform_values(config: Mapping[str, Any], location: str) -> Iterator[Findi
                 # Kubernetes allows dots and 253 characters here.
                 for part in str(each[field]).split("."):
                     yield from name_findings(part, f"{location}.{key}", f"the {field}", 253)
-        if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
-            yield Finding(
-                f"{location}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
-            )
     volumes = Counter(str(each[_VOLUME_NAMES[key]]) for key, each in objects if _VOLUME_NAMES.get(key, "") in each)
     for name, count in sorted(volumes.items()):
         yield from name_findings(name, location, "the volume")

@@ -33,3 +33,13 @@ def pipeline_spec() -> Any:  # Any: the package ships no types
         else:
             os.environ[_LIGHT] = before
     return pipeline_spec_pb2
+
+
+def add_implied_dependencies(spec: Any) -> None:  # Any: protobuf messages, which have no types
+    """Let each task of a PipelineSpec wait for those whose outputs it takes, as KFP's compiler does before all else."""
+    for component in (spec.root, *spec.components.values()):
+        for task in component.dag.tasks.values():
+            producers = {each.task_output_parameter.producer_task for each in task.inputs.parameters.values()}
+            producers |= {each.task_output_artifact.producer_task for each in task.inputs.artifacts.values()}
+            implied = producers & component.dag.tasks.keys() - set(task.dependent_tasks)
+            task.dependent_tasks[:] = sorted([*task.dependent_tasks, *implied])

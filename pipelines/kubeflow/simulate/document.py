@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
-from ..protobufs import EXIT, SCHEMA, pipeline_spec
+from ..protobufs import EXIT, SCHEMA, add_implied_dependencies, pipeline_spec
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def read(documents: Path | tuple[Mapping[str, Any], Mapping[str, Any]]) -> Docum
         raise InputError(f"KFP does not accept the document: {error}", fix="see `drivetrain kubeflow lint`") from None
     if parsed.schema_version != SCHEMA:
         raise InputError(f"the schema version is {parsed.schema_version!r}, not {SCHEMA!r}", fix="compile it again")
+    add_implied_dependencies(parsed)
     kubernetes = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
     document = Document(parsed, deployment.executors, kubernetes)
     for dag in (parsed.root.dag, *(each.dag for each in parsed.components.values() if each.HasField("dag"))):

@@ -65,7 +65,8 @@ def inputs(
     for key, source in task.inputs.parameters.items():
         is_set, value = _parameter(document, name, key, source, outer, ended, run)
         if is_set:
-            parameters[key] = value
+            selector = source.parameter_expression_selector
+            parameters[key] = _selected(value, selector) if selector else value
     for key, definition in declared.parameters.items():
         if key not in parameters and definition.HasField("default_value"):
             parameters[key] = plain(definition.default_value)
@@ -84,23 +85,44 @@ def inputs(
     return TaskValues(parameters, artifacts)
 
 
+def _selected(value: Json, selector: str) -> Json:
+    """The part of a value that a parameter's selector takes: CEL over the value's JSON text and the value as it is.
+
+    Raises:
+        DriverError: The selector has no value.
+    """
+    kinds = {bool: "bool_value", float: "number_value", list: "list_value", dict: "struct_value"}
+    value = as_protobuf(value)
+    text = value if isinstance(value, str) else json.dumps(whole(value), separators=(",", ":"))
+    names = {"string_value": text, "parseJson": lambda each: as_protobuf(json.loads(each))}
+    if type(value) in kinds:
+        names[kinds[type(value)]] = value
+    return whole(_evaluated(selector, names, "selector"))
+
+
 def holds(condition: str, parameters: Mapping[str, Json]) -> bool:
     """Whether a CEL condition over a task's parameters holds.
 
     Raises:
         DriverError: It has no value, or one that is neither true nor false.
     """
+    value = _evaluated(condition, {"inputs": {"parameter_values": as_protobuf(dict(parameters))}}, "condition")
+    if not isinstance(value, bool):
+        raise DriverError(f"the condition {condition} is {value!r:.60}", fix="compile it again")
+    return value
+
+
+def _evaluated(expression: str, names: Mapping[str, Json], what: str) -> Json:
     try:
         import cel
     except ImportError as error:
         raise missing_extra("common-expression-language", "kubeflow") from error
+    context = cel.Context()
+    context.update(dict(names))
     try:
-        value = cel.evaluate(condition, {"inputs": {"parameter_values": as_protobuf(dict(parameters))}})
+        return cel.evaluate(expression, context)
     except Exception as error:  # whatever the library raises
-        raise DriverError(f"the condition {condition} has no value: {error}", fix="compile it again") from None
-    if not isinstance(value, bool):
-        raise DriverError(f"the condition {condition} is {value!r:.60}", fix="compile it again")
-    return value
+        raise DriverError(f"the {what} {expression} has no value: {error}", fix="compile it again") from None
 
 
 def items(task: Any, parameters: Mapping[str, Json]) -> list[Json]:
@@ -148,8 +170,6 @@ def _parameter(
     document: Document, name: str, key: str, source: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
 ) -> tuple[bool, Json]:
     kind = source.WhichOneof("kind")
-    if source.parameter_expression_selector:
-        raise DriverError(f"{name} selects a part of {key}, which our pipelines do not", fix="compile it again")
     if kind == "runtime_value":
         value = plain(source.runtime_value.constant)
         # KFP replaces these where they are the whole value, and nowhere else.

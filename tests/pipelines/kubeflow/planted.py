@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 Json = dict[str, Any]
@@ -12,6 +13,7 @@ Change = Callable[[Json, Json], object]
 NAME = "control/loops:in_each_other"
 EXITS = "control/others:on_exit"
 GOOD = "control/branches:over_a_scalar"
+FEW = "spec.components[comp-work].dag.tasks[few]"
 
 
 def tasks(spec: Json, dag: str = "work") -> Json:
@@ -23,6 +25,10 @@ def container(spec: Json, name: str) -> Json:
     return dict.__getitem__(spec["deploymentSpec"]["executors"][f"exec-{name}"], "container")
 
 
+def inputs(spec: Json) -> Json:
+    return dict.__getitem__(tasks(spec)["few"]["inputs"], "parameters")
+
+
 def put(body: Json, **more: object) -> Json:
     body.update(more)
     return body
@@ -32,11 +38,33 @@ def kubernetes(platform: Json) -> Json:
     return dict.__getitem__(platform["platforms"]["kubernetes"]["deploymentSpec"], "executors")
 
 
+def configured(_: Json, platform: Json, **config: object) -> None:
+    kubernetes(platform)["exec-few"].update(config)
+
+
 def importer(spec: Json, _: Json) -> None:
     spec["deploymentSpec"]["executors"]["exec-many"] = {
         "importer": {"artifactUri": {"constant": "s3://x"}, "typeSchema": {"schemaTitle": "drivetrain.Numbers"}}
     }
 
+
+MISFITS: list[tuple[Json, str, str]] = [
+    ({"imagePullPolicy": 3}, "imagePullPolicy", "3.0 stands where KFP wants a text"),
+    ({"activeDeadlineSeconds": "soon"}, "activeDeadlineSeconds", "wants a whole number"),
+    ({"activeDeadlineSeconds": 1.5}, "activeDeadlineSeconds", "wants a whole number"),
+    ({"tolerations": {"key": "x"}}, "tolerations", "wants a list"),
+    ({"tolerations": [None]}, "tolerations[0]", "null stands where"),
+    ({"nodeSelector": "gpu"}, "nodeSelector", "wants an object"),
+    ({"nodeSelector": {"labels": {"gpu": True}}}, "nodeSelector.labels.gpu", "wants a text"),
+    ({"podMetadata": {"labels": {"x": None}}}, "podMetadata.labels.x", "wants a text"),
+    ({"securityContext": {"runAsNonRoot": "yes"}}, "securityContext.runAsNonRoot", "wants true or false"),
+    (
+        {"secretAsEnv": [{"secretNameParameter": {"componentInputParameter": 2}}]},
+        "secretAsEnv[0].secretNameParameter",
+        "KFP cannot read it",
+    ),
+]
+"""Values that the platform document does not take: what an executor is given, where that shows, what is said."""
 
 PLANTED: list[tuple[str, str, Change, str, str]] = [
     # the eight that neither protobuf nor KFP's loader sees, but for the last
@@ -74,7 +102,16 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "is drivetrain.Numbers, and gets drivetrain.Model",
     ),
     ("cycle", GOOD, lambda s, p: put(tasks(s)["make"], dependentTasks=["many"]), "work", "tasks wait for each other"),
-    ("dependency", GOOD, lambda s, p: tasks(s)["many"].pop("dependentTasks"), "work/many", "does not wait for it"),
+    (
+        "implied cycle",
+        GOOD,
+        lambda s, p: put(
+            tasks(s)["make"],
+            inputs={"parameters": {"x": {"taskOutputParameter": {"producerTask": "count", "outputParameterKey": "x"}}}},
+        ),
+        "work",
+        "tasks wait for each other",
+    ),
     (
         "name",
         GOOD,
@@ -89,6 +126,45 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "spec.components[comp-work].dag.tasks[few]",
         "the field 'dependendTasks' is unknown",
     ),
+    # values of another kind, which protobuf's JSON passes over while it ignores unknown fields
+    (
+        "scalar",
+        GOOD,
+        lambda s, p: put(tasks(s)["few"], inputs="x"),
+        f"{FEW}.inputs",
+        '"x" stands where KFP wants an object',
+    ),
+    ("empty text", GOOD, lambda s, p: put(tasks(s)["few"], componentRef=""), f"{FEW}.componentRef", "wants an object"),
+    ("list", GOOD, lambda s, p: put(tasks(s)["few"], cachingOptions=[]), f"{FEW}.cachingOptions", "wants an object"),
+    (
+        "no list",
+        GOOD,
+        lambda s, p: put(tasks(s)["many"], dependentTasks="x"),
+        "spec.components[comp-work].dag.tasks[many].dependentTasks",
+        "wants a list",
+    ),
+    (
+        "null",
+        GOOD,
+        lambda s, p: put(tasks(s)["few"], dependentTasks=[None]),
+        f"{FEW}.dependentTasks[0]",
+        "null stands where",
+    ),
+    (
+        "enum",
+        GOOD,
+        lambda s, p: put(tasks(s)["few"], triggerPolicy={"strategy": "ALL_UPSTREAM"}),
+        f"{FEW}.triggerPolicy.strategy",
+        "'ALL_UPSTREAM' is unknown",
+    ),
+    (
+        "enum number",
+        GOOD,
+        lambda s, p: put(tasks(s)["few"], triggerPolicy={"strategy": 1.5}),
+        f"{FEW}.triggerPolicy.strategy",
+        "wants a name",
+    ),
+    ("deployment", GOOD, lambda s, p: put(s, deploymentSpec=[]), "spec.deploymentSpec", "wants an object"),
     # and what else KFP's backend does not do
     ("schema", GOOD, lambda s, p: put(s, schemaVersion="2.0.0"), "spec", "schemaVersion is '2.0.0'"),
     ("pipeline name", GOOD, lambda s, p: put(s["pipelineInfo"], name="a" * 58), "spec.pipelineInfo", "58 characters"),
@@ -173,13 +249,6 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "the artifact 'numbers' of its component has no value",
     ),
     (
-        "no input",
-        GOOD,
-        lambda s, p: put(tasks(s)["few"]["inputs"]["parameters"], wrong={"runtimeValue": {"constant": 1}}),
-        "work/few",
-        "no parameter 'wrong'",
-    ),
-    (
         "around",
         GOOD,
         lambda s, p: put(tasks(s)["few"]["inputs"]["parameters"], count={"componentInputParameter": "cuont"}),
@@ -200,7 +269,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: put(tasks(s)["few"]["inputs"]["parameters"], count={"runtimeValue": {"constant": "3"}}),
         "work/few",
-        "no NUMBER_INTEGER",
+        "does not fit, which is NUMBER_INTEGER",
     ),
     (
         "output key",
@@ -320,11 +389,15 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "platform/exec-few",
         "the field 'nodeSelectors' is unknown",
     ),
+    *(
+        (f"platform {number}", GOOD, partial(configured, **change), f"platform/exec-few.{location}", message)
+        for number, (change, location, message) in enumerate(MISFITS)
+    ),
     (
         "platform inner field",
         GOOD,
         lambda s, p: put(kubernetes(p)["exec-few"]["emptyDirMounts"][0], mount="/x"),
-        "platform/exec-few.emptyDirMounts",
+        "platform/exec-few.emptyDirMounts[0]",
         "the field 'mount' is unknown",
     ),
     (
@@ -360,3 +433,29 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
     ),
     ("platform", GOOD, lambda s, p: put(p["platforms"], vertex={}), "platform", "'vertex' is unknown"),
 ]
+
+
+HARMLESS: list[tuple[str, str, Change]] = [
+    # what looks wrong, and KFP's own compiler and driver take it
+    ("implied dependency", GOOD, lambda s, p: tasks(s)["many"].pop("dependentTasks")),
+    ("an input of no parameter", GOOD, lambda s, p: put(inputs(s), wrong={"runtimeValue": {"constant": 1}})),
+    (
+        "a part of another type",
+        GOOD,
+        lambda s, p: put(
+            inputs(s),
+            drivetrain_run={
+                "runtimeValue": {"constant": '{"run": 1}'},
+                "parameterExpressionSelector": 'parseJson(string_value)["run"]',
+            },
+        ),
+    ),
+    ("a name in a namespace", GOOD, lambda s, p: put(s["pipelineInfo"], name="namespace/Shop/name/shop")),
+    (
+        "a relative mount",
+        GOOD,
+        lambda s, p: put(kubernetes(p)["exec-few"]["emptyDirMounts"][0], mountPath="scratch"),
+    ),
+    ("whole numbers as texts", GOOD, lambda s, p: put(kubernetes(p)["exec-few"], activeDeadlineSeconds="60")),
+    ("a type's address", GOOD, lambda s, p: put(s["deploymentSpec"], **{"@type": "type.googleapis.com/x"})),
+]  # fmt: skip

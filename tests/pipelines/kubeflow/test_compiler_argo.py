@@ -13,11 +13,13 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from drivetrain.pipelines.kubeflow.lint import lint_documents
 from drivetrain.tests.pipelines.kubeflow.cluster import CASES, REFUSED, conformance
-from drivetrain.tests.pipelines.kubeflow.planted import PLANTED
+from drivetrain.tests.pipelines.kubeflow.planted import HARMLESS, PLANTED
 
 pytestmark = [pytest.mark.argo, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -118,3 +120,45 @@ def test_the_backend_sees_some_of_the_planted_mistakes(argocheck: Path) -> None:
         questions.append({"spec": spec, "platform": platform})
     told = asked(argocheck, questions)
     assert tuple(planted[0] for planted, each in zip(PLANTED, told, strict=False) if "error" in each) == SEEN_BY_ARGO
+
+
+def test_the_backend_takes_what_the_linter_lets_through(argocheck: Path) -> None:
+    questions = []
+    for _, name, change in HARMLESS:
+        spec, platform = copy.deepcopy(conformance(name).spec), copy.deepcopy(conformance(name).platform)
+        change(spec, platform)
+        questions.append({"spec": spec, "platform": platform})
+    assert [each.get("error") for each in asked(argocheck, questions)] == [None] * len(HARMLESS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_backend_refuses_the_linter_sees(seed: int, argocheck: Path) -> None:
+    """One value of a compiled pipeline changed at random: no change may be refused by the backend alone."""
+    random = Random(seed)
+    names = sorted(CASES.keys() - REFUSED.keys())
+    questions = []
+    for _ in range(300):
+        documents = copy.deepcopy([(one := conformance(random.choice(names))).spec, one.platform])
+        _change_one_value(documents[random.random() < 0.35], random)
+        questions.append({"spec": documents[0], "platform": documents[1]})
+    answers = asked(argocheck, questions)
+    refused = [question for question, answer in zip(questions, answers, strict=True) if "error" in answer]
+    assert len(refused) > 100
+    assert [each for each in refused if not lint_documents(each["spec"], each["platform"])] == []
+
+
+def _change_one_value(document: Json, random: Random) -> None:
+    paths: list[tuple[Any, Any]] = []  # Any: containers of JSON and their keys or indices
+    waiting: list[Any] = [document]
+    while waiting:
+        body = waiting.pop()
+        for key, value in body.items() if isinstance(body, dict) else enumerate(body):
+            paths.append((body, key))
+            if isinstance(value, dict | list):
+                waiting.append(value)
+    body, key = random.choice(paths)
+    value = body[key]
+    changed = [7, -3, 2.5, True, None, "x", "", {}, [value], {"a": value}, f"{value}Q", "deleted"]
+    body[key] = random.choice(changed)
+    if body[key] == "deleted":
+        del body[key]

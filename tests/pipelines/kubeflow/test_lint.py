@@ -15,6 +15,7 @@ from drivetrain.tests.pipelines.kubeflow.cluster import CASES, REFUSED, conforma
 from drivetrain.tests.pipelines.kubeflow.planted import (
     EXITS,
     GOOD,
+    HARMLESS,
     NAME,
     PLANTED,
     Change,
@@ -39,6 +40,11 @@ def test_what_was_planted_is_found_at_its_place(name: str, change: Change, place
     found = mutated(name, change)
     assert [finding for finding in found if finding.location == place and says in finding.message], found
     assert all(finding.fix for finding in found)
+
+
+@pytest.mark.parametrize(("name", "change"), [each[1:] for each in HARMLESS], ids=[each[0] for each in HARMLESS])
+def test_what_kfp_takes_is_no_finding(name: str, change: Change) -> None:
+    assert mutated(name, change) == []
 
 
 def test_kfps_loader_takes_most_of_them() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("cel")
 from drivetrain.errors import InputError
 from drivetrain.pipelines.kubeflow.simulate import read
 from drivetrain.pipelines.kubeflow.simulate.dag import DagWalk
-from drivetrain.pipelines.kubeflow.simulate.driver import DriverError, TaskEnd, TaskValues, holds
+from drivetrain.pipelines.kubeflow.simulate.driver import DriverError, TaskEnd, TaskValues, holds, inputs
 
 pytestmark = pytest.mark.kubeflow
 Body = dict[str, Any]
@@ -308,3 +308,45 @@ def test_cel_says_what_go_does() -> None:
         "inputs.parameter_values['n'] > 3.5 || inputs.parameter_values['n'] <= 2.0": False,
     }.items():
         assert holds(text, given) is value, text
+
+
+@pytest.mark.parametrize(
+    ("value", "selector", "part"),
+    [
+        ('{"a": "x"}', 'parseJson(string_value)["a"]', "x"),
+        ({"a": [1, 2.5]}, 'parseJson(string_value)["a"]', [1, 2.5]),
+        ({"a": {"b": True}}, 'struct_value["a"]["b"]', True),
+        ([3, 4], "list_value[1]", 4),
+        (2, "number_value + 1.0", 3),
+        (2, "string_value", "2"),
+    ],
+)
+def test_a_selector_takes_a_part_of_a_parameter(value: Any, selector: str, part: Any) -> None:
+    document = _document(
+        {
+            "takes": _task(
+                component="wants",
+                inputs={
+                    "parameters": {
+                        "part": {"componentInputParameter": "whole", "parameterExpressionSelector": selector}
+                    }
+                },
+            )
+        },
+        components={"wants": _pod({"part": {"parameterType": "STRING"}})},
+        parameters={"whole": {"parameterType": "STRUCT"}},
+    )
+    task = document.spec.root.dag.tasks["takes"]
+    assert inputs(document, "takes", task, TaskValues({"whole": value}), {}, "run").parameters == {"part": part}
+
+
+def test_a_selector_without_a_value_ends_the_task() -> None:
+    source = {"componentInputParameter": "whole", "parameterExpressionSelector": 'parseJson(string_value)["b"]'}
+    document = _document(
+        {"takes": _task(component="wants", inputs={"parameters": {"part": source}})},
+        components={"wants": _pod({"part": {"parameterType": "STRING"}})},
+        parameters={"whole": {"parameterType": "STRUCT"}},
+    )
+    task = document.spec.root.dag.tasks["takes"]
+    with pytest.raises(DriverError, match=r'selector parseJson\(string_value\)\["b"\] has no value'):
+        inputs(document, "takes", task, TaskValues({"whole": {"a": 1}}), {}, "run")
