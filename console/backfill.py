@@ -24,7 +24,7 @@ from .options import (
     shared,
     terminal,
 )
-from .run import exit_code
+from .run import exit_code, root_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,9 @@ def backfill(
     parameters = gather_parameters(pipeline.parameters, params, file)
     done: list[tuple[int, RunResult]] = []
     worst = OK
+    settings = settings.of(folder)
     with settings.home(readonly=False) as home:
+        click.echo(root_line(settings, home), err=True)
         for span in parse_spans(spans):
             result = run_pipeline(home, pipeline, parameters | {span_param: span}, options)
             done.append((span, result))

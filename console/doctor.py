@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ..errors import DrivetrainError
+from ..pipelines.launcher.root import holds_runs
 from .options import CRASH, OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
@@ -146,8 +147,14 @@ def _memory(device: Any) -> str:  # Any: jax.Device, whose statistics JAX does n
 
 
 def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
-    root = settings.root.absolute()
-    if root.is_dir():
+    try:
+        location = settings.location
+    except DrivetrainError as error:
+        yield HealthCheck("root", "bad", str(error).replace("\n ", ";"))
+        return
+    root = location.root
+    others = "".join(f"; runs lie in {other} too" for other in location.others)
+    if location.store or holds_runs(root):
         try:
             with settings.home() as home:
                 from ..pipelines import list_runs
@@ -157,18 +164,19 @@ def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
                 whole = {lying.uri for lying in home.payloads.published() if lying.whole}
                 gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
                 runs = len(list_runs(home, 10_000))
-            state = f"{root}: {runs} runs, {len(artifacts)} artifacts"
+            state = f"{root}{f' (by {location.named_by})' if location.named_by else ''}: "
+            state += f"{runs} runs, {len(artifacts)} artifacts"
             state += f" in {home.payloads.url}" if home.payloads.url else ""
             if problems or gone:
                 state += "".join(f"; {problem}" for problem in problems[:3])
                 state += f"; payloads missing: {len(gone)}" if gone else ""
                 yield HealthCheck("root", "bad", f"{state}; see `drivetrain fsck`")
             else:
-                yield HealthCheck("root", "ok", state)
+                yield HealthCheck("root", "ok", state + others)
         except DrivetrainError as error:
             yield HealthCheck("root", "bad", str(error).replace("\n ", ";"))
     else:
-        yield HealthCheck("root", "ok", f"{root} is made by the first run")
+        yield HealthCheck("root", "ok", f"{root} is made by the first run{others}")
     existing = next(folder for folder in (root, *root.parents) if folder.is_dir())
     usage = shutil.disk_usage(existing)
     state = f"{usage.free / 1024**3:,.1f} GiB of {usage.total / 1024**3:,.1f} GiB free at {existing}"

@@ -9,20 +9,19 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..errors import DrivetrainError, InputError
-from ..pipelines import Home, RunOptions
+from ..pipelines import Home, RootLocation, RunOptions, find_root
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-ROOT: Final = Path(".drivetrain")
 PREFIX: Final = "DRIVETRAIN_PARAM_"
 _WHOLE: Final = 500
 """Characters that no first sentence has."""
@@ -50,35 +49,59 @@ class ConsoleSettings:
     """Where a verb works and how it answers.
 
     Attributes:
-        root: The folder of the runs.
-        store: Where the metadata lies, if not in the root.
+        root: The folder of the runs as the shell names it; None where it does not.
+        store: The same of the store.
         artifacts: The URL that the artifacts lie behind, where it is said.
         json: Whether to answer with one JSON line on standard output instead of text for people.
+        project: The pipeline's folder, of a verb that has one.
     """
 
-    root: Path
+    root: str | Path | None
     store: str | None
     artifacts: str | None
     json: bool
+    project: Path | None = None
+
+    def of(self, project: Path | None) -> ConsoleSettings:
+        """These settings for a verb that works on the pipeline in a folder."""
+        return replace(self, project=project)
+
+    @functools.cached_property
+    def location(self) -> RootLocation:
+        """Where the runs lie: see `find_root`."""
+        return find_root(self.project, root=self.root, store=self.store, artifacts=self.artifacts)
 
     @property
     def as_options(self) -> str:
-        """`--root` and `--store` as they are typed, for commands in advice; empty where they are the defaults.
+        """`--root` and `--store` for commands in advice; empty where a verb without them means the same runs.
 
         A password in the store's URL is left out: PGPASSWORD or ~/.pgpass can give it.
         """
-        root = "" if self.root == ROOT else f" --root {shlex.quote(str(self.root))}"
-        store = _PASSWORD.sub(r"\1", self.store or "")
-        return root + (f" --store {shlex.quote(store)}" if store else "")
+        default = None
+        with suppress(InputError):  # such a verb finds no root
+            default = find_root()
+        options = ""
+        if default is None or default.root != self.location.root:
+            options = f" --root {shlex.quote(str(self.root or self.location.root))}"
+        if (store := self.location.store) and (options or default is None or default.store != store):
+            options += " --store " + shlex.quote(_PASSWORD.sub(r"\1", store))
+        return options
 
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:
         """The root, open while the block runs. It is created where it does not exist, unless `readonly`."""
-        home = Home(self.root, store=self.store, artifacts=self.artifacts, readonly=readonly)
+        location = self.location
+        home = Home(location.root, store=location.store, artifacts=location.artifacts, readonly=readonly)
+        self._name_others  # noqa: B018 - once, though a verb may open the root twice
         try:
             yield home
         finally:
             home.close()
+
+    @functools.cached_property
+    def _name_others(self) -> None:
+        if others := " and ".join(map(str, self.location.others)):
+            click.echo(f"note: runs lie in {others} too; --root takes them instead of {self.location.root}", err=True)
 
     def answer(self, value: object, show: Callable[[Console], None]) -> None:
         """Print the value as one line of JSON, or let `show` print it for people."""
@@ -102,11 +125,10 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
 
     @click.option(
         "--root",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=ROOT,
-        show_default=True,
+        type=click.Path(file_okay=False),
         metavar="DIR",
-        help="Where the runs lie.",
+        help="Where the runs lie; else DRIVETRAIN_ROOT, [tool.drivetrain] root of the pyproject.toml, the nearest "
+        ".drivetrain upward of the project or of here.",
     )
     @click.option("--store", metavar="URL", help="Where the metadata lies, if not in the root.")
     @click.option(
@@ -119,7 +141,7 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     @click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
     @functools.wraps(verb)
     def wrapped(
-        *args: Any, root: Path, store: str | None, artifacts: str | None, as_json: bool, **kwargs: Any
+        *args: Any, root: str | None, store: str | None, artifacts: str | None, as_json: bool, **kwargs: Any
     ) -> int | None:
         return verb(ConsoleSettings(root, store, artifacts, as_json), *args, **kwargs)
 

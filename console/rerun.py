@@ -39,10 +39,13 @@ def rerun(
     def go(home: Home, watched: object) -> RunResult:
         old = open_run(home, run_id)
         pipeline = pipeline_today(old)
-        parameters = kept_parameters(old, pipeline) | dict(parameter(text) for text in params)
+        changed = dict(parameter(text) for text in params)
+        parameters = kept_parameters(old, pipeline) | changed
+        directories = {name: folder for name, folder in old.directories.items() if name in parameters}
+        directories |= dict.fromkeys(changed, str(Path.cwd()))
         options = replace(old.options, only=(), base="", cache=not (no_cache or first))
         part = Selection(first, base=old.id if first else "")
-        return run_pipeline(home, pipeline, parameters, options, watched, part)  # type: ignore[arg-type]
+        return run_pipeline(home, pipeline, parameters, options, watched, part, directories)  # type: ignore[arg-type]
 
     return carry_out(settings, go, new=False)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
+from ..pipelines.launcher.observers import NullObserver
 from .live import watch
 from .options import (
     CANCELED,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-ObserverFactory = Callable[[Run], Observer] | None
+ObserverFactory = Callable[[Run], Observer]
 
 
 @click.command(
@@ -75,7 +76,9 @@ def run(
     if base and not selection:
         raise click.UsageError("--base is for a partial run: give --from, --to, --only or --skip too")
     return carry_out(
-        settings, lambda home, watched: run_pipeline(home, pipeline, parameters, options, watched, selection), new=True
+        settings.of(folder),
+        lambda home, watched: run_pipeline(home, pipeline, parameters, options, watched, selection),
+        new=True,
     )
 
 
@@ -90,18 +93,31 @@ def exit_code(result: RunResult) -> int:
 def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], RunResult], *, new: bool) -> int:
     """Carry a run out, show it while it runs, print how it ended; gives the exit code.
 
-    `go` gets the home and what makes an observer, None where nobody watches; `new` says whether a root may be made.
+    `go` gets the home and what makes an observer of the run; `new` says whether a root may be made.
     """
     with settings.home(readonly=not new) as home:
-        console = None if settings.json else terminal()
+        console, line = None if settings.json else terminal(), root_line(settings, home)
         with watch(console) as watched:
-            result = go(home, watched)
+
+            def begun(run: Run) -> Observer:
+                click.echo(line, err=True)
+                return watched(run) if watched else NullObserver()
+
+            result = go(home, begun)
         if settings.json:
             for node in result.nodes.values():
                 if node.state == "FAILED":
                     click.echo(f"error: {node.node}: {node.reason}", err=True)
         settings.answer(result.to_json(), lambda console: _show(console, settings, home, result))
         return exit_code(result)
+
+
+def root_line(settings: ConsoleSettings, home: Home) -> str:
+    """Where the runs lie, and how many there are: a new root has no history to compare with."""
+    location, count = settings.location, home.store.count_contexts("run")
+    because = f" (by {location.named_by})" if location.named_by else ""
+    runs = "new, with no runs yet" if count == 0 else f"{count:,} run{'s' if count > 1 else ''} so far"
+    return f"root {location.root}{because}: {runs}"
 
 
 def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunResult) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
-from ..pipelines import Home, Run, open_run
+from ..pipelines import Home, Run, find_root, open_run
 from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
@@ -198,18 +198,19 @@ class RunView:
         return page, min(1400, round(300 + drawn.height + 42 * len(self.nodes)))
 
 
-def open(run_id: str | None = None, root: str | Path = ".drivetrain", store: str | None = None) -> RunView:  # noqa: A001
-    """A past run: `dt.open()` in a notebook shows the newest one of the working directory.
+def open(run_id: str | None = None, root: str | Path | None = None, store: str | None = None) -> RunView:  # noqa: A001
+    """A past run: `dt.open()` in a notebook shows the newest one of the project that the notebook lies in.
 
     Args:
         run_id: Which run, or a unique beginning of its id; the newest where None.
-        root: Where the runs lie.
+        root: Where the runs lie; where None, the root that `drivetrain show` looks at in the working directory.
         store: Where the metadata lies, if not in the root.
 
     Raises:
         InputError: There is no such root or run.
     """
-    home = Home(Path(root), store=store, readonly=True)
+    location = find_root(root=root, store=store)
+    home = Home(location.root, store=location.store, readonly=True)
     try:
         return view(home, open_run(home, run_id))
     finally:

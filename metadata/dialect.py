@@ -217,7 +217,10 @@ class Sqlite:
                 f"{self.path} is damaged or no SQLite database: {text}", fix="restore it from a backup"
             )
         if name.startswith("SQLITE_CANTOPEN"):
-            return StoreUnavailable(f"cannot open {self.path}", fix="check that the folder exists and may be written")
+            return StoreUnavailable(
+                f"cannot open {self.path}",
+                fix="check that the folder exists and may be written, or give another --root",
+            )
         if self.is_busy(error):
             return StoreUnavailable(
                 f"{self.path} has been locked by another process all the time", fix="end it, or try again later"

@@ -65,6 +65,12 @@ class StoreReader:
         sql = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} ORDER BY c.id DESC LIMIT :limit"
         return [rows.context(row) for row in self._db.all(sql, type=type, limit=_limit(limit))]
 
+    def count_contexts(self, type: str) -> int:
+        """How many contexts of a type there are."""
+        sql = f"SELECT count(*) AS n FROM context c WHERE {_of_type('c', 'context', 'type')}"
+        row = self._db.first(sql, type=type)
+        return int(row["n"]) if row is not None else 0
+
     def contexts_of(self, record: ExecutionRecord | ArtifactRecord) -> list[ContextRecord]:
         """What an execution or an artifact belongs to, oldest context first."""
         table, column = (

@@ -18,6 +18,7 @@ from .launcher.home import (
 from .launcher.observers import Observer
 from .launcher.partial import Selection
 from .launcher.results import NodeResult
+from .launcher.root import RootLocation, find_root
 from .launcher.spin import SpinResult, spin
 from .project.context import LaunchContext, current
 from .project.files import (
@@ -48,6 +49,7 @@ __all__ = [
     "Observer",
     "Pipeline",
     "PipelineFunction",
+    "RootLocation",
     "Run",
     "RunOptions",
     "RunResult",
@@ -61,6 +63,7 @@ __all__ = [
     "current",
     "decide",
     "files",
+    "find_root",
     "latest",
     "latest_blessed",
     "list_runs",

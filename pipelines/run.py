@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import DrivetrainError, InputError
@@ -63,8 +64,19 @@ def run_pipeline(
     options: RunOptions | None = None,
     observer: Callable[[Run], Observer] | None = None,
     selection: Selection | None = None,
+    directories: Mapping[str, str] | None = None,
 ) -> RunResult:
     """Build a pipeline and run it, or the part of it that is selected.
+
+    Args:
+        home: The root.
+        pipeline: The pipeline as its author wrote it.
+        parameters: Values of its parameters; the others have their defaults.
+        options: How it is carried out.
+        observer: Makes what hears of tasks as they start and end.
+        selection: Which part of it runs; all of it where None.
+        directories: Where a relative path of an input in a parameter's value is looked up first, by the parameter's
+            name; where None, for all that are given, the working directory.
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
@@ -79,7 +91,9 @@ def run_pipeline(
         options = replace(options, only=only, base=base_run(home, built, only, selection.base))
     elif selection is not None and selection.base:
         raise InputError(f"all of {built.name} is to run, which takes nothing from run {selection.base}", fix=_PART)
-    run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options)
+    if directories is None:
+        directories = dict.fromkeys(parameters or {}, str(Path.cwd()))
+    run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options, directories)
     return _carry_out(home, run, runner, observer)
 
 

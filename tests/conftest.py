@@ -1,11 +1,12 @@
 """What every test relies on: no skip of what is required, no socket beyond loopback, no library phoning home, no cache
-of the user's."""
+of the user's, no runs beside the repository."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
 import ipaddress
+import itertools
 import os
 import signal
 import socket
@@ -50,9 +51,16 @@ _CACHE = tempfile.TemporaryDirectory(prefix="drivetrain-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
 
 
+# Nor does a run that a test starts without a word of where go to the repository's runs, or to the user's.
+_ROOTS = tempfile.TemporaryDirectory(prefix="drivetrain-roots-")
+_COUNTER = itertools.count()
+os.environ["DRIVETRAIN_ROOT"] = str(Path(_ROOTS.name) / ".drivetrain")
+
+
 def pytest_unconfigure() -> None:
-    """Remove the cache of this session."""
+    """Remove the cache and the roots of this session."""
     _CACHE.cleanup()
+    _ROOTS.cleanup()
 
 
 def pytest_collection_finish() -> None:
@@ -133,6 +141,19 @@ def _loopback_only() -> Iterator[None]:
     socket.socket.connect = connect  # type: ignore[method-assign]
     yield
     socket.socket.connect = real  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def _root_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the runs of a test lie that names no root: `.drivetrain` in its temporary folder, if it asks for one.
+
+    A test of the search for the root unsets the variable.
+    """
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+    else:  # nothing is created: most tests run nothing
+        folder = Path(_ROOTS.name) / str(next(_COUNTER))
+    monkeypatch.setenv("DRIVETRAIN_ROOT", str(folder / ".drivetrain"))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def logs(
     """
     from ...pipelines.kubeflow import following
 
-    with settings.home() as home:
+    with settings.of(project).home() as home:
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
         log = following.log(home, run, task, kubernetes_of(cluster), lines=tail)

@@ -78,9 +78,9 @@ def simulate(
         options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
         run = new_run(home, built, pipeline.project, values, options)
         arguments = arguments_of(run.pipeline, run.parameters)
-        observer = watched(run) if watched else None
+        observer = watched(run)
         return result_of(
             home, run.id, carry_out_here(home, document, pipeline.project, arguments, run, cluster, observer)
         )
 
-    return carry_out(settings, go, new=True)
+    return carry_out(settings.of(project or source), go, new=True)

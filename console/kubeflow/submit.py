@@ -13,6 +13,7 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
 from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, parameter_options, shared, terminal
+from ..run import root_line
 from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: bool) -> Iterator[Home]:
     """Open the home of a cluster's runs. A new one keeps its payloads where the pods do, without --artifacts."""
     artifacts = settings.artifacts
-    if artifacts is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
+    if artifacts is None and "://" in cluster.artifacts and not (settings.location.root / "metadata.db").exists():
         artifacts = cluster.artifacts
     with replace(settings, artifacts=artifacts).home(readonly=readonly) as home:
         yield home
@@ -73,8 +74,11 @@ def submit(
     pipeline = load_pipeline(project)
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
+    settings = settings.of(project)
     with home_for(settings, cluster, readonly=False) as home:
+        line = root_line(settings, home)
         submitted = submit_run(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
+        click.echo(line, err=True)
         return _followed(settings, home, cluster, submitted, timeout if wait else 0.0)
 
 

@@ -22,6 +22,7 @@ from ..launcher.home import (
     RunOptions,
     open_run,
 )
+from ..launcher.root import find_root
 from . import records
 from .manifests import RUN
 from .ownership import CLUSTER, Submission, hand_over, submission
@@ -64,9 +65,10 @@ class PodEnvironment:
                 fix="submit both documents of the compiled pipeline: the second sets it",
             )
         artifacts = environment.get("DRIVETRAIN_ARTIFACTS", "")
+        location = find_root(environment=environment)
         return cls(
-            Path(environment.get("DRIVETRAIN_ROOT") or ".drivetrain").absolute(),
-            environment.get("DRIVETRAIN_STORE") or None,
+            location.root,
+            location.store,
             Path(artifacts).as_uri() if artifacts.startswith("/") else artifacts or None,
             kfp_run,
         )
@@ -106,8 +108,8 @@ def join_run(
     except StoreUnavailable as error:
         print(f"the store cannot be reached, this pod goes on without it: {error.message}", flush=True)
         joined = join_in_own_store(environment, body)
-    # The run has the path of the project where it was submitted; in the image it is another one.
-    return replace(joined, run=replace(joined.run, project=project))
+    # The run has the paths of the machine where it was submitted; in the image the project is another one.
+    return replace(joined, run=replace(joined.run, project=project, directories={}))
 
 
 def join_in_own_store(environment: PodEnvironment, body: records.Body) -> JoinedRun:

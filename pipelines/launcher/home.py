@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import secrets
 import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from ..project.files import remove_fetched
 from .outbox import clear
+from .root import holds_runs, refuse_url
 
 ALONE = "work/alone"
 """Below a root: folders with the stores of pods that could not reach this one, for as long as they work."""
@@ -65,10 +65,13 @@ class Home:
     def __init__(
         self, root: Path, *, store: str | None = None, artifacts: str | None = None, readonly: bool = False
     ) -> None:
-        _refuse_url(root)
+        refuse_url(str(root), "--root")
         self.root = root.absolute()
-        if readonly and not self.root.is_dir():
-            raise InputError(f"there are no runs in {self.root}", fix="give the root of earlier runs with --root")
+        if readonly and store is None and not holds_runs(self.root):
+            raise InputError(
+                f"there are no runs in {self.root}",
+                fix="go to the project's folder, or give the root of earlier runs with --root",
+            )
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -193,6 +196,8 @@ class Run:
         parameters: The values of the pipeline's parameters.
         options: How it is carried out.
         context: Its record.
+        directories: The working directory in which a person gave a parameter, by its name: where a relative path in
+            its value is looked up first.
     """
 
     id: str
@@ -201,6 +206,17 @@ class Run:
     parameters: Mapping[str, object]
     options: RunOptions
     context: ContextRecord
+    directories: Mapping[str, str] = field(default_factory=dict)
+
+    def folders(self, base: Path, path: str) -> tuple[Path, ...]:
+        """Where a relative path of an input is looked up, in this order: see docs/decisions/0003.
+
+        Args:
+            base: The folder that holds the root.
+            path: The path, or a pattern of paths, as a node got it.
+        """
+        working = (Path(folder) for name, folder in self.directories.items() if _holds(self.parameters.get(name), path))
+        return (*working, self.project, base)
 
     @property
     def state(self) -> str:
@@ -232,7 +248,12 @@ class UnreadableRun:
 
 
 def new_run(
-    home: Home, pipeline: Pipeline, project: Path, parameters: Mapping[str, object], options: RunOptions
+    home: Home,
+    pipeline: Pipeline,
+    project: Path,
+    parameters: Mapping[str, object],
+    options: RunOptions,
+    directories: Mapping[str, str] | None = None,
 ) -> Run:
     """Record a run that starts now; its pipeline's compiled form goes into the store under its digest."""
     started = datetime.now(UTC)
@@ -248,6 +269,7 @@ def new_run(
         "state": "RUNNING",
         "owner": Owner.current().to_dict(),
         "started": started.isoformat(),
+        **({"directories": dict(directories)} if directories else {}),
         "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back
     }
     while True:
@@ -396,17 +418,18 @@ def _run(home: Home, context: ContextRecord) -> Run:
         parameters=json.loads(facts["parameters"]),
         options=RunOptions(**options),
         context=context,
+        directories=facts.get("directories") or {},
     )
+
+
+def _holds(value: object, path: str) -> bool:
+    """Whether a parameter's value is that path, or holds it."""
+    if isinstance(value, Mapping):
+        return any(_holds(each, path) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds(each, path) for each in value)
+    return value == path
 
 
 def _owner(context: ContextRecord) -> Owner:
     return Owner.from_dict(context.properties["owner"])
-
-
-def _refuse_url(root: Path) -> None:
-    url = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(root))  # a path has lost one slash
-    if url:
-        raise InputError(
-            f"--root {url[1]}://… is no folder of this machine, which a root is",
-            fix=f"give --root DIR --artifacts {url[1]}://…: the artifacts lie there, and what is worked on here",
-        )

@@ -206,7 +206,7 @@ class Resolver:
                 fields = [self._value(item, "value", values, progress) for item in value["$query"]]
                 sql, connection, parameters, watermark = fields[:4]
                 query = SqlQuery(sql, connection, parameters, watermark, span=fields[4] if fields[4:] else None)  # type: ignore[arg-type]
-                return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
+                return resolve_query(query, self.run.folders(self.base, connection), self.fetched, progress)  # type: ignore[arg-type]
             if "$map" in value:
                 if kind == "files":  # a map of files, which may be patterns as they are
                     return {
@@ -230,7 +230,7 @@ class Resolver:
 
     def _files(self, pattern: str, span: int | None, version: int | None, progress: Progress) -> FileSet:
         """The files of a pattern; of one with spans, those of the span that the run was given when it first asked."""
-        folders = (self.run.project, self.base)
+        folders = self.run.folders(self.base, pattern)
         wanted = FileSet(pattern, (), span, version)
         if not takes_spans(wanted):
             return resolve_files(wanted, folders, self.fetched, progress)
@@ -240,10 +240,11 @@ class Resolver:
 
     def _spans(self, patterns: list[str]) -> list[int]:
         """The spans that all these patterns have."""
-        folders = lister((self.run.project, self.base))
 
         def ask() -> list[int]:
-            spans_of_each = [set(spans_of(local(pattern), folders)) for pattern in patterns]
+            spans_of_each = [
+                set(spans_of(local(pattern), lister(self.run.folders(self.base, pattern)))) for pattern in patterns
+            ]
             return sorted(spans_of_each[0].intersection(*spans_of_each[1:]))
 
         spans: list[int] = self.answers.once(["spans", *patterns], ask)

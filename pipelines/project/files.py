@@ -145,7 +145,8 @@ def refuse_password(connection: object) -> None:
 def files(pattern: str, *, span: int | None = None, version: int | None = None) -> FileSet:
     """Files by glob pattern (`**` allowed), path, or the short name of a packaged data set, see `inputs.PACKAGED`.
 
-    A relative pattern is looked up in the pipeline's folder, then in the folder that holds the root. `{SPAN}`, or
+    A relative pattern is looked up in the pipeline's folder, then in the folder that holds the root; one that a person
+    gave as a parameter of the run, in the working directory first. `{SPAN}`, or
     `{YYYY}`, `{MM}` and `{DD}`, say where the span stands in it, `{VERSION}` where the version does: of the files that
     are there when the run first asks, those of the newest span are taken, and of these those of the newest version.
 

@@ -23,6 +23,7 @@ from ..launcher.launcher import Launcher
 from ..launcher.observers import Observer
 from ..launcher.results import AttemptTimeout, NodeResult, brief
 from ..launcher.retries import Retries
+from ..launcher.root import VARIABLE
 from ..launcher.states import EndState
 
 GRACE = 10.0
@@ -97,6 +98,7 @@ class Child:
                         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                         # The URL may hold a password, and anyone on a machine may read a command line.
                         **({STORE: launcher.home.url} if launcher.home.url else {}),
+                        VARIABLE: str(launcher.home.root),  # whatever folder it works in
                         **(environment or {}),
                         **mark,
                     },

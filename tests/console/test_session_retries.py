@@ -45,6 +45,7 @@ def test_a_task_between_two_attempts_waits(
         parts.replace('if flag("tried"):\n        raise ValueError("the first time")', dies)
     )
     home = Home(tmp_path / "home" / ".drivetrain")
+    monkeypatch.setenv("DRIVETRAIN_ROOT", str(home.root))
     monkeypatch.chdir(home.base)
     process = faulty.start(home, project, runner)
     faulty.waits(lambda: {"Flaky": "WAITING", "Once": "FAILED", "Waits": "RUNNING"}.items() <= shown(home).items())
