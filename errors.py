@@ -13,7 +13,7 @@ class DrivetrainError(Exception):
     Args:
         message: One line that names the thing and the cause.
         fix: What to do about it, one line, or None where there is nothing to advise.
-        where: The user's own "file:line", shown before everything else.
+        where: The user's own "file:line", shown before everything else; "" where no line is to be named.
     """
 
     def __init__(self, message: str, *, fix: str | None = None, where: str | None = None) -> None:
@@ -68,5 +68,7 @@ _ENGINE: Final = ("flatbuffers", "flax", "jax", "jaxlib", "optax", "orbax", "saf
 
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
     """The fix for a name that does not exist: the close ones, or all there are."""
-    close = difflib.get_close_matches(name, names, 2)
+    close = difflib.get_close_matches(name, names, 2) or [
+        each for each in names if len(name) > 2 and each.startswith(name)
+    ]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else f"{there} {', '.join(names) or 'none'}"

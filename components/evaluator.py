@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import InputError
 from ..metadata import Evaluation, Examples, Model, Summary, summarize
-from ..pipelines import Fn, component, current, load
+from ..pipelines import Fn, FunctionRef, component, current, load
+
+if TYPE_CHECKING:
+    from .evaluation.config import EvaluationConfig
 
 _COUNTS: Final = ("example_count", "weighted_example_count")
 """Metrics that say how much was measured, not how good it is: the examples have a column of their own."""
@@ -17,7 +21,25 @@ _SLICES: Final = 40
 """Slices in a summary at most."""
 
 
-@component
+def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse a configuration that does not fit the examples, or a model that is about to be trained."""
+    if "config" not in known:
+        return  # the pipeline is being built, which imports no code of the user's
+    from ..data import open_examples
+    from .evaluation.checks import check_columns, check_outputs
+
+    config = _configuration(cast(Fn, known["config"]))
+    if "model" in coming:
+        check_outputs(config, cast(Sequence[str], coming["model"]["outputs"]))
+    examples, split = known.get("examples"), known.get("split")
+    if isinstance(examples, Examples) and isinstance(split, str):
+        _check_split(examples, split)
+        columns = cast(Sequence[str], coming.get("model", {}).get("label_columns", ()))
+        wanted = config.purposes | dict.fromkeys(columns, f"the label {config.label!r}")
+        check_columns(wanted, open_examples(examples.content, split).schema.names, config.where)
+
+
+@component(foresee=_refuse)
 def Evaluator(
     examples: Examples, model: Model, *, baseline: Model | None = None, config: Fn, split: str = "eval"
 ) -> Evaluation:
@@ -37,20 +59,12 @@ def Evaluator(
         InputError: No such split, a column, label or prediction that cannot be used, or no examples.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
-    from ..data import executor, open_examples, splits
+    from ..data import executor, open_examples
     from ..engine import Bundle, BundleFn
-    from .evaluation.config import EvaluationConfig
     from .evaluation.run import evaluate, write
 
-    evaluation_config = load(config)
-    if not isinstance(evaluation_config, EvaluationConfig):
-        raise InputError(
-            f"Evaluator: config names a {type(evaluation_config).__name__}, not an EvaluationConfig",
-            fix='evaluation = EvaluationConfig(label="…", prediction="…") in model.py and config="model:evaluation"',
-        )
-    known = splits(examples.content)
-    if split not in known:
-        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(known) or 'none'}")
+    evaluation_config = _configuration(config)
+    _check_split(examples, split)
     launch = current()
     source = open_examples(examples.content, split)
     columns = source.schema.names
@@ -71,6 +85,28 @@ def Evaluator(
     write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
     launch.note(measured["summary"])
     return evaluation
+
+
+def _configuration(config: Fn) -> EvaluationConfig:
+    """What the user's name stands for."""
+    from .evaluation.config import EvaluationConfig
+
+    configuration = load(config)
+    if not isinstance(configuration, EvaluationConfig):
+        name = config.name if isinstance(config, FunctionRef) else "config"
+        raise InputError(
+            f"{name} is a {type(configuration).__name__}, not an EvaluationConfig",
+            fix='evaluation = EvaluationConfig(label="…", prediction="…") in model.py and config="model:evaluation"',
+        )
+    return configuration
+
+
+def _check_split(examples: Examples, split: str) -> None:
+    from ..data import splits
+
+    known = splits(examples.content)
+    if split not in known:
+        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(known) or 'none'}")
 
 
 @summarize.register

@@ -480,7 +480,26 @@ def _resolved(destination: str, base: Path) -> Path | str:
     return destination if folder is None else base / folder
 
 
-@component(verify=still_pushed)
+def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse what is no destination, and to keep nothing."""
+    destination, keep = known.get("destination"), known.get("keep")
+    if isinstance(destination, str):
+        if not destination or "\0" in destination:
+            raise InputError(f"{destination!r} is no destination", fix='destination="serving/model"')
+        if destination.lower().startswith(("http://", "https://")):
+            raise InputError(
+                f"cannot push to {destination} by HTTP", fix="give a folder, or the URL of a store: s3://…"
+            )
+        if "://" not in destination and re.match(r"[a-z][a-z0-9]{1,9}:/", destination):
+            scheme, _, rest = destination.partition(":")
+            raise InputError(
+                f"{destination!r} is neither a folder nor a URL", fix=f"did you mean '{scheme}://{rest.lstrip('/')}'?"
+            )
+    if isinstance(keep, int) and keep < 1:
+        raise InputError(f"keep must be at least 1, not {keep}", fix="leave it out to keep every version")
+
+
+@component(verify=still_pushed, foresee=_refuse)
 def Pusher(model: Model, *, destination: str, keep: int | None = None) -> PushedModel:
     """Push a model's bundle to where a server looks for it: `destination/<version>/`, versions 1, 2, 3 and so on.
 
@@ -501,12 +520,7 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
         InputError: The destination cannot be used.
         StorageUnavailable: The store behind the URL does not answer.
     """
-    if not destination or "\0" in destination:
-        raise InputError(f"Pusher: {destination!r} is no destination", fix='destination="serving/model"')
-    if destination.lower().startswith(("http://", "https://")):
-        raise InputError(f"cannot push to {destination} by HTTP", fix="give a folder, or the URL of a store: s3://…")
-    if keep is not None and keep < 1:
-        raise InputError(f"Pusher: keep must be at least 1, not {keep}", fix="leave it out to keep every version")
+    _refuse({"destination": destination, "keep": keep}, {})
     launch = current()
     version, digest = push(model.content, _resolved(destination, launch.base), keep=keep, progress=launch.progress)
     pushed = PushedModel.new(destination=destination, version=version, digest=digest)

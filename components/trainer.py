@@ -7,17 +7,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError
 from ..metadata import Examples, Model, TransformGraph
 from ..pipelines import Fn, component, current, load
+from ..user_code import mistake
 
 if TYPE_CHECKING:
     from ..engine import FieldSpec, Trained, TrainingRun
 
 
-@component
+def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse numbers that no training can have."""
+    for name in ("epochs", "batch_size"):
+        number = known.get(name)
+        if isinstance(number, int) and number < 1:
+            raise InputError(f"{name} is {number}", fix="use 1 or more")
+
+
+@component(foresee=_refuse)
 def Trainer(
     examples: Examples,
     graph: TransformGraph,
@@ -58,7 +67,6 @@ def Trainer(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
-    from ..engine.export import rehearse
     from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
 
@@ -70,8 +78,10 @@ def Trainer(
     # A checkpoint of arrays that lie on several processes would need them all to save together, and only the first
     # process has a folder that outlives it: such a training keeps none.
     kept = launch.work is not None and together is None
+    features = _features(graph.content, launch.note)
+    _refuse_raw(examples, features)
     run = engine.TrainingRun(
-        features=_features(graph.content, launch.note),
+        features=features,
         examples=examples.content,
         epochs=epochs,
         batch_size=batch_size,
@@ -83,7 +93,7 @@ def Trainer(
         work_dir=launch.work_dir if kept else None,
         progress=launch.progress,
         note=launch.note,
-        rehearse=partial(rehearse, graph.content),
+        rehearse=partial(_rehearse, graph.content),
     )
     trained = _trained(fn, run)
     _refuse_broken(trained.params)
@@ -100,23 +110,29 @@ def Trainer(
     return model
 
 
+def _rehearse(transform: Path, *model: Any) -> None:  # Any: the arguments of `engine.export.rehearse`
+    """See before the training that the model can be exported, and that who takes it can use what it will give."""
+    from ..engine.export import rehearse
+
+    rehearsal = rehearse(transform, *model)
+    current().foresee("model", {"outputs": rehearsal.outputs, "label_columns": rehearsal.label_columns})
+
+
 def _trained(fn: Fn, run: TrainingRun) -> Trained:
     """What the user's function returns; what it raises becomes an InputError that names the line in the user's file."""
     from .. import engine
 
     train = load(fn)
-    name = getattr(train, "__qualname__", fn)
     try:
         trained = train(run)
     except DrivetrainError:
         raise
     except Exception as error:  # the user's own code may raise anything
-        text = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
-        where = engine.raised_at(error.__traceback__)
-        raise InputError(f"Trainer: {name} failed: {type(error).__name__}: {text:.300}", where=where) from error
+        raise mistake(error) from error
     if not isinstance(trained, engine.Trained):
         raise InputError(
-            f"Trainer: {name} returned a {type(trained).__name__}, not Trained", fix="return run.fit(…), or Trained(…)"
+            f"{getattr(train, '__qualname__', fn)} returned a {type(trained).__name__}, not Trained",
+            fix="return run.fit(…), or Trained(…)",
         )
     return trained
 
@@ -133,6 +149,25 @@ def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSp
     if raw:
         note(f"not among the features, being raw columns: {', '.join(raw)}")
     return {name: spec for name, spec in bundle.signatures["transform"].outputs.items() if name not in raw}
+
+
+def _refuse_raw(examples: Examples, features: Mapping[str, FieldSpec]) -> None:
+    """Refuse examples that the transform did not make: they lack its columns, or hold raw ones of the same name.
+
+    Those are known by their type: raw numbers are of 64 bits, and what a transform makes for a device is of 32.
+    """
+    from ..data import open_examples, splits
+
+    split = next(iter(splits(examples.content)))
+    schema = open_examples(examples.content, split).schema
+    for name, spec in features.items():
+        kind = str(schema.field(name).type) if name in schema.names else "not there"
+        if kind == "not there" or {"double": "float32", "int64": "int32"}.get(kind) == spec.dtype:
+            raise InputError(
+                f"these examples are not what the transform made: {name!r} is {kind}",
+                fix="write Trainer(transform.examples, transform.graph, …); raw ones are for Transform and Evaluator",
+                where="",
+            )
 
 
 def _refuse_broken(params: object) -> None:

@@ -35,8 +35,8 @@ CANCELED: Final = 130
 EXIT_CODES: Final = """\b
 Exit codes:
   0    complete: every node ended well, or its condition was false
-  1    something crashed: a component raised, or drivetrain did
-  2    yours to mend: usage, the pipeline, its input, its parameters
+  1    something crashed: drivetrain, a library, a process
+  2    yours to mend: usage, the pipeline, your own code, its input, its parameters
   3    stopped by validation: a gate vetoed, what depends on it did not run
   130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
 """

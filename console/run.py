@@ -104,11 +104,13 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
                 return watched(run) if watched else NullObserver()
 
             result = go(home, begun)
-        if settings.json:
-            for node in result.nodes.values():
-                if node.state == "FAILED":
-                    click.echo(f"error: {node.node}: {node.reason}", err=True)
         settings.answer(result.to_json(), lambda console: _show(console, settings, home, result))
+        for node in result.nodes.values():
+            if node.state == "FAILED":
+                click.echo(f"error: {node.node}: {node.reason}", err=True)
+        if not settings.json:
+            for advice in _advice(result, settings):
+                terminal().print(advice, markup=False, soft_wrap=True)
         return exit_code(result)
 
 
@@ -121,14 +123,12 @@ def root_line(settings: ConsoleSettings, home: Home) -> str:
 
 
 def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunResult) -> None:
-    """The table, then what was made says of itself, then what to do next."""
+    """The table, then what was made says of itself."""
     run = open_run(home, result.run)
     table = nodes_table(outline(run.pipeline), result.nodes)
     show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
     views = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
     show_summaries(console, home, views)
-    for line in _advice(result, settings):
-        console.print(line, markup=False, soft_wrap=True)
 
 
 def _advice(result: RunResult, settings: ConsoleSettings) -> list[str]:

@@ -64,7 +64,7 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     for node in run_view:
         if node.error:
             console.print()
-            console.print(f"[red]{escape(node.id)} failed[/]")
+            console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
             console.print(node.error.rstrip(), markup=False, soft_wrap=True)
 
 
@@ -114,7 +114,8 @@ def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, NodeOutc
                 Text.assemble((guide, "dim"), name),
                 Text(ended.state, STYLES[ended.state]),
                 f"{ended.seconds:.2f}",
-                escape(ended.reason),
+                # The first line, which says it all but the fix; a path below the working folder from there.
+                escape(ended.reason.partition("\n")[0].removeprefix(f"{Path.cwd()}/")),
             )
     return table
 

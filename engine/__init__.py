@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from . import hub as hub
     from . import ops as ops
     from . import ragged as ragged
-    from ._caller import raised_at as raised_at
     from .analyzers.cache import AnalyzerCache as AnalyzerCache
     from .analyzers.spans import Span as Span
     from .bundles.batch_fn import BundleFn as BundleFn
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "_caller": "raised_at",
         "analyzers.cache": "AnalyzerCache",
         "analyzers.spans": "Span",
         "bundles.batch_fn": "BundleFn",

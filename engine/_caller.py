@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import sys
-import traceback
+from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType
+from typing import Final
 
-_HERE = str(Path(__file__).parent) + "/"
-_TYPED = ("<ipython-input", "<python-input", "<stdin>")  # what a person types has no file
+from ..user_code import is_drivetrains, is_users
+
+_HERE: Final = f"{Path(__file__).parent}/"
+ENTRY: Final[ContextVar[tuple[CodeType, str | None]]] = ContextVar("entry")
+"""The code of ours that calls a function of the user's to trace it, and the line where that function is defined."""
 
 
 def caller() -> str | None:
-    """Give "file:line" of the nearest caller outside the engine and the libraries; None where there is none."""
+    """Give "file:line" of the nearest caller outside drivetrain and the libraries; None where there is none.
+
+    Who called the engine for the user, a component or a traced function's `ENTRY`, ends the search: what called that
+    is another line in another process, and a traced line is saved.
+    """
     frame: FrameType | None = sys._getframe(1)
+    entry, defined = ENTRY.get((None, None))
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        file = frame.f_code.co_filename
+        if is_users(file):
+            return f"{file}:{frame.f_lineno}"
+        if frame.f_code is entry:
+            return defined
+        if is_drivetrains(file) and not file.startswith(_HERE):
+            return None
         frame = frame.f_back
     return None
-
-
-def raised_at(trace: TracebackType | None) -> str | None:
-    """Give "file:line" of the innermost of the user's frames in a traceback; None where there is none."""
-    for summary in reversed(traceback.extract_tb(trace)):
-        if is_users(summary.filename):
-            return f"{summary.filename}:{summary.lineno}"
-    return None
-
-
-def is_users(file: str) -> bool:
-    """Whether a file holds neither the engine nor a library."""
-    ours = file.startswith((_HERE, "<")) and not file.startswith(_TYPED)
-    return not (ours or "/site-packages/" in file or "/lib/python3" in file)
 
 
 def without_folder(where: str | None) -> str | None:

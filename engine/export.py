@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
-from ._caller import raised_at
+from ..user_code import mistake
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .custom_ops.device import exporting
@@ -87,6 +87,19 @@ def export_model(
     return bundle
 
 
+@dataclass(frozen=True)
+class Rehearsal:
+    """What is known of a bundle before its model is trained.
+
+    Attributes:
+        outputs: What its signature `evaluate` will give: the predictions, then the label.
+        label_columns: The raw columns that the label is made of.
+    """
+
+    outputs: tuple[str, ...]
+    label_columns: tuple[str, ...]
+
+
 @in_32_bits
 @exporting()
 def rehearse(
@@ -95,7 +108,7 @@ def rehearse(
     params: Any,
     predict: Callable[[Any], Mapping[str, Any]],
     label: str,
-) -> None:
+) -> Rehearsal:
     """Trace a model as `export_model` does, and save nothing, so that an unfit model raises before it is trained.
 
     The arguments are those of `export_model`; params may be of `jax.ShapeDtypeStruct` in place of arrays.
@@ -103,8 +116,10 @@ def rehearse(
     Raises:
         InputError: The model is one that `export_model` would refuse.
     """
-    _, features, _ = _transform(transform, label)
-    _Model(apply, params, predict, features, label)
+    source, features, _ = _transform(transform, label)
+    names = _Model(apply, params, predict, features, label).names
+    needed = source.graph.needed([source.graph.signatures[TRANSFORM][label].tensor])
+    return Rehearsal((*names, label), tuple(needed.inputs))
 
 
 def _transform(transform: Path, label: str) -> tuple[Bundle, dict[str, tuple[Tensor, ...]], list[HostNode]]:
@@ -195,15 +210,7 @@ class _Model:
         except DrivetrainError:
             raise
         except Exception as error:  # the user's model failed: whatever it is, name his line
-            text = str(error).splitlines()[0] if str(error) else ""
-            fix = f"apply gets {', '.join(features)}; the label is left out"
-            if type(error).__name__ == "InconclusiveDimensionOperation":
-                fix = "where it is exported, the number of rows is a symbol: no int() and no if on it, -1 in a reshape"
-            raise InputError(
-                f"the model failed on its features: {type(error).__name__}: {text}",
-                fix=fix,
-                where=raised_at(error.__traceback__),
-            ) from error
+            raise mistake(error) from error
         if label in self.names:
             raise InputError(
                 f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'"

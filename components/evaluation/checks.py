@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...errors import InputError
+from ...errors import InputError, suggest
+from .config import EvaluationConfig
 from .tally import Floats, Labels
 
 _QUOTED: Final = 5
@@ -117,19 +118,43 @@ def _fix(kind: str) -> str:
     return "look at the training's loss and at these rows" if kind.startswith("prediction") else "mend these rows"
 
 
-def check_columns(wanted: Mapping[str, str], known: tuple[str, ...]) -> None:
+def check_columns(wanted: Mapping[str, str], known: Sequence[str], where: str | None = None) -> None:
     """Make sure that every wanted raw column exists.
 
     Args:
         wanted: Column → what it is needed for.
         known: The columns there are.
+        where: The user's "file:line" that wants them.
 
     Raises:
-        InputError: One is missing; the known ones are named.
+        InputError: One is missing; the close ones are named, or all.
     """
     for column, purpose in wanted.items():
         if column not in known:
             raise InputError(
                 f"{purpose} needs the column {column!r}, which the examples do not have",
-                fix=f"they have {', '.join(known)}",
+                fix=suggest(column, known, "they have"),
+                where=where,
+            )
+
+
+def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "the model") -> None:
+    """Make sure that a model gives what it is judged by.
+
+    Args:
+        config: Names label and prediction.
+        names: What the model gives.
+        who: Which model, for the message; of a baseline only the prediction counts.
+
+    Raises:
+        InputError: It does not; what it gives is named.
+    """
+    roles = {"prediction": config.prediction} | ({"label": config.label} if who == "the model" else {})
+    for role, name in roles.items():
+        if name not in names:
+            near = suggest(name, names, f"{who} gives")
+            raise InputError(
+                f"the evaluation's {role} is {name!r}, which {who} does not give",
+                fix=f"{near}; change the EvaluationConfig or what predict returns",
+                where=config.where,
             )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from ...errors import InputError
+from ...errors import InputError, suggest
+from ...user_code import users_line
 from .metrics import DEFAULT_METRICS, METRICS
 
 Direction: TypeAlias = Literal["higher", "lower"]
@@ -127,6 +128,7 @@ class EvaluationConfig:
     exact_rows: int = EXACT_ROWS
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
         for name in ("label", "prediction"):
             column: Any = getattr(self, name)
             if not isinstance(column, str) or not column:
@@ -158,6 +160,17 @@ class EvaluationConfig:
             )
 
     @property
+    def where(self) -> str | None:
+        """The user's "file:line" that wrote it, where that is known."""
+        written: str | None = self.__dict__.get("_where")
+        return written
+
+    @property
+    def purposes(self) -> dict[str, str]:
+        """The raw columns that the slices need, and which slice it is."""
+        return {name: f"the slice {list(spec)}" for spec in self.slices for name in spec}
+
+    @property
     def slice_columns(self) -> SliceSpec:
         """Every raw column that some slice needs, each once, in the order first named."""
         return tuple(dict.fromkeys(column for spec in self.slices for column in spec))
@@ -182,7 +195,8 @@ class EvaluationConfig:
 
 def _known_metric(name: object) -> Any:
     if not isinstance(name, str) or name not in METRICS:
-        raise InputError(f"unknown metric {name!r}", fix=f"one of {', '.join(METRICS)}")
+        near = suggest(name, list(METRICS), "there are") if isinstance(name, str) else f"one of {', '.join(METRICS)}"
+        raise InputError(f"there is no metric {name!r}", fix=near)
     return METRICS[name]
 
 

@@ -70,8 +70,8 @@ def evaluate(
         InputError: A column that does not exist, labels or predictions that cannot be judged, or no examples.
     """
     known = tuple(source.schema.names)
-    wanted = {name: f"the slice {list(spec)}" for spec in config.slices for name in spec} | dict(inputs or {})
-    check_columns(wanted, known)
+    wanted = config.purposes | dict(inputs or {})
+    check_columns(wanted, known, config.where)
     if inputs is not None:
         weight = {config.weight} & set(known)
         source = source.select([name for name in known if name in wanted or name in weight]).with_dictionaries()

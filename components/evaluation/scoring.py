@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ...data.base import BatchFn
 from ...errors import InputError
+from .checks import check_outputs
 from .config import EvaluationConfig
 
 
@@ -42,12 +43,14 @@ class Scores:
         """
         config = self.config
         outputs = self.model(batch)
+        check_outputs(config, outputs.schema.names)
         columns = {
             "label": _output(outputs, config.label, "label", batch.num_rows),
             "candidate": _output(outputs, config.prediction, "prediction", batch.num_rows),
         }
         if self.baseline is not None:
             before = self.baseline(batch)
+            check_outputs(config, before.schema.names, "the baseline")
             columns["baseline"] = _output(before, config.prediction, "baseline's prediction", batch.num_rows)
         if config.weight is not None:
             source = outputs if config.weight in outputs.schema.names else batch
@@ -57,11 +60,6 @@ class Scores:
 
 
 def _output(batch: pa.RecordBatch, name: str, role: str, rows: int) -> pa.Array:
-    if name not in batch.schema.names:
-        raise InputError(
-            f"the evaluation's {role} is {name!r}, which the model does not give",
-            fix=f"it gives {', '.join(batch.schema.names)}; change the EvaluationConfig or what predict returns",
-        )
     if batch.num_rows != rows:
         raise InputError(
             f"the model gave {batch.num_rows} rows for {rows}", fix="preprocessing must keep one row for each example"

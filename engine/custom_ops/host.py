@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
-from .._caller import caller, raised_at
+from ...user_code import explain, raised_at
+from .._caller import caller
 from ..graphs.nodes import ARRAY_DTYPES, BATCH, COLUMN_DTYPES
 from ..host_ops.columns import (
     ARROW,
@@ -250,9 +251,10 @@ class _PythonOp:
         except Exception as error:  # the op's own code failed: whatever it is, name its line
             rows = [value for value in values if not isinstance(value, pa.Array)]
             on = f" on {', '.join(map(repr, rows)):.120}" if rows else ""
+            said, advice = explain(error)
             raise InputError(
-                f"op {self.name!r} failed{on}: {type(error).__name__}: {error!s:.200}",
-                fix=f"{fn.__qualname__} must take every value that the columns have, None among them",
+                f"op {self.name!r} failed{on}: {said:.200}",
+                fix=advice or f"{fn.__qualname__} must take every value that the columns have, None among them",
                 where=raised_at(error.__traceback__),
             ) from error
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import jax
 import jax.numpy as jnp
 
-from .._caller import is_users
+from ...user_code import is_users
 from . import (
     branches,
     iterables,

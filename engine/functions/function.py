@@ -15,7 +15,8 @@ import jax
 from jax.experimental import checkify
 
 from ...errors import DrivetrainError, InputError
-from .._caller import caller, raised_at
+from ...user_code import raised_at
+from .._caller import caller
 from .autograph import CONVERTING, convert
 from .branches import CHECKED, STAGED
 from .concrete import ConcreteFunction

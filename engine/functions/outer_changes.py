@@ -14,7 +14,8 @@ from typing import Any
 import jax
 
 from ...errors import InputError
-from .._caller import caller, is_users
+from ...user_code import is_users
+from .._caller import caller
 from .branches import STAGED
 
 Block = Callable[..., Any]  # Any: a function of a block's, of ours around one of the user's

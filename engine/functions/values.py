@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
-from .._caller import caller, is_users
+from ...user_code import is_users
+from .._caller import caller
 
 T = TypeVar("T")
 

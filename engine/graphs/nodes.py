@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .._caller import is_users
+from ...user_code import is_users
 
 BATCH: Final = "b"
 """The symbolic leading dimension of everything that has one value per row."""

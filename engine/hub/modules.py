@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
-from .._caller import caller, raised_at
+from ...user_code import explain, raised_at
+from .._caller import caller
 from ..bundles.bundle import Bundle
 from ..bundles.manifest import Signature, export_facts
 from ..graphs.graph import Graph, Output
@@ -283,10 +284,10 @@ def module(
     except DrivetrainError:
         raise
     except Exception as error:  # the user's function may raise anything
-        said = str(error).splitlines()[0] if str(error) else ""
+        said, advice = explain(error)
         raise InputError(
-            f"the function cannot be saved: {type(error).__name__}: {said:.200}",
-            fix="it takes (params, inputs) and must not depend on how many rows there are",
+            f"the function cannot be saved: {said:.200}",
+            fix=advice or "it takes (params, inputs) and must not depend on how many rows there are",
             where=raised_at(error.__traceback__),
         ) from error
     ids = tuple(tensor.id for tensor in tensors.values())

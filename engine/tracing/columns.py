@@ -8,7 +8,7 @@ array again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -205,6 +205,23 @@ class Column:
         raise InputError(
             f"column {self.name!r} stands for many rows and has no single truth value",
             fix="use ops.where(condition, a, b), and & | ~ in place of and, or, not",
+            where=caller(),
+        )
+
+    def __float__(self) -> float:
+        raise InputError(
+            f"column {self.name!r} stands for many rows and is no single number",
+            fix="use jax.numpy in place of math, float() and int(), e.g. jnp.log for math.log",
+            where=caller(),
+        )
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __iter__(self) -> Iterator[Any]:
+        raise InputError(
+            f"column {self.name!r} stands for any number of rows and cannot be looped over",
+            fix=PANDAS["apply"],
             where=caller(),
         )
 

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import jax
@@ -13,7 +14,8 @@ import jax.numpy as jnp
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
-from .._caller import caller, raised_at, without_folder
+from ...user_code import mistake, raised_at
+from .._caller import ENTRY, caller, without_folder
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
 from ..ragged.ragged import Ragged
@@ -90,7 +92,7 @@ def trace(
 
     def run(*handles: Any) -> list[Any]:
         tracing = Trace(batch)
-        token = CURRENT.set(tracing)
+        token, entry = CURRENT.set(tracing), ENTRY.set((run.__code__, _defined(fn)))
         try:
             returned = fn(_Columns(columns, handles, widths))
             flat: list[Any] = []
@@ -104,6 +106,7 @@ def trace(
             return flat
         finally:
             CURRENT.reset(token)
+            ENTRY.reset(entry)
 
     handle = shaped((batch,), jnp.dtype(HANDLE))
     try:
@@ -111,13 +114,17 @@ def trace(
     except DrivetrainError:
         raise
     except Exception as error:  # the user's own code failed: whatever it is, name his line
-        text = str(error).splitlines()[0] if str(error) else ""
-        raise InputError(
-            f"the preprocessing function failed: {type(error).__name__}: {text}",
-            fix=_advice(error),
-            where=raised_at(error.__traceback__),
-        ) from error
+        where = None if _within(error, run.__code__) else _defined(fn)
+        raise mistake(error, fix=_advice(error), where=where) from error
     return Traced(jaxpr, columns, tuple(outputs), batch, tuple(checks))
+
+
+def _within(error: Exception, entry: CodeType) -> bool:
+    """Whether it was raised below the call of the user's function in `entry`, at a line of the user's."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not entry:
+        trace = trace.tb_next
+    return trace is not None and raised_at(trace) is not None
 
 
 def _check_finite(name: str, array: Any, tracing: Trace, where: str | None) -> None:
@@ -138,7 +145,10 @@ def _advice(error: Exception) -> str | None:
     if "__jax_array__" in str(error) or "no 'a" in str(error):
         return "ops.fill_missing or ops.cast(…, 'float32') makes a Column a JAX array"
     if type(error).__name__ in ("ConcretizationTypeError", "TracerIntegerConversionError"):
-        return "what is learnt has no value yet: a shape needs a number, e.g. a vocabulary's top_k + oov_buckets + 1"
+        return (
+            "jax.numpy takes it; math and int() do not. What is learnt has no value yet, and a shape needs a number, "
+            "e.g. a vocabulary's top_k + oov_buckets + 1"
+        )
     return None
 
 
@@ -180,6 +190,11 @@ class _Columns(Mapping[str, Any]):
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._columns:
+            raise AttributeError(f"the columns have no attribute {name!r}", name=name, obj=self)
+        raise InputError(f"columns.{name} is no column", fix=f"write columns[{name!r}]", where=caller())
+
 
 def _defined(fn: Callable[..., Any]) -> str | None:
     """Give "file:line" of the user's function."""
@@ -190,7 +205,7 @@ def _defined(fn: Callable[..., Any]) -> str | None:
 def _checked(fn: Callable[..., Any], returned: Any) -> Mapping[str, Any]:
     where = _defined(fn)
     if not isinstance(returned, Mapping) or not returned:
-        kind = "nothing" if isinstance(returned, Mapping) else type(returned).__name__
+        kind = "nothing" if returned is None or isinstance(returned, Mapping) else f"a {type(returned).__name__}"
         raise InputError(
             f"the preprocessing function returned {kind}",
             fix="return a dict from output name to column",

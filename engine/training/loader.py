@@ -306,12 +306,14 @@ def _values(array: pa.Array, name: str, spec: FieldSpec) -> Array:
         missing += array.null_count
     if missing:
         raise InputError(
-            f"feature {name!r} has {missing} missing values", fix="fill them in preprocess (ops.fill_missing)"
+            f"feature {name!r} has {missing} missing values",
+            fix="fill them in preprocess (ops.fill_missing); raw examples are to be transformed first",
         )
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)):
         raise InputError(
             f"feature {name!r} is of type {array.type}, not numbers",
-            fix="turn it into ids in preprocess (ops.vocabulary) or leave it out",
+            fix="turn it into ids in preprocess (ops.vocabulary) or leave it out; or give Trainer the transformed "
+            "examples, if these are raw",
         )
     values: Array = array.to_numpy(zero_copy_only=False)
     if ragged or len(values) != rows * math.prod(spec.shape):

@@ -75,7 +75,7 @@ def _no_progress(done: int, total: int | None, unit: str) -> None: ...
 def _no_note(text: str) -> None: ...
 
 
-def _no_rehearsal(apply: Any, params: Params, predict: Predict, label: str) -> None: ...
+def _no_rehearsal(apply: Any, params: Params, predict: Predict, label: str) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class TrainingRun:
     window_bytes: int = WINDOW_BYTES
     progress: Progress = _no_progress
     note: Callable[[str], None] = _no_note
-    rehearse: Callable[[Callable[..., Outputs], Params, Predict, str], None] = _no_rehearsal
+    rehearse: Callable[[Callable[..., Outputs], Params, Predict, str], object] = _no_rehearsal
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "depth"):

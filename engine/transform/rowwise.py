@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
-from .._caller import is_users
+from ...user_code import is_users
 from ..tracing.equations import CALLS
 from ..tracing.primitives import KIND
 from ..tracing.training_only import TRAINING_ONLY

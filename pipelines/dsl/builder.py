@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ...errors import BuildError, suggest
+from ...errors import BuildError, DrivetrainError, suggest
 from ...metadata import artifact_type
 from ..ir.expressions import dependencies, items
 from ..ir.ir import (
@@ -37,6 +37,7 @@ from .component import Component, InputSpec, ParameterSpec
 from .draft import Draft
 from .handles import ChoiceHandle, Expression, Handle, KnownValue, Property, QueryHandle, Scalar, encode, named_kind
 from .hints import accepts, fits, spell, takes_query
+from .symbolic import Symbolic
 
 T = TypeVar("T")
 
@@ -272,6 +273,7 @@ class PipelineBuilder:
             if ":" in wanted:
                 self._function(wanted, where)
         self._check_exit(node, where)
+        _foresee(component, bound, where)
         self.nodes[name] = node
         self.lines[name] = where
         self._within[name] = tuple(self._prefix)
@@ -498,3 +500,15 @@ def _compatible(spec: ParameterSpec, hint: Any) -> bool:
     if spec.kind == "function":
         return hint is str
     return fits(hint, spec.hint)
+
+
+def _foresee(component: Component[Any, Any], bound: Mapping[str, object], where: str) -> None:
+    """Let a component refuse the values that its call names; what is a function is not loaded yet."""
+    if component.foresee is None:
+        return
+    values = [name for name, spec in component.parameters.items() if spec.kind == "value"]
+    known = {name: bound[name] for name in values if not isinstance(bound[name], Symbolic)}
+    try:
+        component.foresee(known, {})
+    except DrivetrainError as error:
+        raise BuildError(error.message, where=where, fix=error.fix) from error

@@ -37,6 +37,23 @@ class Verify(Protocol):
         ...
 
 
+class Foresee(Protocol):
+    """Refuses, by what is known of a call before its time, what the component would refuse then."""
+
+    def __call__(self, known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]], /) -> None:
+        """See whether the call can go well.
+
+        Args:
+            known: The parameters and inputs that are known already: while a pipeline is built the values that it names;
+                before a component upstream does its work (`LaunchContext.foresee`) also functions and artifacts.
+            coming: What that component says of the inputs that it is about to make.
+
+        Raises:
+            InputError: It cannot.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class InputSpec:
     """An input: artifacts of one type; `many` for a list, `optional` where None may stand."""
@@ -116,6 +133,7 @@ class Component(Generic[P, R]):
         *,
         gates: str | None = None,
         verify: Verify | None = None,
+        foresee: Foresee | None = None,
         deterministic: bool = True,
         asks: bool = False,
         kind: ComponentKind = "function",
@@ -124,6 +142,7 @@ class Component(Generic[P, R]):
         self.name = fn.__name__
         self.gates = gates
         self.verify = verify
+        self.foresee = foresee
         self.deterministic = deterministic
         self.asks = asks
         self.kind = kind
@@ -174,6 +193,7 @@ class Component(Generic[P, R]):
             self.fn,
             gates=self.gates,
             verify=self.verify,
+            foresee=self.foresee,
             deterministic=self.deterministic,
             asks=self.asks,
             kind=self.kind,
@@ -292,7 +312,12 @@ class Component(Generic[P, R]):
 def component(fn: Callable[P, R], /) -> Component[P, R]: ...
 @overload
 def component(
-    *, gates: str | None = None, verify: Verify | None = None, deterministic: bool = True, asks: bool = False
+    *,
+    gates: str | None = None,
+    verify: Verify | None = None,
+    foresee: Foresee | None = None,
+    deterministic: bool = True,
+    asks: bool = False,
 ) -> Callable[[Callable[P, R]], Component[P, R]]: ...
 def component(
     fn: Callable[P, R] | None = None,
@@ -300,6 +325,7 @@ def component(
     *,
     gates: str | None = None,
     verify: Verify | None = None,
+    foresee: Foresee | None = None,
     deterministic: bool = True,
     asks: bool = False,
 ) -> Component[P, R] | Callable[[Callable[P, R]], Component[P, R]]:
@@ -316,6 +342,8 @@ def component(
             consumes the same artifact runs. Nor does it where the gate failed; a gate that a condition skipped was not
             asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
+        foresee: Tells early what the component would refuse: when the pipeline is built, and before the work of a
+            component upstream that says what it is about to make.
         deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
             `.options(cache=True)` says that what it gave before will do.
         asks: Whether it waits for what a person decides (`current().decision()`): `drivetrain approve` lists its nodes,
@@ -326,7 +354,9 @@ def component(
     """
     if fn is not None:
         return Component(fn)
-    return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic, asks=asks)
+    return lambda function: Component(
+        function, gates=gates, verify=verify, foresee=foresee, deterministic=deterministic, asks=asks
+    )
 
 
 def _input(name: str, hint: Any) -> InputSpec | None:

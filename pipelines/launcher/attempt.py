@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from ..project.context import LaunchContext, enter
 from ..project.secret import redact
 from .decisions import decision
 from .flow import Outputs
+from .foresight import foresee
 from .heartbeat import heartbeat
 from .home import Home, Run
 from .observers import LoggingObserver
@@ -185,6 +187,7 @@ class Attempt:
                 note=lambda text: self.observer.note(self.task.name, text),
                 printed=lambda text, last: self.observer.printed(self.task.name, text, last),
                 check=self._check,
+                foresee=partial(foresee, self.home, self.run, self.task),
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
             )

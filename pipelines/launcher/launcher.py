@@ -292,7 +292,7 @@ class _TaskLaunch:
             return None
         if not isinstance(outcome, BaseException):
             return launcher.records.succeeded(self.task, execution, reason, outcome)
-        launcher.logs.write(name, format_traceback(outcome))
+        launcher.logs.write(name, format_traceback(outcome, whole=True))
         pause = launcher.recovery.schedule_retry(name, execution, retries, outcome, brief(outcome))
         if pause is None:
             return NodeResult.failed(name, outcome)

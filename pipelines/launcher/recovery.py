@@ -85,7 +85,7 @@ class Recovery:
         """
         with suppress(DrivetrainError):
             if begun and self._home.store.execution(begun[-1].uid).state == "COMPLETE":
-                self._logs.write(name, format_traceback(error))
+                self._logs.write(name, format_traceback(error, whole=True))
                 if (result := self._records.read(name)) is not None:
                     return result
         return self.refuse(name, error)
@@ -94,7 +94,7 @@ class Recovery:
         """Record that a task failed before its work began."""
         with suppress(DrivetrainError):
             self._records.failed(self._flow.task(name), error)
-        self._logs.write(name, format_traceback(error))
+        self._logs.write(name, format_traceback(error, whole=True))
         return NodeResult.failed(name, error)
 
     def after_death(self, name: str, pid: int, end: EndState, reason: str) -> NodeResult | None:

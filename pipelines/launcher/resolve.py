@@ -126,6 +126,14 @@ class Resolver:
             }
         return ResolvedTask(component, parameters, inputs, preimage)
 
+    def parameter(
+        self, component: Component[..., object], name: str, value: Json, scope: tuple[str, ...], index: Index
+    ) -> object:
+        """The value of one parameter of a node before its time; files and secrets are not looked for."""
+        if component.parameters[name].kind not in ("value", "function"):
+            raise InputError(f"{name} is looked for in its time")
+        return self._value(value, component.parameters[name].kind, self.flow.values(scope, index), no_progress)
+
     def _check_code(self, node: str, code: source_code.Code, built: str | None) -> None:
         if built is not None and code.digest != built:
             raise BuildError(

@@ -6,8 +6,9 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...errors import Canceled, DrivetrainError
+from ...errors import Canceled
 from ...metadata import ArtifactRecord
+from ...user_code import as_mistake, folded
 from ..project.secret import redact
 from .states import EndState
 
@@ -47,7 +48,7 @@ class NodeResult:
     @classmethod
     def failed(cls, node: str, error: BaseException) -> NodeResult:
         """The result of a task that an error ended."""
-        return cls(node, EndState.FAILED, reason=reason_of(error), user_error=isinstance(error, DrivetrainError))
+        return cls(node, EndState.FAILED, reason=reason_of(error), user_error=as_mistake(error) is not None)
 
     def to_json(self) -> dict[str, object]:
         """Its entry in what `run --json` prints."""
@@ -63,14 +64,18 @@ class NodeResult:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as the reason of a result: one of ours as it reads, with its fix; any other with its type."""
+    """An error as the reason of a result: the user's mistake with its line and its fix, any other with its type."""
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "stopped while running"
     if isinstance(error, Canceled):
         return "stopped while running"
-    ours = isinstance(error, (DrivetrainError, AttemptTimeout))
     try:
-        text = str(error) if ours else f"{type(error).__name__}: {error}"
+        if isinstance(error, AttemptTimeout):
+            text = str(error)
+        elif (mistake := as_mistake(error)) is not None:
+            text = str(mistake)
+        else:
+            text = f"{type(error).__name__}: {error}"
     except Exception as second:  # a user's exception whose __str__ raises
         text = f"{type(error).__name__}, whose text cannot be read: {type(second).__name__}"
     return _storable(text, _LONGEST_REASON)
@@ -81,14 +86,18 @@ def brief(error: BaseException) -> str:
     return reason_of(error).partition("\n")[0]
 
 
-def format_traceback(error: BaseException) -> str:
-    """The traceback that the store keeps as an execution's error."""
-    return _storable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK)
+def format_traceback(error: BaseException, *, whole: bool = False) -> str:
+    """The traceback that the store keeps as an execution's error: of a user's mistake with the user's lines alone.
+
+    The task's log keeps the `whole` of it.
+    """
+    text = "".join(traceback.format_exception(error)) if whole or as_mistake(error) is None else folded(error)
+    return _storable(text, _LONGEST_TRACEBACK)
 
 
 def failure_properties(error: BaseException) -> dict[str, object]:
     """The properties of an execution that an error ended: what its result is read back from."""
-    return {"reason": reason_of(error), "user_error": isinstance(error, DrivetrainError)}
+    return {"reason": reason_of(error), "user_error": as_mistake(error) is not None}
 
 
 def _storable(text: str, longest: int) -> str:

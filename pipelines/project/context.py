@@ -22,6 +22,10 @@ def _undecided() -> None:
     """A `decision` that nobody has made."""
 
 
+def _unforeseen(output: str, facts: Mapping[str, object]) -> None:
+    """A `foresee` that nobody listens to."""
+
+
 def _unstopped() -> None:
     """A `check` that nobody stops."""
 
@@ -47,6 +51,8 @@ class LaunchContext:
         printed: Called with lines that a process of the component's printed, "" for none, and with the one of them
             that is worth showing now, "" for none.
         check: Raises `Canceled` once the run is asked to stop.
+        foresee: Called before long work with an output's key and what is known of it already: who takes that output
+            later refuses it now (`component(foresee=…)`), by an InputError.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
     """
@@ -60,6 +66,7 @@ class LaunchContext:
     note: Callable[[str], None] = _unheard
     printed: Callable[[str, str], None] = _print
     check: Callable[[], None] = _unstopped
+    foresee: Callable[[str, Mapping[str, object]], None] = _unforeseen
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
 

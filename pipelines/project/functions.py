@@ -24,7 +24,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
-from ...errors import BuildError, DrivetrainError, suggest
+from ...errors import BuildError, DrivetrainError
+from ...user_code import is_project, mistake
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -196,6 +197,7 @@ def _load_package(project: Path, package: str) -> None:
         sys.meta_path.insert(0, _ProjectFinder())
     importlib.invalidate_caches()
     _PROJECTS[package] = project
+    is_project(project)
     sys.modules[package] = module = importlib.util.module_from_spec(spec)
     try:
         if spec.loader is not None:
@@ -301,19 +303,10 @@ def blamed(project: Path) -> Iterator[None]:
     except DrivetrainError:
         raise
     except Exception as error:
-        where = None
-        if isinstance(error, SyntaxError) and error.filename:
-            where = f"{error.filename}:{error.lineno}"
-        else:
-            frames = traceback.extract_tb(error.__traceback__)
-            users = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
-            where = f"{users[-1].filename}:{users[-1].lineno}" if users else None
-        text = error.msg if isinstance(error, SyntaxError) else str(error)
-        fix = "mend it there"
-        if isinstance(error, AttributeError) and error.name:
-            close = suggest(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
-            fix = close if len(close) < 100 else fix
-        raise BuildError(f"{type(error).__name__}: {text}", where=where, fix=fix) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        users = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
+        cause = mistake(error, where=f"{users[-1].filename}:{users[-1].lineno}" if users else None)
+        raise BuildError(cause.message, where=cause.where, fix=cause.fix) from error
 
 
 @cache

@@ -161,7 +161,7 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
         Evaluator(examples, model, config=named("judged"), split="test")
     with pytest.raises(InputError, match=r"\['tail'\] needs the column 'tail'"):
         Evaluator(examples, model, config=named("unknown"))
-    with pytest.raises(InputError, match="names a dict, not an EvaluationConfig"):
+    with pytest.raises(InputError, match="is a dict, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("not_a_config"))
 
 

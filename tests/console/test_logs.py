@@ -130,7 +130,7 @@ def test_a_node_launched_alone_is_kept_and_seen(talking: Path, drivetrain: Comma
 
 
 def test_the_inline_runner_writes_what_it_knows(talking: Path, drivetrain: Command) -> None:
-    assert drivetrain("run", "shop", "-p", "fail=true").exit_code == 1
+    assert drivetrain("run", "shop", "-p", "fail=true").exit_code == 2
     text = drivetrain("logs", "", "Talk").stdout
     lines = text.splitlines()
     assert lines[0].startswith("=== Talk: attempt 1")

@@ -30,7 +30,7 @@ def test_the_process_ends_with_the_verbs_exit_code(shop: Path) -> None:
     assert run("run", "shop").returncode == 0
     assert run("run", "shop", "-p", "rows=11").returncode == 3
     assert run("run", "shop", "-p", "fail=user").returncode == 2
-    assert run("run", "shop", "-p", "fail=crash").returncode == 1
+    assert run("run", "shop", "-p", "fail=crash").returncode == 2
     assert run("show", "nonsense").returncode == 2
 
 

@@ -21,7 +21,7 @@ def test_resume_keeps_what_ended_well_and_runs_the_rest(shop: Path, drivetrain: 
     assert "edited after the pipeline was built" in refused.stdout
     (shop / "pipeline.py").write_text(source)
     again = drivetrain("resume", failed["run"], "--json")
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     answer = last_json(again)
     assert answer["run"] == failed["run"]
     for key in ("state", "reason", "outputs"):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 Json = dict[str, Any]
@@ -63,27 +64,46 @@ def test_a_veto_is_three_and_quotes_the_rows(shop: Path, drivetrain: Command, la
     assert answer["nodes"]["Train"]["state"] == "BLOCKED"
 
 
-def test_wrong_input_is_two_and_a_crash_is_one(shop: Path, drivetrain: Command) -> None:
+def test_wrong_input_and_wrong_code_are_two(shop: Path, drivetrain: Command) -> None:
     wrong = drivetrain("run", "shop", "--param", "fail=user")
     assert wrong.exit_code == 2
     assert "the column 'x' is missing" in wrong.stdout
+    line = (shop / "pipeline.py").read_text().splitlines().index('        raise ValueError("boom [in here]")') + 1
     crash = drivetrain("run", "shop", "--param", "fail=crash")
-    assert crash.exit_code == 1
+    assert crash.exit_code == 2
     assert "ValueError: boom [in here]" in crash.stdout
     assert "Traceback" not in crash.output
+    assert crash.stderr.splitlines()[1:] == [f"error: Train: {shop}/pipeline.py:{line}: ValueError: boom [in here]"]
     told = drivetrain("run", "shop", "--param", "fail=crash", "--json")
-    assert told.stderr.splitlines()[1:] == ["error: Train: ValueError: boom [in here]"]
+    assert told.exit_code == 2
+    assert told.stderr.splitlines()[1:] == crash.stderr.splitlines()[1:]
     shown = drivetrain("show")
-    assert "Traceback" in shown.stdout
-    assert "pipeline.py" in shown.stdout
+    assert shown.stdout.count("File ") == 1, "of the traceback the user's lines alone"
+    assert f'File "{shop}/pipeline.py", line {line}, in ' in shown.stdout
+    logged = drivetrain("logs", "", "Train").stdout
+    assert logged.count("File ") > 1, "the whole of it is in the log"
+
+
+def test_a_crash_of_ours_is_one(shop: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.pipelines.launcher.attempt.checked_outputs", None)
+    crash = drivetrain("run", "shop")
+    assert crash.exit_code == 1
+    assert crash.stderr.splitlines()[1:] == ["error: Make: TypeError: 'NoneType' object is not callable"]
+    assert "attempt.py" in drivetrain("show").stdout
 
 
 def test_an_error_in_the_project_names_its_line(shop: Path, drivetrain: Command) -> None:
     source = (shop / "pipeline.py").read_text()
     for broken, said in (
-        (source.replace("Make(rows)\n    Guard", "Mke(rows)\n    Guard"), "NameError: name 'Mke' is not defined"),
+        (
+            source.replace("Make(rows)\n    Guard", "Mke(rows)\n    Guard"),
+            "there is no name 'Mke' (NameError)\n  fix: did you mean 'Make'?",
+        ),
         (source.replace("def Push(model", "def Push(model:"), "SyntaxError"),
-        (source.replace("import time\n", "import no_such_thing\n"), "No module named 'no_such_thing'"),
+        (
+            source.replace("import time\n", "import no_such_thing\n"),
+            "there is no module 'no_such_thing' (ModuleNotFoundError)",
+        ),
         (source.replace("Train(examples, fn", "Train(model=examples, fn"), "Train has no parameter 'model'"),
     ):
         (shop / "pipeline.py").write_text(broken)

