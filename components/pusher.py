@@ -1,11 +1,13 @@
 """Pusher: copies a model's bundle to where a server looks for it, as the next numbered version.
 
     DESTINATION/3/…      the bundle's files, its manifest.json last
-    DESTINATION/3.json   behind a URL: digest, files and what the store says of them; last of all, it makes 3 a version
+    DESTINATION/3.json   its record: its digests, and which execution of which run pushed it; behind a URL also its
+                         files and what the store says of them, there it is written last of all and makes 3 a version
     DESTINATION/3.claim  behind a URL, while 3 is pushed or removed: by whom, since when
 
-A folder of this machine needs neither of the last two: there a version appears and vanishes by one rename. A store of
-objects has no rename, so a pusher first claims a number that nobody has, which a store can grant in one step.
+A folder of this machine needs no claim: there a version appears and vanishes by one rename, its record lies there just
+before. A store of objects has no rename, so a pusher first claims a number that nobody has, which a store can grant in
+one step.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ def push(
     *,
     keep: int | None = None,
     progress: Progress = no_progress,
+    trace: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all.
 
@@ -60,6 +63,7 @@ def push(
         destination: Folder of versions, made if it does not exist; as text a URL that can be written to.
         keep: How many of the newest versions stay; None keeps all.
         progress: Called with bytes uploaded; may raise to stop.
+        trace: What the version's record says of where the bundle comes from, e.g. its run.
 
     Returns:
         The version, and the bundle's digest.
@@ -69,10 +73,10 @@ def push(
         StorageUnavailable: The store behind the URL does not answer.
     """
     if isinstance(destination, str):
-        return _push_to_store(bundle, Store(destination), keep, progress)
+        return _push_to_store(bundle, Store(destination), keep, progress, trace or {})
     try:
         destination.mkdir(parents=True, exist_ok=True)
-        return _push_to_folder(bundle, destination, keep)
+        return _push_to_folder(bundle, destination, keep, trace or {})
     except OSError as error:
         raise InputError(
             f"cannot push to {destination}: {_reason(error, destination)}",
@@ -87,6 +91,22 @@ def _bundle_digest(bundle: Path) -> TreeDigest:
     return tree
 
 
+def _record_of(version: int, bundle: Path, tree: TreeDigest, trace: Mapping[str, str]) -> dict[str, object]:
+    """What the record of a version says wherever it lies.
+
+    `digest` is that of the files, as an artifact's fingerprint; `bundle` the one in the bundle's manifest, which
+    `drivetrain bundle show` prints.
+    """
+    sealed = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # what is pushed may be no bundle of ours
+        sealed = json.loads((bundle / _MANIFEST).read_bytes())["digest"]
+    return {"version": version, "digest": tree.fingerprint, **({"bundle": sealed} if sealed else {}), **trace}
+
+
+def _record_bytes(record: Mapping[str, object]) -> bytes:
+    return (json.dumps(record, indent=1, sort_keys=True) + "\n").encode()
+
+
 def _changed_meanwhile(bundle: Path) -> InputError:
     return InputError(f"{bundle} changed while it was pushed", fix="push it again")
 
@@ -94,7 +114,7 @@ def _changed_meanwhile(bundle: Path) -> InputError:
 # --- a folder of this machine ---
 
 
-def _push_to_folder(bundle: Path, destination: Path, keep: int | None) -> tuple[int, str]:
+def _push_to_folder(bundle: Path, destination: Path, keep: int | None, trace: Mapping[str, str]) -> tuple[int, str]:
     tree = _bundle_digest(bundle)
     with _locked(destination):
         _sweep(destination)
@@ -122,6 +142,8 @@ def _push_to_folder(bundle: Path, destination: Path, keep: int | None) -> tuple[
                 version = _newest(destination)
                 if not version or _folder_digest(destination, version) != tree.fingerprint:
                     version += 1
+                    record = _record_of(version, bundle, tree, trace)
+                    write_durably(destination / f"{version}.json", _record_bytes(record))
                     incoming.rename(destination / str(version))
                     sync_folder(destination)
                 _prune(destination, keep)
@@ -182,6 +204,7 @@ def _prune(destination: Path, keep: int | None) -> None:
     for version in _versions(destination)[:-keep]:
         outgoing = destination / f"{_OUTGOING}{secrets.token_hex(8)}"
         (destination / str(version)).rename(outgoing)  # it vanishes at once, not file by file
+        (destination / f"{version}.json").unlink(missing_ok=True)
         if outgoing.is_dir():
             shutil.rmtree(outgoing)
         else:
@@ -241,7 +264,9 @@ def _is_version(name: str, end: str) -> bool:
     return name.endswith(end) and _VERSION.fullmatch(name.removesuffix(end)) is not None
 
 
-def _push_to_store(bundle: Path, store: Store, keep: int | None, progress: Progress) -> tuple[int, str]:
+def _push_to_store(
+    bundle: Path, store: Store, keep: int | None, progress: Progress, trace: Mapping[str, str]
+) -> tuple[int, str]:
     tree = _bundle_digest(bundle)
     store.require_exclusive_creation()
     _sweep_store(store)
@@ -262,9 +287,9 @@ def _push_to_store(bundle: Path, store: Store, keep: int | None, progress: Progr
                 raise InputError(
                     f"version {version} at {store.address} was taken for abandoned, and removed", fix="push it again"
                 )
-            record = {"version": version, "digest": tree.fingerprint, "claim": json.loads(claim)["token"]}
+            record = _record_of(version, bundle, tree, trace) | {"claim": json.loads(claim)["token"]}
             record["files"] = {path: asdict(file) for path, file in files.items()}
-            recorded = store.create(f"{version}.json", (json.dumps(record, indent=1, sort_keys=True) + "\n").encode())
+            recorded = store.create(f"{version}.json", _record_bytes(record))
             if not recorded:
                 raise InputError(f"{store.address}/{version}.json was there already", fix="push it again")
     finally:
@@ -522,7 +547,14 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     """
     _refuse({"destination": destination, "keep": keep}, {})
     launch = current()
-    version, digest = push(model.content, _resolved(destination, launch.base), keep=keep, progress=launch.progress)
+    trace = {"run": launch.run, "node": launch.node, "execution": launch.execution, "model": model.uri}
+    version, digest = push(
+        model.content,
+        _resolved(destination, launch.base),
+        keep=keep,
+        progress=launch.progress,
+        trace={name: text for name, text in trace.items() if text},
+    )
     pushed = PushedModel.new(destination=destination, version=version, digest=digest)
     receipt = {"destination": destination, "digest": digest, "version": version}
     write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
 from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
@@ -19,32 +23,42 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
+_BUNDLES: Final = ("Model", "TransformGraph")
+"""The types whose content is a bundle."""
+
+
 @click.command(
     epilog="\b\nExample:\n  drivetrain lineage Pusher\n  drivetrain lineage ExampleGen --down\n"
-    "  drivetrain lineage artifacts/Trainer/0f3c…/model\n"
+    "  drivetrain lineage artifacts/Trainer/0f3c…/model\n  drivetrain lineage serving/flights/3\n"
 )
 @click.argument("start", metavar="ARTIFACT|NODE")
 @click.option("--down", is_flag=True, help="What was made from it, instead of what it was made from.")
+@click.option("--all", "unfolded", is_flag=True, help="With --down, draw each of several branches that are alike.")
 @click.option("--run", "run_id", metavar="RUN", help="The run that NODE is of; the newest unless given.")
 @shared
-def lineage(settings: ConsoleSettings, start: str, down: bool, run_id: str | None) -> int:
+def lineage(settings: ConsoleSettings, start: str, down: bool, unfolded: bool, run_id: str | None) -> int:
     """Trace what led to an artifact or a node, or with --down what was made from it, through all runs.
 
-    ARTIFACT is a URI, a uid, or the beginning of a fingerprint, as `drivetrain show` prints them; NODE is a node of
-    a run.
+    ARTIFACT is a URI, a uid, or the beginning of a fingerprint, as `drivetrain show` prints them; a version that was
+    pushed, by its folder or URL; or the beginning of a bundle's digest, which `drivetrain bundle show` prints. NODE is
+    a node of a run.
     """
-    with settings.home() as home:
+    # A pushed folder lies beside the root that it was pushed from, or below.
+    with settings.of(Path(start) if Path(start).exists() else None).home() as home:
         record = _start(home, start, run_id)
         graph = home.store.lineage(record, "downstream" if down else "upstream")
         answer = {"start": start, "direction": "downstream" if down else "upstream", **_lineage_json(home, graph)}
-        settings.answer(answer, lambda console: console.print(_tree(home, record, graph, down=down)))
+        settings.answer(
+            answer, lambda console: console.print(_tree(home, record, graph, down=down, fold=down and not unfolded))
+        )
     return OK
 
 
 def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
-    """The artifact of a URI (or a path that ends in one), a uid, or the beginning of a fingerprint.
+    """The artifact of a URI (or a path that ends in one), a uid, the beginning of a fingerprint; of a pushed version.
 
-    An imported artifact is also found by the URI that it has where it comes from. Of several, the newest.
+    An imported artifact is also found by the URI that it has where it comes from, a bundle by the digest in its
+    manifest. Of several, the newest.
     """
     uri = start[start.index("artifacts/") :].rstrip("/") if "artifacts/" in start else start
     if (by_uri := home.store.artifact_by_uri(uri)) is not None:
@@ -58,8 +72,62 @@ def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
         return by_origin
     if len(start) >= 8 and not start.strip("0123456789abcdef"):
         matching = [artifact for artifact in home.store.artifacts() if artifact.fingerprint.startswith(start)]
-        return matching[0] if matching else None
+        return matching[0] if matching else _bundle(home, start)
+    return _pushed(home, start)
+
+
+def _bundle(home: Home, digest: str) -> ArtifactRecord | None:
+    """The newest artifact whose bundle's manifest is sealed by a digest that begins so."""
+    for artifact in home.store.artifacts():
+        if artifact.type in _BUNDLES and _sealed_by(home, artifact).startswith(digest):
+            return artifact
     return None
+
+
+def _sealed_by(home: Home, artifact: ArtifactRecord) -> str:
+    """The digest in the manifest of an artifact's bundle; "" where that cannot be read."""
+    from ..stores import Store
+
+    name = f"{artifact.uri}/content/manifest.json"
+    with suppress(OSError, ValueError, DrivetrainError):
+        url = home.payloads.url
+        manifest = json.loads((home.root / name).read_bytes() if url is None else Store(url).read(name))
+        return str(manifest.get("digest", "")) if isinstance(manifest, dict) else ""
+    return ""
+
+
+def _pushed(home: Home, version: str) -> ArtifactRecord | None:
+    """The receipt of a pushed version, by its folder or URL; of a copy of such a folder, the bundle that it is.
+
+    Raises:
+        InputError: Its record names an execution of another root.
+    """
+    wanted = _pushed_address(Path.cwd(), version)
+    for artifact in home.store.artifacts(type="PushedModel"):
+        facts = artifact.properties
+        if _pushed_address(home.base, f"{facts.get('destination')}/{facts.get('version')}") == wanted:
+            return artifact
+    folder = Path(version).absolute()
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if (bundle := _bundle(home, json.loads((folder / "manifest.json").read_bytes())["digest"])) is not None:
+            return bundle
+    run = None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        run = json.loads(folder.with_name(f"{folder.name}.json").read_bytes())["run"]
+    if run is not None:
+        raise InputError(
+            f"{version} was pushed by run {run}, which is not in {home.root}",
+            fix="name the root of that run with --root",
+        )
+    return None
+
+
+def _pushed_address(base: Path, version: str) -> str:
+    """One spelling for a pushed version, relative to a folder where it is no URL."""
+    from ..stores import local_path
+
+    folder = local_path(version)
+    return version.rstrip("/") if folder is None else str((base / folder).resolve())
 
 
 def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | ExecutionRecord:
@@ -96,24 +164,45 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
     }
 
 
-def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGraph, *, down: bool) -> Tree:
-    """The graph as a tree from its start; what was drawn before is named, not drawn again."""
+def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGraph, *, down: bool, fold: bool) -> Tree:
+    """The graph as a tree from its start; what was drawn before is named, not drawn again.
+
+    With `fold`, of branches that differ in nothing but their runs and contents the newest is drawn and the others are
+    counted: a node that has run every night would otherwise be drawn with all that followed, for each night.
+    """
     from rich.tree import Tree
 
     outward, inward = ("INPUT", "OUTPUT") if down else ("OUTPUT", "INPUT")
+    below: dict[tuple[str, int], list[tuple[str, int, str]]] = defaultdict(list)
+    for edge in graph.edges:
+        if edge.direction == outward:
+            below["artifact", edge.artifact].append(("execution", edge.execution, ""))
+        if edge.direction == inward:
+            below["execution", edge.execution].append(("artifact", edge.artifact, edge.key))
     drawn: set[tuple[str, int]] = set()
+    shapes: dict[tuple[str, int], int] = {}
+    numbers: dict[tuple[object, ...], int] = {}  # of each shape
+
+    def shape(kind: str, number: int) -> int:
+        if (kind, number) not in shapes:
+            under = sorted((key, shape(below_kind, each)) for below_kind, each, key in below[kind, number])
+            execution = graph.executions.get(number) if kind == "execution" else None
+            facts = (_node(execution), execution.state) if execution else (graph.artifacts[number].type,)
+            shapes[kind, number] = numbers.setdefault((*facts, *dict.fromkeys(under)), len(numbers))
+        return shapes[kind, number]
 
     def grow(tree: Tree, kind: str, number: int) -> None:
         drawn.add((kind, number))
-        for edge in graph.edges:
-            if kind == "artifact" and (edge.artifact, edge.direction) == (number, outward):
-                draw(tree, "execution", edge.execution, "")
-            elif kind == "execution" and (edge.execution, edge.direction) == (number, inward):
-                draw(tree, "artifact", edge.artifact, edge.key)
+        alike: dict[object, list[tuple[str, int, str]]] = defaultdict(list)
+        for branch in below[kind, number]:
+            alike[(branch[2], shape(*branch[:2])) if fold else branch].append(branch)
+        for branches in alike.values():
+            draw(tree, *max(branches, key=lambda branch: branch[1]), len(branches) - 1)
 
-    def draw(tree: Tree, kind: str, number: int, key: str) -> None:
+    def draw(tree: Tree, kind: str, number: int, key: str, others: int) -> None:
         above = (kind, number) in drawn
-        branch = tree.add(label(kind, number, key) + (" [dim](see above)[/]" if above else ""))
+        more = f" [dim]and {others} more like it[/]" if others else ""
+        branch = tree.add(label(kind, number, key) + more + (" [dim](see above)[/]" if above else ""))
         if not above:
             grow(branch, kind, number)
 

@@ -180,6 +180,7 @@ class Attempt:
             LaunchContext(
                 run=self.run.id,
                 node=self.task.name,
+                execution=execution.uid,
                 base=self.home.base,
                 executor=options.executor,
                 executor_options=options.executor_options,

@@ -43,6 +43,7 @@ class LaunchContext:
     Attributes:
         run: Run id, empty outside a run.
         node: Node id, empty outside a run.
+        execution: Uid of the execution that the store records of this launch, empty where it records none.
         base: The folder that relative outputs mean (the parent of the root).
         executor: Which executor data passes use: "local" or "beam".
         executor_options: Options of that executor, e.g. Beam's pipeline flags.
@@ -59,6 +60,7 @@ class LaunchContext:
 
     run: str = ""
     node: str = ""
+    execution: str = ""
     base: Path = field(default_factory=Path.cwd)
     executor: str = "local"
     executor_options: tuple[str, ...] = ()

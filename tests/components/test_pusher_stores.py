@@ -461,7 +461,7 @@ def test_a_store_that_cannot_claim_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
     Pusher(model_of("a"), destination=(tmp_path / "serving").as_uri())
-    assert [path.name for path in (tmp_path / "serving").iterdir()] == ["1"]
+    assert sorted(path.name for path in (tmp_path / "serving").iterdir()) == ["1", "1.json"]
 
 
 @pytest.mark.s3

@@ -1,6 +1,7 @@
 """`lineage`: up to the beginning and down to the end."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from click.testing import Result
@@ -34,3 +35,25 @@ def test_lineage_of_nothing_says_what_there_is(two_runs: Runs, drivetrain: Comma
     result = drivetrain("lineage", "artifacts/Nothing/1/x")
     assert result.exit_code == 2
     assert "name a node (Make, Guard, Train, Judge, Push)" in result.stderr
+
+
+def test_branches_that_are_alike_are_drawn_once(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    runs = 6
+    for number in range(runs):
+        (shop / "helper.py").write_text(f"def total(rows):\n    return {number} * sum(rows.values())\n")
+        assert drivetrain("run", "shop").exit_code == 0
+    folded = drivetrain("lineage", "Make", "--down").stdout
+    whole = drivetrain("lineage", "Make", "--down", "--all").stdout
+    assert folded.count("Train ") == folded.count("Push ") == 1
+    assert whole.count("Train ") == runs
+    (line,) = (line for line in folded.splitlines() if "Train " in line)
+    newest = last_json(drivetrain("runs", "--json"))["runs"][0]["run"]
+    assert newest in line
+    assert f"and {runs - 1} more like it" in line
+    assert len(folded.splitlines()) < 15 < 30 < len(whole.splitlines())
+    # What went another way is no equal branch.
+    assert drivetrain("run", "shop", "--param", "fail=crash").exit_code == 1
+    again = drivetrain("lineage", "Make", "--down").stdout
+    assert again.count("Train COMPLETE") == again.count("Train FAILED") == 1
+    answer = last_json(drivetrain("lineage", "Make", "--down", "--json"))
+    assert [execution["node"] for execution in answer["executions"]].count("Train") == runs + 1
