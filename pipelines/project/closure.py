@@ -5,22 +5,20 @@ Nothing is imported, so a pipeline is built, and a cached run decided, without t
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import os
 import platform
 import sys
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
 
 from ...digest import digest
 from ...errors import BuildError
 from .functions import FunctionRef, package_name
+from .sources import SourceFile, read_source, save
 
 _HOME = Path(__file__).parents[2]
 _DRIVETRAIN = package_name(None)
@@ -38,7 +36,8 @@ class Code:
     """A function's source closure.
 
     Attributes:
-        files: (path, SHA-256) of every module, the path relative to its package's parent, sorted.
+        files: (path, digest of its syntax) of every module, the path relative to its package's parent, sorted. The
+            digest of the text instead where the project reads its own docstrings or source.
         imports: Top-level names of what is imported from outside, sorted.
     """
 
@@ -53,7 +52,7 @@ class Code:
 
 @lru_cache(1024)  # the nodes of a pipeline share their modules
 def _digest(files: tuple[tuple[str, str], ...]) -> str:
-    return digest("drivetrain-code-v1", files)
+    return digest("drivetrain-code-v2", files)
 
 
 def closure(ref: FunctionRef) -> Code:
@@ -72,7 +71,8 @@ def closure(ref: FunctionRef) -> Code:
                 f"there is no module {ref.name.partition(':')[0]!r} in {ref.project}", fix="check the name"
             )
         return Code((), (start.partition(".")[0],))
-    todo, seen, external = [start], {}, set()
+    todo, external = [start], set()
+    seen: dict[str, tuple[Path, SourceFile]] = {}
     while todo:
         name = todo.pop()
         if name in seen or _is_neutral(name):
@@ -80,8 +80,8 @@ def closure(ref: FunctionRef) -> Code:
         path = _find(name, roots)
         if path is None:
             continue
-        module = _read(str(path), *_stamp(path))
-        seen[name] = (path, module.sha256)
+        module = read_source(str(path))
+        seen[name] = (path, module)
         if not _is_ours(name):  # a package's __init__ runs first; ours only re-export
             todo += accumulate(name.split(".")[:-1], "{}.{}".format)
         for target, names in _targets(module, name, path.name == "__init__.py"):
@@ -93,9 +93,15 @@ def closure(ref: FunctionRef) -> Code:
             if ref.project is not None and not _is_ours(name):
                 # Python finds it in the project only where that folder is on the path, as a script's is.
                 todo += _modules(f"{package_name(ref.project)}.{target}", names, roots)
+    save()
+    # Where one module of the project may read docstrings or source, comments of any of them can change a result.
+    by_text = any(module.reads_text for name, (_, module) in seen.items() if not _is_ours(name))
     files = sorted(
-        (f"{name.partition('.')[0]}/{path.relative_to(roots[name.partition('.')[0]]).as_posix()}", sha256)
-        for name, (path, sha256) in seen.items()
+        (
+            f"{name.partition('.')[0]}/{path.relative_to(roots[name.partition('.')[0]]).as_posix()}",
+            module.text if by_text and not _is_ours(name) else module.syntax,
+        )
+        for name, (path, module) in seen.items()
     )
     return Code(tuple(files), tuple(sorted(external - set(sys.stdlib_module_names) - {"__future__"})))
 
@@ -105,7 +111,7 @@ def defines(ref: FunctionRef) -> bool:
     path = _find(ref.module, {package_name(ref.project): ref.project or _HOME})
     if path is None:
         return False
-    names = _read(str(path), *_stamp(path)).names
+    names = read_source(str(path)).names
     return ref.name.partition(":")[2] in names or "*" in names
 
 
@@ -152,72 +158,7 @@ def _processor() -> str:
     return digest("drivetrain-processor-v1", [facts.get(name, "") for name in wanted])[:16]
 
 
-@dataclass(frozen=True)
-class _Module:
-    sha256: str
-    imports: tuple[tuple[int, str, tuple[tuple[str, str], ...]], ...]  # (relative level, module, (name, bound as))
-    names: frozenset[str]
-
-
-_PARSING: Final = threading.Lock()  # branches of a run read code at once; ast.parse of Python 3.11 may fail then
-
-
-@lru_cache(4096)  # in a notebook, each edit of a module is another stamp: what was read before must not stay for ever
-def _read(path: str, mtime: int, size: int) -> _Module:
-    import hashlib
-
-    source = Path(path).read_bytes()
-    try:
-        with _PARSING:
-            tree = ast.parse(source)
-    except SyntaxError as error:
-        raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
-    imports: list[tuple[int, str, tuple[tuple[str, str], ...]]] = []
-    for node in _statements(tree.body):
-        if isinstance(node, ast.Import):
-            imports += [(0, alias.name, ()) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple((alias.name, alias.asname or alias.name) for alias in node.names)
-            imports.append((node.level, node.module or "", names))
-    if b"import_module" in source:
-        imports += [(len(name) - len(name.lstrip(".")), name.lstrip("."), ()) for name in _by_name(tree)]
-    return _Module(hashlib.sha256(source).hexdigest(), tuple(imports), frozenset(_bound(tree.body)))
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
-    """Every statement, those within functions and branches too; an import is never part of an expression."""
-    for node in body:
-        yield node
-        for block in ("body", "orelse", "finalbody"):
-            yield from _statements(getattr(node, block, ()))
-        for branch in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-            yield from _statements(branch.body)
-
-
-def _by_name(tree: ast.Module) -> Iterable[str]:
-    """The modules that calls such as `import_module("a.b")` name, where the name is a literal."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called == "import_module" and isinstance(node.args[0].value, str):
-                yield node.args[0].value
-
-
-def _bound(body: list[ast.stmt]) -> Iterable[str]:
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
-        elif isinstance(node, (ast.If, ast.Try, ast.With)):
-            parts = [*node.body, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
-            yield from _bound(parts + [s for handler in getattr(node, "handlers", []) for s in handler.body])
-
-
-def _targets(module: _Module, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _targets(module: SourceFile, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
     """What a module imports, as (full name of a module, the names taken from it)."""
     for level, target, names in module.imports:
         yield _absolute(name, level, target, is_package), tuple(taken for taken, _ in names)
@@ -248,7 +189,7 @@ def _origin(package: str, name: str, init: Path, roots: dict[str, Path]) -> list
     Following the room itself would make every module that it re-exports part of the closure, and any change of ours
     would invalidate every user's cache.
     """
-    for level, target, names in _read(str(init), *_stamp(init)).imports:
+    for level, target, names in read_source(str(init)).imports:
         for taken, bound in names:
             source = _absolute(package, level, target, is_package=True)
             if bound == name and source != package:
@@ -286,8 +227,3 @@ def _is_neutral(name: str) -> bool:
     top, _, rest = name.partition(".")
     # The root's lazy face names every room; what is really used is imported by its own name.
     return top == _DRIVETRAIN and (not rest or rest.partition(".")[0] in _NEUTRAL)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size

@@ -271,7 +271,7 @@ def test_resume_after_an_edit_says_what_to_do(home: Home, pipe: Pipe) -> None:
     function = pipe('Misbehave(Make(), code="1 / 0")')
     assert run_pipeline(home, function).state == "FAILED"
     parts = function.project / "parts.py"
-    parts.write_text(parts.read_text() + "\n# mended\n")
+    parts.write_text(parts.read_text() + "\nMENDED = True\n")
     refused = resume(home).nodes["Misbehave"]
     assert refused.user_error
     assert "was edited after the pipeline was built" in refused.reason
