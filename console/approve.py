@@ -12,7 +12,8 @@ from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
-from .options import OK, ConsoleSettings, shared
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

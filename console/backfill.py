@@ -12,18 +12,9 @@ import click
 
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
+from .exit_codes import CANCELED, EXIT_CODES, OK
 from .live import STYLES
-from .options import (
-    CANCELED,
-    EXIT_CODES,
-    OK,
-    ConsoleSettings,
-    gather_parameters,
-    parameter_options,
-    run_options,
-    shared,
-    terminal,
-)
+from .options import ConsoleSettings, gather_parameters, parameter_options, run_options, shared, terminal
 from .run import exit_code, root_line
 
 if TYPE_CHECKING:

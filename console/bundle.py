@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import CRASH, OK, ConsoleSettings, Verbs, shared, write_page
+from .exit_codes import CRASH, OK
+from .options import ConsoleSettings, shared, write_page
+from .verbs import Verbs
 
 if TYPE_CHECKING:
     from rich.console import Console

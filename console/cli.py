@@ -12,31 +12,43 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError, missing_module
-from .approve import approve
-from .backfill import backfill
-from .bundle import bundle
-from .diff import diff
-from .doctor import doctor
-from .fsck import fsck
-from .hub import hub
-from .import_mlmd import import_mlmd
-from .kubeflow import kubeflow
-from .lineage import lineage
-from .logs import logs
-from .options import CANCELED, CRASH, OK, USER_ERROR, Verbs, complain
-from .package import package
-from .rerun import rerun
-from .resume import resume
-from .run import run
-from .runs import runs
-from .schema import schema
-from .show import show
-from .spin import spin
-from .why import why
+from .exit_codes import CANCELED, CRASH, OK, USER_ERROR, complain
+from .verbs import LazyVerbs, Verbs
+
+VERBS = {
+    "run": "Run the pipeline in FOLDER/pipeline.py.",
+    "resume": "Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).",
+    "rerun": "Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.",
+    "spin": "Call one NODE (of a loop: NODE[3]) on an earlier run's inputs, with today's code.",
+    "backfill": "Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.",
+    "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
+    "runs": "List past runs: id, pipeline, state, when, parameters.",
+    "show": "Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks.",
+    "diff": "Say what changed from run FIRST to run SECOND: parameters, "
+    "and of each node its state, code, data and metrics.",
+    "why": "Say why NODE ran, or why not: which part of its cache key changed since its last "
+    "execution before that run.",
+    "logs": "Print what NODE printed in RUN; without NODE, list the logs of "
+    "RUN (the newest unless given) and their sizes.",
+    "lineage": "Trace what led to an artifact or a node, or with --down what was made from it, through all runs.",
+    "schema": "See, propose and accept the schema: what the data should look like.",
+    "bundle": "See, check and renew a bundle: a saved transform or model.",
+    "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",
+    "kubeflow": "The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it.",
+    "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",
+    "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
+    "fsck": "Check every payload against its digest, and look for what crashes left behind.",
+    "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
+}
+"""The verbs and the first sentence of each one's help, so that `--help` need not import them."""
 
 
 class Shell(Verbs):
     """A group whose verbs return their exit code, and whose errors are for people."""
+
+    def first_sentence(self, name: str) -> str:
+        """The first sentence of a verb's help."""
+        return VERBS[name]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a verb and leave with its exit code."""
@@ -73,17 +85,13 @@ class Shell(Verbs):
 
 @click.group(
     cls=Shell,
+    commands=LazyVerbs(__package__, VERBS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nExample:\n  drivetrain run examples/flights\n  drivetrain show\n",
 )
 @click.version_option(package_name="drivetrain", prog_name="drivetrain")
 def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
-
-
-_RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, logs, lineage)
-for verb in (*_RUNS, schema, bundle, hub, kubeflow, package, import_mlmd, fsck, doctor):
-    cli.add_command(verb)
 
 
 def main() -> NoReturn:

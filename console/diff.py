@@ -9,7 +9,8 @@ import click
 
 from ..metadata import explain
 from ..pipelines import Home, Run, open_run
-from .options import OK, ConsoleSettings, shared
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
 from .session import NodeView, view
 
 if TYPE_CHECKING:

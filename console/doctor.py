@@ -18,7 +18,8 @@ import click
 
 from ..errors import DrivetrainError
 from ..pipelines.launcher.root import holds_runs
-from .options import CRASH, OK, ConsoleSettings, shared
+from .exit_codes import CRASH, OK
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import CRASH, OK, ConsoleSettings, shared
+from .exit_codes import CRASH, OK
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

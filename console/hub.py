@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .options import CRASH, OK, ConsoleSettings, Verbs, shared
+from .exit_codes import CRASH, OK
+from .options import ConsoleSettings, shared
+from .verbs import Verbs
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,8 @@ import click
 from ..pipelines import Home, RunOptions
 from ..pipelines.ir.ir import Edge, Node, Pipeline
 from ..progress import Progress, no_progress
-from .options import OK, ConsoleSettings, shared, terminal
+from .exit_codes import OK
+from .options import ConsoleSettings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,8 +15,9 @@ from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
 from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
+from .exit_codes import OK
 from .live import STYLES
-from .options import OK, ConsoleSettings, shared
+from .options import ConsoleSettings, shared
 from .session import run_of
 
 if TYPE_CHECKING:

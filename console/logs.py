@@ -18,7 +18,8 @@ from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.project.secret import marked_secrets, redact
-from .options import OK, ConsoleSettings, shared
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

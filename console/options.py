@@ -16,30 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import DrivetrainError, InputError
+from ..errors import InputError
 from ..pipelines import Home, RootLocation, RunOptions, find_root
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PREFIX: Final = "DRIVETRAIN_PARAM_"
-_WHOLE: Final = 500
-"""Characters that no first sentence has."""
 _PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\bpassword=[^&]*&?")
-
-OK: Final = 0
-CRASH: Final = 1
-USER_ERROR: Final = 2
-STOPPED: Final = 3
-CANCELED: Final = 130
-EXIT_CODES: Final = """\b
-Exit codes:
-  0    complete: every node ended well, or its condition was false
-  1    something crashed: drivetrain, a library, a process
-  2    yours to mend: usage, the pipeline, your own code, its input, its parameters
-  3    stopped by validation: a gate vetoed, what depends on it did not run
-  130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
-"""
 
 RUN: Final = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
 
@@ -151,11 +135,6 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
 def print_text(console: Console, text: str) -> None:
     """Print a text as it is."""
     console.print(text.rstrip("\n"), markup=False, soft_wrap=True)
-
-
-def complain(error: DrivetrainError) -> None:
-    """Print an error that a person can act on: the user's own line, the cause, the fix."""
-    click.echo(f"error: {error}", err=True)
 
 
 def write_page(page: Path, text: str) -> None:
@@ -283,16 +262,3 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         return verb(*args, options=options, **kwargs)
 
     return wrapped
-
-
-class Verbs(click.Group):
-    """A group that lists its verbs in the order in which they were added, each with the whole of its first sentence."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        """The verbs, the most used first."""
-        return list(self.commands)
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list; click's own cuts sentences at the end of the line."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.get_short_help_str(_WHOLE)) for name, verb in self.commands.items()])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import DrivetrainError, InputError
-from .options import OK, ConsoleSettings, shared
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,8 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.home import refuse_imported
-from .options import EXIT_CODES, ConsoleSettings, parameter, shared
+from .exit_codes import EXIT_CODES
+from .options import ConsoleSettings, parameter, shared
 from .run import carry_out
 
 if TYPE_CHECKING:

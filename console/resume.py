@@ -6,7 +6,8 @@ import click
 
 from ..pipelines import open_run
 from ..pipelines import resume as resume_run
-from .options import EXIT_CODES, ConsoleSettings, shared
+from .exit_codes import EXIT_CODES
+from .options import ConsoleSettings, shared
 from .run import carry_out
 
 

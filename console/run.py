@@ -10,21 +10,9 @@ import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.observers import NullObserver
+from .exit_codes import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR
 from .live import watch
-from .options import (
-    CANCELED,
-    CRASH,
-    EXIT_CODES,
-    OK,
-    STOPPED,
-    USER_ERROR,
-    ConsoleSettings,
-    gather_parameters,
-    parameter_options,
-    run_options,
-    shared,
-    terminal,
-)
+from .options import ConsoleSettings, gather_parameters, parameter_options, run_options, shared, terminal
 from .outline import outline
 from .session import view_task
 from .show import nodes_table, show_nodes, show_summaries

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..pipelines import Home, Run, UnreadableRun, recorded_runs
+from .exit_codes import OK
 from .live import STYLES
-from .options import OK, ConsoleSettings, shared
+from .options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

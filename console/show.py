@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import click
 
 from ..pipelines import Home, open_run
+from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, span
-from .options import OK, ConsoleSettings, shared, write_page
+from .options import ConsoleSettings, shared, write_page
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
 

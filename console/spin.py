@@ -11,7 +11,8 @@ import click
 
 from ..pipelines import SpinResult, open_run
 from ..pipelines import spin as spin_task
-from .options import OK, ConsoleSettings, parameter, shared
+from .exit_codes import OK
+from .options import ConsoleSettings, parameter, shared
 from .rerun import kept_parameters, pipeline_today
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import click
 
 from ..metadata import ExecutionRecord, explain
 from ..pipelines import Home, Run, open_run
+from .exit_codes import OK
 from .live import STYLES
-from .options import OK, ConsoleSettings, shared
+from .options import ConsoleSettings, shared
 from .session import origin, run_of, view
 
 if TYPE_CHECKING:

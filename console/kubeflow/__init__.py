@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import Verbs
+from ..verbs import Verbs
 from .compile import compile_
 from .diff import diff
 from .image import image

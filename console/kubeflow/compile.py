@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import InputError
-from ..options import OK, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from ...pipelines.kubeflow.compiler import CompiledPipeline

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import OK, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, shared
 from .compile import source_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...pipelines import load_pipeline
-from ..options import OK, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, shared
 from ..package import needed_files, verified_digest
 
 if TYPE_CHECKING:

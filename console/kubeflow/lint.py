@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import OK, USER_ERROR, ConsoleSettings, shared
+from ..exit_codes import OK, USER_ERROR
+from ..options import ConsoleSettings, shared
 from .compile import source_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..options import OK, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, shared
 from .cluster import cluster_of_run, kubernetes_of, run_cluster_options
 
 

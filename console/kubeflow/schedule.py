@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ...pipelines import load_pipeline
-from ..options import OK, ConsoleSettings, Verbs, gather_parameters, parameter_options, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, gather_parameters, parameter_options, shared
+from ..verbs import Verbs
 from .cluster import client_of, cluster_of, cluster_options
 
 if TYPE_CHECKING:

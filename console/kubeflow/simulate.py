@@ -8,7 +8,8 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, RunOptions, RunResult, load_pipeline
-from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, parameter_options, shared
+from ..exit_codes import EXIT_CODES
+from ..options import ConsoleSettings, gather_parameters, parameter_options, shared
 from ..run import ObserverFactory, carry_out
 from .compile import compiled
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...pipelines import Run
-from ..options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, ConsoleSettings, shared
+from ..exit_codes import CANCELED, CRASH, EXIT_CODES, OK, STOPPED
+from ..options import ConsoleSettings, shared
 from ..outline import outline
 from ..show import nodes_table, show_nodes
 from .cluster import client_of, cluster_of_run, kubernetes_of, run_cluster_options

@@ -12,7 +12,8 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
-from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, parameter_options, shared, terminal
+from ..exit_codes import EXIT_CODES
+from ..options import ConsoleSettings, gather_parameters, parameter_options, shared, terminal
 from ..run import root_line
 from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status

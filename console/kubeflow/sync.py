@@ -10,7 +10,8 @@ import click
 
 from ...errors import DrivetrainError, InputError
 from ...pipelines import open_run
-from ..options import OK, USER_ERROR, ConsoleSettings, shared
+from ..exit_codes import OK, USER_ERROR
+from ..options import ConsoleSettings, shared
 from .cluster import client_of, cluster_of_run, run_cluster_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..options import EXIT_CODES, OK, ConsoleSettings, shared
+from ..exit_codes import EXIT_CODES, OK
+from ..options import ConsoleSettings, shared
 from .cluster import client_of, cluster_of_run, run_cluster_options
 from .status import answer_status
 

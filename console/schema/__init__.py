@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import Verbs
+from ..verbs import Verbs
 from .accept import accept
 from .diff import diff
 from .infer import infer

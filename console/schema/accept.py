@@ -10,7 +10,8 @@ import click
 from ...digest import write_durably
 from ...errors import InputError
 from ...pipelines import open_run
-from ..options import OK, RUN, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import RUN, ConsoleSettings, shared
 from .infer import proposed_schema
 
 

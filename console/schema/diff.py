@@ -10,8 +10,9 @@ import click
 
 from ...errors import InputError
 from ...pipelines import open_run
+from ..exit_codes import OK
 from ..lineage import find_artifact
-from ..options import OK, RUN, ConsoleSettings, shared
+from ..options import RUN, ConsoleSettings, shared
 from .infer import proposed_schema
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import click
 
 from ...errors import InputError
 from ...pipelines import open_run
-from ..options import OK, RUN, ConsoleSettings, print_text, shared
+from ..exit_codes import OK
+from ..options import RUN, ConsoleSettings, print_text, shared
 from ..session import RunView, view
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..options import OK, ConsoleSettings, print_text, shared
+from ..exit_codes import OK
+from ..options import ConsoleSettings, print_text, shared
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

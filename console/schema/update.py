@@ -11,7 +11,8 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, Run, open_run
 from ...pipelines.launcher.flow import Flow
-from ..options import OK, RUN, ConsoleSettings, shared
+from ..exit_codes import OK
+from ..options import RUN, ConsoleSettings, shared
 from ..session import view
 from .infer import statistics_in
 

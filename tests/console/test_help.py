@@ -1,12 +1,14 @@
 """Every verb says what it does and shows an example; the options are the same everywhere."""
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import click
 import pytest
 from click.testing import Result
-from drivetrain.console.cli import cli
+from drivetrain.console.cli import VERBS, cli
 
 Command = Callable[..., Result]
 
@@ -26,6 +28,23 @@ def test_the_verbs_are_those_of_the_founding_issue(drivetrain: Command) -> None:
     assert all(name in text for name in names)
     assert text.index("  run ") < text.index("  doctor ")
     assert drivetrain("--version").stdout.startswith("drivetrain, version ")
+
+
+def test_the_list_of_verbs_says_what_the_verbs_say_of_themselves() -> None:
+    assert {name: verb.get_short_help_str(1000) for name, verb in cli.commands.items()} == VERBS
+
+
+def test_help_imports_no_verb() -> None:
+    """Else each new verb would make every call of the shell slower."""
+    code = "import sys; from drivetrain.console.cli import cli; "
+    code += "cli._code(['--help']); print(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "  doctor " in ended.stdout
+    ours = {name for name in ended.stderr.split() if name.startswith("drivetrain.")}
+    assert ours <= {f"drivetrain.{name}" for name in HELP_NEEDS}
+
+
+HELP_NEEDS = ("console", "console.cli", "console.exit_codes", "console.verbs", "errors", "lazy")
 
 
 @pytest.mark.parametrize("group", [(), ("schema",), ("kubeflow", "schedule")], ids=" ".join)

@@ -1,0 +1,28 @@
+"""Exit codes, which say whose an error is, and the one line that an error is for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from ..errors import DrivetrainError
+
+OK: Final = 0
+CRASH: Final = 1
+USER_ERROR: Final = 2
+STOPPED: Final = 3
+CANCELED: Final = 130
+EXIT_CODES: Final = """\b
+Exit codes:
+  0    complete: every node ended well, or its condition was false
+  1    something crashed: drivetrain, a library, a process
+  2    yours to mend: usage, the pipeline, your own code, its input, its parameters
+  3    stopped by validation: a gate vetoed, what depends on it did not run
+  130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
+"""
+
+
+def complain(error: DrivetrainError) -> None:
+    """Print an error that a person can act on: the user's own line, the cause, the fix."""
+    click.echo(f"error: {error}", err=True)
