@@ -135,7 +135,7 @@ class Resolver:
         return self._value(value, component.parameters[name].kind, self.flow.values(scope, index), no_progress)
 
     def _check_code(self, node: str, code: source_code.Code, built: str | None) -> None:
-        if built is not None and code.digest != built:
+        if built is not None and not code.is_as_built(built):
             raise BuildError(
                 f"the code that {node} uses was edited after the pipeline was built",
                 fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",

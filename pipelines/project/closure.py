@@ -38,21 +38,28 @@ class Code:
     Attributes:
         files: (path, digest of its syntax) of every module, the path relative to its package's parent, sorted. The
             digest of the text instead where the project reads its own docstrings or source.
+        texts: (path, SHA-256 of its text) of the same.
         imports: Top-level names of what is imported from outside, sorted.
     """
 
     files: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
 
     @property
     def digest(self) -> str:
         """One digest over the project's own files; drivetrain's version counts at launch, not in the IR."""
-        return _digest(tuple(file for file in self.files if not file[0].startswith(f"{_DRIVETRAIN}/")))
+        return _digest("drivetrain-code-v2", self.files)
+
+    def is_as_built(self, built: str) -> bool:
+        """Whether the project's own files are those of a compiled pipeline, by the digest that it records."""
+        # Compiled pipelines of 0.1 recorded that of the text.
+        return built in (self.digest, _digest("drivetrain-code-v1", self.texts))
 
 
 @lru_cache(1024)  # the nodes of a pipeline share their modules
-def _digest(files: tuple[tuple[str, str], ...]) -> str:
-    return digest("drivetrain-code-v2", files)
+def _digest(kind: str, files: tuple[tuple[str, str], ...]) -> str:
+    return digest(kind, tuple(file for file in files if not file[0].startswith(f"{_DRIVETRAIN}/")))
 
 
 def closure(ref: FunctionRef) -> Code:
@@ -70,7 +77,7 @@ def closure(ref: FunctionRef) -> Code:
             raise BuildError(
                 f"there is no module {ref.name.partition(':')[0]!r} in {ref.project}", fix="check the name"
             )
-        return Code((), (start.partition(".")[0],))
+        return Code((), (), (start.partition(".")[0],))
     todo, external = [start], set()
     seen: dict[str, tuple[Path, SourceFile]] = {}
     while todo:
@@ -96,14 +103,14 @@ def closure(ref: FunctionRef) -> Code:
     save()
     # Where one module of the project may read docstrings or source, comments of any of them can change a result.
     by_text = any(module.reads_text for name, (_, module) in seen.items() if not _is_ours(name))
-    files = sorted(
-        (
-            f"{name.partition('.')[0]}/{path.relative_to(roots[name.partition('.')[0]]).as_posix()}",
-            module.text if by_text and not _is_ours(name) else module.syntax,
-        )
-        for name, (path, module) in seen.items()
-    )
-    return Code(tuple(files), tuple(sorted(external - set(sys.stdlib_module_names) - {"__future__"})))
+    files, texts = [], []
+    for name, (path, module) in sorted(seen.items()):
+        top = name.partition(".")[0]
+        file = f"{top}/{path.relative_to(roots[top]).as_posix()}"
+        files.append((file, module.text if by_text and not _is_ours(name) else module.syntax))
+        texts.append((file, module.text))
+    imports = external - set(sys.stdlib_module_names) - {"__future__"}
+    return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(imports)))
 
 
 def defines(ref: FunctionRef) -> bool:

@@ -52,7 +52,7 @@ def test_branches_that_are_alike_are_drawn_once(shop: Path, drivetrain: Command,
     assert f"and {runs - 1} more like it" in line
     assert len(folded.splitlines()) < 15 < 30 < len(whole.splitlines())
     # What went another way is no equal branch.
-    assert drivetrain("run", "shop", "--param", "fail=crash").exit_code == 1
+    assert drivetrain("run", "shop", "--param", "fail=crash").exit_code == 2
     again = drivetrain("lineage", "Make", "--down").stdout
     assert again.count("Train COMPLETE") == again.count("Train FAILED") == 1
     answer = last_json(drivetrain("lineage", "Make", "--down", "--json"))
