@@ -148,7 +148,7 @@ def _domain(column: ColumnState, rules: InferenceRules) -> tuple[Domain | None, 
     if broken and column.kind == "string":
         return None, ""
     if rules.semantics is not False and column.kind in ("int", "string", "bytes"):
-        semantic = meaning(column, days=bool(rules.semantics))
+        semantic = meaning(column, days=bool(rules.semantics), max_values=rules.max_values)
         if semantic is not None:
             return semantic.domain, semantic.evidence
     if column.kind == "int" and isinstance(table, NumberTable) and table.values.tolist() == [0, 1]:

@@ -3,8 +3,8 @@
 The rules are those of TFDV 1.16 (`time_stats_generator.py`, `natural_language_domain_inferring_stats_generator.py`,
 `image_stats_generator.py`): at least 100 values, of which 0.8 match. Other than there: the most frequent format of a
 tie is the first of `FORMATS`; formats of ISO 8601 with a zone are known; digits alone are a date only if they are
-eight; all values are looked at (natural language: not the first hundred of each batch), and an empty text is one that
-does not match, in place of ending the search.
+eight; all values are looked at (natural language: not the first hundred of each batch); an empty text is one that does
+not match, in place of ending the search; and a few texts that come again are a category, not natural language.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Meaning(NamedTuple):
     evidence: str
 
 
-def meaning(column: ColumnState, *, days: bool) -> Meaning | None:
+def meaning(column: ColumnState, *, days: bool, max_values: int) -> Meaning | None:
     """What a column's values mean; None where they mean nothing more than their type.
 
     Of a column that only has sketches, the values kept are looked at.
@@ -57,6 +57,7 @@ def meaning(column: ColumnState, *, days: bool) -> Meaning | None:
     Args:
         column: Of text, bytes or integers.
         days: Whether integers from 7,305 to 21,914 are days since 1970: they are as often something else.
+        max_values: Words of no more distinct texts than this, which come again, are a category.
     """
     table = time_table(column)
     if table is None or table.total < LEAST_VALUES:
@@ -66,7 +67,10 @@ def meaning(column: ColumnState, *, days: bool) -> Meaning | None:
         return _unix_time(table, of, days=days) if column.kind == "int" else None
     if column.kind == "bytes" and (image := _image(table, of)) is not None:
         return image
-    return _text_time(table, of) or _language(table, of)
+    time = _text_time(table, of)
+    if time is not None or (column.sketches is None and _is_category(table, max_values)):
+        return time
+    return _language(table, of)
 
 
 def _share(matched: int, total: int) -> str:
@@ -100,6 +104,14 @@ def _text_time(table: TextTable, of: str) -> Meaning | None:
     mass = 1.0 if not missed[best] else matched[best] * 1000 // table.total / 1000
     evidence = f"{_share(matched[best], table.total)} {of} read as {best}"
     return Meaning(Time(best, mass), evidence + (f", as well as {' and '.join(also)}" if also else ""))
+
+
+def _is_category(table: TextTable, max_values: int) -> bool:
+    """Whether a list of the texts says more than their kind: there are few, and at most half of the rows are alone.
+
+    The share of rows whose text occurs once estimates how often the next row has one never seen (Good, 1953).
+    """
+    return len(table.counts) <= max_values and 2 * int((table.counts == 1).sum()) <= table.total
 
 
 def _language(table: TextTable, of: str) -> Meaning | None:

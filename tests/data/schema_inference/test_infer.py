@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 from drivetrain.data import StatisticsAccumulator, anomalous_rows, infer_schema, source_of, validate
 from drivetrain.data.schema_inference.infer import least_present
-from drivetrain.data.schemas.schema import Feature, Presence, Range, Schema, Semantic, Time
+from drivetrain.data.schemas.schema import Feature, Presence, Range, Schema, Semantic, Time, Values
 from drivetrain.data.schemas.time_formats import FORMATS, pattern, reads_as_time
 from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.errors import InputError
@@ -158,6 +158,40 @@ def test_natural_language() -> None:
     assert inferred([" ".join(["of"] * 5 + [str(i)]) for i in range(200)]).domain is None  # two letters on average
     assert inferred([f"best times{i}" for i in range(200)]).domain is None  # two words
     assert inferred([text.encode() for text in texts]).domain == Semantic("natural_language")
+
+
+COMPANIES = [
+    f"{name} {kind} of {city}"
+    for name in ("Blue Star", "Yellow Cab", "City Taxi", "Sun", "Flash")
+    for kind in ("Service", "Affiliation", "Company")
+    for city in ("Chicago", "the North Side", "Cook County", "Oslo")
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"semantics": True}, {"semantics": False}])
+def test_few_texts_are_a_domain_also_where_they_are_words(options: dict[str, Any]) -> None:
+    """A category of names has values that come again; any invented one is an anomaly."""
+    draw = random.Random(2)
+    rows = draw.choices(COMPANIES, weights=range(1, 61), k=15_000)
+    schema = infer_schema(stats(rows), **options)
+    assert schema.features[0].domain == Values(tuple(sorted(set(rows))))
+    (anomaly,) = validate(stats([*rows, "Gordon Taxi of Elmhurst"]), schema).anomalies
+    assert anomaly.type == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"
+    assert anomaly.values == ({"value": "Gordon Taxi of Elmhurst", "count": 1},)
+    assert inferred([row.encode() for row in rows], **options).domain == schema.features[0].domain
+
+
+def test_free_text_is_what_seldom_comes_again_or_is_too_much_for_a_list() -> None:
+    """The first hundred messages of a column are all distinct: a list of them would refuse the next."""
+    texts = [f"ride {i} from {COMPANIES[i % 60]}" for i in range(100)]
+    language = Semantic("natural_language")
+    assert inferred(texts).domain == language
+    assert inferred([*texts, *texts[:33]]).domain == language  # 67 of 133 rows are alone
+    assert inferred([*texts, *texts[:34]]).domain == Values(tuple(sorted(texts)))  # 66 of 134
+    twice = 2 * [*texts, "ride 100 to the lake"]
+    assert inferred(twice).domain == language  # 101 distinct
+    assert isinstance(inferred(twice, max_values=101).domain, Values)
+    assert inferred(2 * texts, max_values=99).domain == language
 
 
 def test_images_by_their_first_bytes() -> None:
