@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,21 +17,43 @@ if TYPE_CHECKING:
     from ...data import Statistics
 
 
-@click.command(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --slack 0.1 > schema.yaml\n")
+@click.command(
+    epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --slack 0.1 > schema.yaml\n"
+    "  drivetrain schema infer --split eval --max-values 500 --no-shapes --semantics\n"
+)
 @RUN
-@click.option("--split", help="From which split; the first that has rows unless given.")
+@click.option("--split", metavar="NAME", help="From which split; the first that has rows unless given.")
+@click.option(
+    "--max-values",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Text with more distinct values than this gets no list of values.",
+)
+@click.option(
+    "--shapes/--no-shapes",
+    default=True,
+    show_default=True,
+    help="Give a shape to lists of one length that are never missing; else value counts to every column.",
+)
 @click.option(
     "--slack",
-    type=float,
+    type=click.FloatRange(0, math.inf, max_open=True),
     metavar="SHARE",
     help="Propose ranges of numbers, wider by this share of their span at both ends, and shares of missing rows.",
 )
+@click.option(
+    "--semantics/--no-semantics",
+    default=None,
+    help="Recognise times in text and in integers, natural language and images, or none of them; all but days since "
+    "1970 as integers unless given.",
+)
 @shared
-def infer(settings: ConsoleSettings, run_id: str | None, split: str | None, slack: float | None) -> int:
+def infer(settings: ConsoleSettings, run_id: str | None, **options: Any) -> int:
     """Print the schema that a run's statistics propose: types, presence, small domains, each with its evidence."""
     with settings.home() as home:
         run_view = view(home, open_run(home, run_id))
-        text = inferred_schema(run_view, split, slack)
+        text = inferred_schema(run_view, **options)
         settings.answer({"run": run_view.id, "schema": text}, lambda console: print_text(console, text))
     return OK
 
@@ -46,7 +69,7 @@ def proposed_schema(home: Home, run: Run) -> str:
         schemas = [artifact.content / "schema.yaml" for artifact in run_view[node.id].outputs.values()]
         if node.component.endswith(":SchemaGen") and schemas and schemas[0].is_file():
             return schemas[0].read_text(encoding="utf-8")
-    return inferred_schema(run_view, None)
+    return inferred_schema(run_view)
 
 
 def statistics_in(run_view: RunView) -> Statistics:
@@ -66,8 +89,8 @@ def statistics_in(run_view: RunView) -> Statistics:
     )
 
 
-def inferred_schema(run_view: RunView, split: str | None, slack: float | None = None) -> str:
-    """The schema that a run's statistics propose."""
+def inferred_schema(run_view: RunView, **options: Any) -> str:
+    """The schema that a run's statistics propose, by the options of `infer_schema`."""
     from ... import data
 
-    return data.schema_to_yaml(data.infer_schema(statistics_in(run_view), split=split, slack=slack))
+    return data.schema_to_yaml(data.infer_schema(statistics_in(run_view), **options))

@@ -61,8 +61,10 @@ def infer_schema(
             `enable_semantic_domain_stats`; None: all but days since 1970, which are as often prices or post codes.
 
     Raises:
-        InputError: There is no such data set, none has rows, the slack is negative, or the data cannot be read.
+        InputError: There is no such data set, none has rows, a number is negative, or the data cannot be read.
     """
+    if max_values < 0:
+        raise InputError(f"max_values is {max_values}", fix="use 0 (no lists of values) or more, e.g. 100")
     if slack is not None and not 0 <= slack < math.inf:
         raise InputError(f"a slack of {slack} is none", fix="use a share of the numbers' span, e.g. 0.1, or None")
     statistics = statistics_of(data)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from ...digest import write_durably
-from ...errors import InputError, missing_extra
+from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ..base import Executor
 from ..local import merge_states
@@ -109,7 +109,7 @@ class Statistics:
             if dataset["name"] == split:
                 matching: Mapping[str, Any] = dataset
                 return matching
-        raise InputError(f"there are no statistics of {split!r}", fix=f"choose one of {', '.join(self.splits)}")
+        raise InputError(f"there are no statistics of {split!r}", fix=suggest(split, list(self.splits), "there are"))
 
     def merge(self, other: Statistics, *, custom: Mapping[str, Factory] | None = None) -> Statistics:
         """The statistics of the rows of both, data sets of one name merged; see `merge_statistics`."""

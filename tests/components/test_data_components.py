@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drivetrain.components.example_gen import ExampleGen
@@ -11,8 +15,11 @@ from drivetrain.components.example_validator import ExampleValidator
 from drivetrain.components.import_schema import ImportSchema
 from drivetrain.components.schema_gen import SchemaGen
 from drivetrain.components.statistics_gen import StatisticsGen
+from drivetrain.console.schema.infer import infer as schema_infer
+from drivetrain.data import Statistics, infer_schema, schema_to_yaml
 from drivetrain.digest import digest_tree
-from drivetrain.errors import InputError
+from drivetrain.errors import BuildError, InputError
+from drivetrain.pipelines import load_pipeline
 
 
 def write(path: Path, rows: int, odd: str = "a") -> str:
@@ -59,6 +66,56 @@ def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:
     verdict = StatisticsGen(ExampleGen(write(tmp_path / "x.csv", 9)))
     found = ExampleValidator(ExampleGen(write(tmp_path / "x.csv", 9)), verdict, made)
     assert (found.passed, found.summary.count("SCHEMA_NEW_COLUMN")) == (False, 1)
+
+
+def _options_of_inference() -> dict[str, Any]:
+    parameters = inspect.signature(infer_schema).parameters
+    return {name: spec.default for name, spec in parameters.items() if spec.kind is spec.KEYWORD_ONLY}
+
+
+def test_a_schema_is_proposed_by_the_options_of_the_library(tmp_path: Path) -> None:
+    """The component, and `schema infer`, have every option of `infer_schema`, and its defaults."""
+    options = _options_of_inference()
+    assert {name: spec.default for name, spec in SchemaGen.parameters.items()} == options
+    asked = schema_infer.make_context("infer", []).params
+    assert {name: asked[name] for name in options} == options
+    days = "\n".join(f"{15_000 + i % 90},2018-11-0{1 + i % 9}" for i in range(200))
+    (tmp_path / "x.csv").write_text(f"day,date\n{days}\n")
+    statistics = StatisticsGen(ExampleGen(str(tmp_path / "x.csv"), splits={"train": 1, "eval": 1}))
+    named: list[dict[str, Any]] = [
+        {}, {"split": "eval"}, {"max_values": 8, "semantics": False}, {"semantics": False}, {"semantics": True},
+        {"shapes": False}, {"slack": 0.1},
+    ]  # fmt: skip
+    texts = [(SchemaGen(statistics, **each).content / "schema.yaml").read_text() for each in named]
+    assert len(set(texts)) == len(texts)
+    loaded = Statistics.load(statistics.content)
+    assert texts == [schema_to_yaml(infer_schema(loaded, **each)) for each in named]
+    with pytest.raises(InputError, match="did you mean 'train'"):
+        SchemaGen(statistics, split="trian")
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "fix"),
+    [
+        ("slack=-0.1", "slack is -0.1", "use 0 or more"),
+        ("max_values=-1", "max_values is -1", "use 0 or more"),
+        ("max_value=9", "max_value", "did you mean 'max_values'?"),
+        ("semantics='all'", "semantics", None),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_pipeline_is_built(
+    project: Callable[..., Path], options: str, message: str, fix: str | None
+) -> None:
+    folder = project(
+        "look",
+        pipeline="import drivetrain as dt\nfrom drivetrain.components import *\n\n@dt.pipeline\ndef look() -> None:\n"
+        f"    SchemaGen(StatisticsGen(ExampleGen('x.csv')), {options})\n",
+    )
+    with pytest.raises(BuildError, match=re.escape(message)) as caught:
+        load_pipeline(folder).build()
+    assert caught.value.where is not None
+    assert caught.value.where.endswith("pipeline.py:6")
+    assert fix is None or caught.value.fix == fix
 
 
 def test_examples_of_an_environment(tmp_path: Path) -> None:

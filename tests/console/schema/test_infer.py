@@ -22,6 +22,22 @@ def test_infer_prints_what_the_statistics_propose(look: Path, drivetrain: Comman
     assert "train" in wrong.stderr
 
 
+def test_infer_has_the_options_of_the_library(look: Path, drivetrain: Command) -> None:
+    features = yaml.safe_load(drivetrain("schema", "infer", "--max-values", "1", "--no-shapes").stdout)["features"]
+    assert "domain" not in features["carrier"]
+    assert features["carrier"]["value_count"] == {"min": 1, "max": 1}
+    for option, message in (
+        (("--max-values", "-1"), "-1 is not in the range x>=0"),
+        (("--max-values", "many"), "'many' is not a valid integer"),
+        (("--slack", "inf"), "is not in the range"),
+        (("--split", "trian"), "did you mean 'train'?"),
+        (("--max-value", "9"), "Did you mean"),
+    ):
+        wrong = drivetrain("schema", "infer", *option)
+        assert wrong.exit_code == 2
+        assert message in wrong.stderr
+
+
 def test_infer_with_slack(with_schema: Path, drivetrain: Command) -> None:
     assert drivetrain("run", "look").exit_code == 0
     text = drivetrain("schema", "infer", "--slack", "0.1").stdout

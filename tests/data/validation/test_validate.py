@@ -176,6 +176,10 @@ def test_inference() -> None:
         infer_schema(from_states({"train": StatisticsAccumulator()}))
     with pytest.raises(InputError, match="no statistics of 'eval'"):
         infer_schema(stats(x=pa.array([1])), split="eval")
+    with pytest.raises(InputError, match="did you mean 'train'"):
+        infer_schema(stats(x=pa.array([1])), split="trian")
+    with pytest.raises(InputError, match="max_values is -1"):
+        infer_schema(stats(x=pa.array([1])), max_values=-1)
 
 
 def test_rows_are_found_across_shards(tmp_path: Path) -> None:
