@@ -79,7 +79,7 @@ def test_a_schema_is_proposed_by_the_options_of_the_library(tmp_path: Path) -> N
     assert {name: spec.default for name, spec in SchemaGen.parameters.items()} == options
     asked = schema_infer.make_context("infer", []).params
     assert {name: asked[name] for name in options} == options
-    days = "\n".join(f"{15_000 + i % 90},2018-11-0{1 + i % 9}" for i in range(200))
+    days = "\n".join(f"{15_000 + i % 90},0{1 + i % 9}/11/2018" for i in range(600))
     (tmp_path / "x.csv").write_text(f"day,date\n{days}\n")
     statistics = StatisticsGen(ExampleGen(str(tmp_path / "x.csv"), splits={"train": 1, "eval": 1}))
     named: list[dict[str, Any]] = [
