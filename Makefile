@@ -20,7 +20,6 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
-	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/drivetrain
 	touch $@
 
 demo: $(STAMP)  ## The whole job on real data: raw flights in, a served-ready model out

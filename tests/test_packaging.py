@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -15,10 +18,10 @@ ROOMS = ("components", "console", "data", "engine", "metadata", "pipelines", "re
 
 
 def test_one_copy_of_the_package_is_loaded() -> None:
-    files = {name: module.__file__ for name, module in sys.modules.items() if getattr(module, "__file__", None)}
-    ours = [name for name, file in files.items() if file == str(ROOT / "__init__.py")]
+    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
+    ours = [name for name, file in files.items() if file and Path(file).resolve() == ROOT / "__init__.py"]
     assert ours == ["drivetrain"], ours
-    assert Path(drivetrain.__file__ or "").parent == ROOT
+    assert Path(drivetrain.__file__ or "").parent.samefile(ROOT)
 
 
 def test_import_is_light_and_lazy_names_resolve() -> None:
@@ -34,19 +37,32 @@ def test_import_is_light_and_lazy_names_resolve() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_every_module_and_data_file(tmp_path: Path) -> None:
-    # A copy without what was built before: a stale build/ leaks deleted modules into the wheel.
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone without what was built before: a stale build/ leaks deleted modules into the wheel."""
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
-    source = tmp_path / "source"
+    source = tmp_path_factory.mktemp("clone") / "my-drivetrain"  # a folder's name that no import could have
     for name in filter(None, (item.decode() for item in tracked)):
-        if (ROOT / name).is_file():
-            target = source / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
             target.write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
+    return source
+
+
+@pytest.fixture(scope="session")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_data_file(source: Path, wheel: Path, tmp_path: Path) -> None:
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("drivetrain/")}
     wanted = {"drivetrain/py.typed", *(f"drivetrain/{path.name}" for path in source.glob("*.py"))}
     for room in ROOMS:
@@ -61,3 +77,67 @@ def test_the_wheel_holds_every_module_and_data_file(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert str(installed) in out.stdout
+
+
+@pytest.fixture
+def editable(source: Path, tmp_path: Path) -> Path:
+    """The wheel that `pip install --editable` asks the build backend for."""
+    script = f"import setuptools.build_meta as backend; print(backend.build_editable({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", script], cwd=source, check=True, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("install", ["wheel", "editable"])
+def test_mypy_strict_follows_drivetrain_into_a_users_project(
+    install: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    environment = _environment(tmp_path / "environment", request.getfixturevalue(install))
+    project = tmp_path / "shop"
+    shutil.copytree(ROOT / "examples" / "flights", project, ignore=shutil.ignore_patterns("serving", ".drivetrain"))
+    (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (project / "pyproject.toml").write_text(settings)
+    assert _mypy(environment, project) == (0, [])
+    (project / "swapped.py").write_text(SWAPPED)
+    assert _mypy(environment, project) == (1, [
+        'swapped.py:6: error: Argument 1 to "__call__" of "Component" has incompatible type "Statistics"; '
+        'expected "Examples"  [arg-type]',
+        'swapped.py:6: error: Argument 2 to "__call__" of "Component" has incompatible type "Examples"; '
+        'expected "Statistics"  [arg-type]',
+        'swapped.py:7: error: Argument 1 to "__call__" of "Component" has incompatible type "Examples"; '
+        'expected "Model"  [arg-type]',
+        'swapped.py:8: error: Argument 2 to "validate" has incompatible type "str"; expected "Schema"  [arg-type]',
+    ])  # fmt: skip
+
+
+SWAPPED = """from drivetrain import data
+from drivetrain.components import ExampleValidator, Pusher
+from drivetrain.metadata import Examples, Schema, Statistics
+
+def wire(examples: Examples, statistics: Statistics, schema: Schema) -> None:
+    ExampleValidator(statistics, examples, schema)
+    Pusher(examples, destination="serving")
+    data.validate(data.load_schema("schema.yaml"), "january.csv")
+"""
+
+
+def _environment(folder: Path, wheel: Path) -> Path:
+    """The Python of a new environment that has this wheel, and borrows its libraries from the tests' environment."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
+    python = folder / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (libraries,) = folder.glob("lib/python*/site-packages")
+    (libraries / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def _mypy(python: Path, project: Path) -> tuple[int, list[str]]:
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "--python-executable", str(python)]
+    result = subprocess.run(
+        [*command, "--cache-dir", str(project.parent / "cache"), "."],
+        cwd=project, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert not result.stderr, result.stderr
+    return result.returncode, result.stdout.splitlines()
