@@ -49,7 +49,7 @@ def Evaluator(
         examples: Raw examples with a split to judge the model on.
         model: The candidate; its bundle's `evaluate` signature is run.
         baseline: The model to compare with; without one, change thresholds do not apply.
-        config: Names an `EvaluationConfig`, e.g. "model:evaluation".
+        config: Names an `EvaluationConfig`, e.g. "evaluation:config".
         split: The split of the examples to use.
 
     Returns:
@@ -96,7 +96,7 @@ def _configuration(config: Fn) -> EvaluationConfig:
         name = config.name if isinstance(config, FunctionRef) else "config"
         raise InputError(
             f"{name} is a {type(configuration).__name__}, not an EvaluationConfig",
-            fix='evaluation = EvaluationConfig(label="…", prediction="…") in model.py and config="model:evaluation"',
+            fix='config = EvaluationConfig(label="…", prediction="…") in evaluation.py and config="evaluation:config"',
         )
     return configuration
 

@@ -127,7 +127,11 @@ def taxi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     folder = tmp_path / "taxi"
     folder.mkdir()
-    for file, sign in (("pipeline.py", "@dt.pipeline"), ("features.py", "def preprocess"), ("model.py", "def train")):
+    signs = {
+        "pipeline.py": "@dt.pipeline", "features.py": "def preprocess", "model.py": "def train",
+        "evaluation.py": "config = EvaluationConfig",
+    }  # fmt: skip
+    for file, sign in signs.items():
         (block,) = (block for block in blocks if sign in block)
         (folder / file).write_text(block)
     (folder / "schema.pbtxt").write_text(

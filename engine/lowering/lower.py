@@ -16,7 +16,7 @@ import jax
 from jax.extend import core as jex
 
 from ...errors import InputError
-from .._caller import without_folder
+from .._caller import saved_position
 from ..custom_ops.device import exporting
 from ..custom_ops.registry import call_targets
 from ..graphs.cost import costs
@@ -156,7 +156,7 @@ def _named(node: HostNode, known: Mapping[str, str]) -> HostNode:
     """A host node with what is known among its inputs as assets."""
     inputs = tuple(name for name in node.inputs if name not in known)
     assets = tuple(known[name] for name in node.inputs if name in known)
-    return replace(node, inputs=inputs, assets=(*node.assets, *assets), where=without_folder(node.where))
+    return replace(node, inputs=inputs, assets=(*node.assets, *assets), where=saved_position(node.where))
 
 
 @dataclass(frozen=True)

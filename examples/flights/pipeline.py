@@ -26,6 +26,6 @@ def flights(data: str = "nycflights13", epochs: int = 2, destination: str = "ser
     ExampleValidator(examples, statistics, schema)
     transform = Transform(examples, schema, fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs)
-    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="model:evaluation")
+    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="evaluation:config")
     with dt.when(evaluation.blessed):
         Pusher(model, destination=destination)

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model, ragged
 from flax import nnx
 
@@ -36,11 +35,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adamw(3e-2, weight_decay=0.03),
         label="type_error",
     )
-
-
-evaluation = EvaluationConfig(
-    label="type_error",
-    prediction="probability",
-    slices=[[], ["library"]],
-    thresholds=[Threshold("auc", lower=0.8), Threshold("auc", change_absolute=-0.01)],
-)

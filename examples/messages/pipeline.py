@@ -23,6 +23,6 @@ def messages(epochs: int = 10, destination: str = "serving/messages") -> None:
     ExampleValidator(examples, statistics, schema)
     transform = Transform(examples, schema, fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs, batch_size=128)
-    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="model:evaluation")
+    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="evaluation:config")
     with dt.when(evaluation.blessed):
         Pusher(model, destination=destination)

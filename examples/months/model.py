@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model
 from flax import nnx
 
@@ -33,11 +32,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adam(1e-2),
         label="late",
     )
-
-
-evaluation = EvaluationConfig(
-    label="late",
-    prediction="probability",
-    slices=[[], ["origin"]],
-    thresholds=[Threshold("auc", lower=0.8)],
-)

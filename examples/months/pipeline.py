@@ -22,4 +22,4 @@ def months(span: int | None = None, epochs: int = 1) -> None:
     before = dt.resolvers.rolling(examples, 2, before=True, min_spans=0)
     transform = Transform(examples, schema, history=before, fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs)
-    Evaluator(examples, model, config="model:evaluation")
+    Evaluator(examples, model, config="evaluation:config")

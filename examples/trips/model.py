@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model
 from flax import nnx
 
@@ -41,11 +40,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adam(2e-3),
         label="lost",
     )
-
-
-evaluation = EvaluationConfig(
-    label="lost",
-    prediction="probability",
-    slices=[[], ["origin"], ["month"]],
-    thresholds=[Threshold("auc", lower=0.73), Threshold("auc", change_absolute=-0.005)],
-)

@@ -29,6 +29,6 @@ def trips(
     ExampleValidator(examples, statistics, schema)
     transform = Transform(examples, schema, fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs)
-    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="model:evaluation")
+    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="evaluation:config")
     with dt.when(evaluation.blessed):
         Pusher(model, destination=destination)

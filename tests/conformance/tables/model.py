@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.engine import Trained, TrainingRun, nnx_model
 from flax import nnx
 
@@ -35,8 +34,3 @@ def train(run: TrainingRun) -> Trained:
         optimizer=optax.adam(float(run.hyperparameters.get("rate", 0.1))),
         label="heavy",
     )
-
-
-evaluation = EvaluationConfig(
-    label="heavy", prediction="probability", slices=[[], ["species"]], thresholds=[Threshold("auc", lower=0.7)]
-)

@@ -105,7 +105,7 @@ def trained(data: str = "palmerpenguins", epochs: int = 5) -> None:
     examples = ExampleGen(data)
     transform = Transform(examples, SchemaGen(StatisticsGen(examples)), fn="features:preprocess")
     model = Trainer(transform.examples, transform.graph, fn="model:train", epochs=epochs, batch_size=64)
-    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="model:evaluation")
+    evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config="evaluation:config")
     with dt.when(evaluation.blessed):
         Pusher(model, destination="serving/penguins")
     with dt.otherwise():
@@ -121,7 +121,7 @@ def searched(rates: list[float]) -> None:
         model = Trainer(
             transform.examples, transform.graph, fn="model:train", batch_size=64, hyperparameters={"rate": rate}
         )
-        return model, Evaluator(examples, model, config="model:evaluation")
+        return model, Evaluator(examples, model, config="evaluation:config")
 
     _, evaluations = dt.loops.unzip(dt.map_(one, over=rates, max_parallel=1))
     Best(evaluations)

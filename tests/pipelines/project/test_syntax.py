@@ -52,7 +52,7 @@ def digest(text: str | bytes) -> str:
 
 def test_it_is_the_same_on_every_python() -> None:
     """This value was computed on 3.11, 3.12 and 3.13; keys made on one of them are looked up on another."""
-    assert digest(EVERYTHING) == "6d8a25104a5a12a171fa1351031158a4820377a7f898c17d33d5f66ef662d861"
+    assert digest(EVERYTHING) == "c1a22f222dbac6194bd5942612cd6b7b4ab6b0dfcae9fc49a8e869033a0e6d5e"
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.name}")
@@ -102,6 +102,8 @@ def test_what_does_not_count(one: str, other: str) -> None:
         ("if a: b\nc", "if a:\n  b\n  c"),
         ("x = 'doc'\nx", "'doc'\nx"),
         ("a = b = c", "a = c; b = c"),
+        ("a = 1; b = 2", "a = 1\nb = 2"),  # a saved position could not tell them apart
+        ("if a: b()", "if a:\n  b()"),
         ("x = (y for y in z)", "x = [y for y in z]"),
         ("def f():\n  x = 1\n  'not a docstring'", "def f():\n  x = 1\n  'another'"),
     ],

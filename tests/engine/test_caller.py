@@ -1,0 +1,122 @@
+"""Positions that are saved: they follow from what Python runs, not from where a line happens to stand."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("jax")
+
+from drivetrain import data
+from drivetrain.engine import analyze
+from drivetrain.engine._caller import saved_position
+from drivetrain.errors import InputError
+
+pytestmark = pytest.mark.engine
+
+SOURCE = '''"""Module."""
+import os
+
+LIMIT = 3
+
+def first(a):
+    """Doc."""
+    b = a
+    if b:
+        c = b
+    else:
+        c = (
+            b + 1
+        )
+    try:
+        d = c
+    except ValueError:
+        d = 0
+    def inner(x):
+        return x
+    return inner(d)
+
+class Net:
+    rate = 1
+
+    @staticmethod
+    def loss(
+        a=LIMIT,
+    ):
+        return a
+'''
+AT = {
+    4: "m.py:+2", 6: "m.py:first", 8: "m.py:first+1", 9: "m.py:first+2", 10: "m.py:first+3", 12: "m.py:first+4",
+    13: "m.py:first+4", 16: "m.py:first+6", 18: "m.py:first+7", 19: "m.py:first.inner", 20: "m.py:first.inner+1",
+    21: "m.py:first+9", 23: "m.py:Net", 24: "m.py:Net+1", 26: "m.py:Net.loss", 28: "m.py:Net.loss",
+    30: "m.py:Net.loss+1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", AT)
+def test_a_position_is_a_definition_and_a_statement(tmp_path: Path, line: int) -> None:
+    (tmp_path / "m.py").write_text(SOURCE)
+    assert saved_position(f"{tmp_path / 'm.py'}:{line}") == AT[line]
+
+
+def test_comments_and_layout_move_nothing(tmp_path: Path) -> None:
+    """Every statement has one position, and the same one in Python's own rendering of the module."""
+    for name, text in (("one", SOURCE), ("two", ast.unparse(ast.parse(SOURCE)))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "m.py").write_text(text)
+    trees = [ast.parse((tmp_path / name / "m.py").read_text()) for name in ("one", "two")]
+    lines = [[node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)] for tree in trees]
+    for first, second in zip(*lines, strict=True):
+        one, two = (saved_position(f"{tmp_path / n / 'm.py'}:{at}") for n, at in (("one", first), ("two", second)))
+        assert one == two
+
+
+def test_without_source_the_line_stays(tmp_path: Path) -> None:
+    assert saved_position(None) is None
+    assert saved_position(f"{tmp_path}/gone.py:7") == "gone.py:7"
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    assert saved_position(f"{tmp_path}/broken.py:1") == "broken.py:1"
+
+
+FEATURES = """
+from drivetrain.engine import ops
+
+def preprocess(columns):
+    fare = ops.fill_missing(columns["fare"], 0.0)
+    ops.check(fare >= 0.0, "no negative fare")
+    return {"fare": ops.z_score(fare), "kind": ops.vocabulary(columns["kind"])}
+"""
+
+
+def _function(file: Path, text: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("features", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Callable[[Mapping[str, Any]], Mapping[str, Any]] = module.preprocess
+    return function
+
+
+def test_a_comment_changes_no_byte_of_what_is_saved(tmp_path: Path) -> None:
+    table = pa.table({"fare": [1.0, None, 3.0], "kind": ["a", "b", "a"]})
+    saved = []
+    for number, text in enumerate((FEATURES, f"# above\n\n{FEATURES}".replace("    ops", "    # why\n\n    ops"))):
+        (tmp_path / str(number)).mkdir()
+        fn = _function(tmp_path / str(number) / "features.py", text)
+        bundle = analyze(fn, data.source_of(table), data.executor("local"))
+        folder = tmp_path / str(number) / "bundle"
+        bundle.save(folder)
+        saved.append({f.relative_to(folder): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()})
+    assert saved[0] == saved[1]
+    assert b"features.py:preprocess+2" in saved[0][Path("graph.json")]
+    with pytest.raises(InputError, match="no negative fare") as caught:
+        bundle.run("transform", pa.RecordBatch.from_pydict({"fare": [-1.0], "kind": ["a"]}))
+    assert caught.value.where == "features.py:preprocess+2"
