@@ -45,7 +45,12 @@ def is_users(file: str) -> bool:
     if is_drivetrains(file):
         return False
     inside = next((file.removeprefix(project) for project in _PROJECTS if file.startswith(project)), file)
-    return not any(folder in inside for folder in _LIBRARIES) and not inside.startswith(_standard_library())
+    return not is_library(inside) and not inside.startswith(_standard_library())
+
+
+def is_library(file: str) -> bool:
+    """Whether a file lies where distributions are installed."""
+    return any(folder in file for folder in _LIBRARIES)
 
 
 @cache

@@ -108,9 +108,9 @@ class Resolver:
         imports = {name for code in (code_of_component, *codes.values()) for name in code.imports}
         preimage = {
             "component": node.component,
-            "code": dict(code_of_component.files),
+            "code": code_of_component.counted,
             "parameters": {
-                name: {"$fn": value.name, "code": dict(codes[name].files)}
+                name: {"$fn": value.name, "code": codes[name].counted}
                 if isinstance(value, FunctionRef)
                 else _plain(value)
                 for name, value in parameters.items()

@@ -6,17 +6,22 @@ Nothing is imported, so a pipeline is built, and a cached run decided, without t
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from ...digest import digest
 from ...errors import BuildError
+from ...user_code import is_library
 from .functions import FunctionRef, package_name
 from .sources import SourceFile, read_source, save
 
@@ -28,7 +33,13 @@ _NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")
 _CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
 # JAX_* variables that say where to cache, log or dump; any other may change what a program computes.
 _SILENT_OPTIONS = ("CACHE", "LOG", "DUMP", "DEBUG", "TRACEBACK_FILTERING")
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "orbax": "orbax-checkpoint", "PIL": "pillow"}
+_DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+    "orbax": "orbax-checkpoint",
+    "PIL": "pillow",
+    "grpc": "grpcio",
+}
 
 
 @dataclass(frozen=True)
@@ -36,25 +47,36 @@ class Code:
     """A function's source closure.
 
     Attributes:
-        files: (path, digest of its syntax) of every module, the path relative to its package's parent, sorted. The
-            digest of the text instead where the project reads its own docstrings or source.
-        texts: (path, SHA-256 of its text) of the same.
-        imports: Top-level names of what is imported from outside, sorted.
+        files: (path, digest of its syntax) of every module of the project and of drivetrain, the path relative to its
+            package's parent, sorted. The digest of the text instead where the project reads its own docstrings or
+            source.
+        texts: (path, SHA-256 of its text) of the project's.
+        outside: As `files`, of modules that lie neither in the project nor among installed distributions: on
+            PYTHONPATH, or in a checkout that is installed to be edited.
+        imports: Top-level names of what is imported from distributions, whose versions count, sorted.
+        paths: The project's files and those outside, where they lie.
     """
 
     files: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str], ...]
+    outside: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
+    paths: tuple[Path, ...]
 
     @property
     def digest(self) -> str:
-        """One digest over the project's own files; drivetrain's version counts at launch, not in the IR."""
+        """One digest over the project's own files; all else counts at launch, not in the IR: a pod may install it."""
         return _digest("drivetrain-code-v2", self.files)
+
+    @property
+    def counted(self) -> dict[str, str]:
+        """What a cache key covers, by path."""
+        return dict(self.files + self.outside)
 
     def is_as_built(self, built: str) -> bool:
         """Whether the project's own files are those of a compiled pipeline, by the digest that it records."""
         # Compiled pipelines of 0.1 recorded that of the text.
-        return built in (self.digest, _digest("drivetrain-code-v1", self.texts))
+        return built in (self.digest, digest("drivetrain-code-v1", self.texts))
 
 
 @lru_cache(1024)  # the nodes of a pipeline share their modules
@@ -68,49 +90,118 @@ def closure(ref: FunctionRef) -> Code:
     Raises:
         BuildError: Its module does not exist or is not Python.
     """
+    project = package_name(ref.project) if ref.project is not None else None
     roots = {_DRIVETRAIN: _HOME}
-    if ref.project is not None:
-        roots[package_name(ref.project)] = ref.project
+    if project is not None and ref.project is not None:
+        roots[project] = ref.project
     start = ref.module
+    _add_outside(start, roots)
     if _find(start, roots) is None:
         if ref.project is not None:
             raise BuildError(
                 f"there is no module {ref.name.partition(':')[0]!r} in {ref.project}", fix="check the name"
             )
-        return Code((), (), (start.partition(".")[0],))
-    todo, external = [start], set()
+        return Code((), (), (), (start.partition(".")[0],), ())
+    todo, external = [start], set[str]()
+    ours: dict[str, _Ours] = {}
     seen: dict[str, tuple[Path, SourceFile]] = {}
     while todo:
         name = todo.pop()
-        if name in seen or _is_neutral(name):
+        if name in ours or name in seen or _is_neutral(name):
+            continue
+        if _is_ours(name):
+            if (module_of_ours := _ours(name)) is not None:
+                ours[name] = module_of_ours
+                todo += module_of_ours.reaches
+                external |= module_of_ours.imports
             continue
         path = _find(name, roots)
         if path is None:
             continue
         module = read_source(str(path))
         seen[name] = (path, module)
-        if not _is_ours(name):  # a package's __init__ runs first; ours only re-export
-            todo += accumulate(name.split(".")[:-1], "{}.{}".format)
+        todo += accumulate(name.split(".")[:-1], "{}.{}".format)  # a package's __init__ runs first
         for target, names in _targets(module, name, path.name == "__init__.py"):
             top = target.partition(".")[0]
-            if top in roots:
+            if _add_outside(top, roots):
                 todo += _modules(target, names, roots)
                 continue
             external.add(top)
-            if ref.project is not None and not _is_ours(name):
+            if project is not None:
                 # Python finds it in the project only where that folder is on the path, as a script's is.
-                todo += _modules(f"{package_name(ref.project)}.{target}", names, roots)
+                todo += _modules(f"{project}.{target}", names, roots)
     save()
-    # Where one module of the project may read docstrings or source, comments of any of them can change a result.
-    by_text = any(module.reads_text for name, (_, module) in seen.items() if not _is_ours(name))
-    files, texts = [], []
-    for name, (path, module) in sorted(seen.items()):
-        top = name.partition(".")[0]
-        file = f"{top}/{path.relative_to(roots[top]).as_posix()}"
-        files.append((file, module.text if by_text and not _is_ours(name) else module.syntax))
-        texts.append((file, module.text))
+    # Where one module of the user's may read docstrings or source, comments of any of them can change a result.
+    by_text = any(module.reads_text for _, module in seen.values())
+    files, texts, outside = [(module.file, module.syntax) for module in ours.values()], [], []
+    for name, (path, module) in seen.items():
+        root = roots[name.partition(".")[0]]
+        counted = module.text if by_text else module.syntax
+        if name.partition(".")[0] == project:
+            file = f"{project}/{path.relative_to(root).as_posix()}"
+            files.append((file, counted))
+            texts.append((file, module.text))
+        else:
+            outside.append((path.relative_to(root.parent).as_posix(), counted))
     imports = external - set(sys.stdlib_module_names) - {"__future__"}
-    return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(imports)))
+    lie = sorted(path for path, _ in seen.values())
+    return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(outside)), tuple(sorted(imports)), tuple(lie))
+
+
+def _add_outside(name: str, roots: dict[str, Path]) -> bool:
+    """Whether the source of a module is read; where it lies outside the project, that joins the roots."""
+    top = name.partition(".")[0]
+    if top not in roots and (lies := _outside(top, tuple(sys.path))) is not None:
+        roots[top] = lies
+    return top in roots
+
+
+@lru_cache(1024)
+def _outside(top: str, path: tuple[str, ...]) -> Path | None:
+    """Where the source of a package lies, its folder or its only file, that is on the path and no distribution.
+
+    Args:
+        top: Its name.
+        path: `sys.path`, on which the answer depends.
+    """
+    if top in sys.stdlib_module_names or top == "__main__":
+        return None
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):  # a loaded module may have no spec, or an odd one
+        return None
+    if spec is None:
+        return None
+    at = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or ())
+    if not at or (is_library(at[0]) and _version(top) is not None):
+        return None
+    return Path(at[0]).parent if spec.has_location and spec.submodule_search_locations else Path(at[0])
+
+
+class _Ours(NamedTuple):
+    """A module of drivetrain's: its path below the package's parent, its digest, and what it imports."""
+
+    file: str
+    syntax: str
+    reaches: tuple[str, ...]
+    imports: frozenset[str]
+
+
+@lru_cache(4096)
+def _ours(name: str) -> _Ours | None:
+    """One of our own modules, remembered: they do not change while a process runs, as a user's may in a notebook."""
+    path = _find(name, {_DRIVETRAIN: _HOME})
+    if path is None:
+        return None
+    module = read_source(str(path))
+    reaches, imports = list[str](), set[str]()
+    for target, names in _targets(module, name, path.name == "__init__.py"):
+        if _is_ours(target):
+            reaches += _modules(target, names, {_DRIVETRAIN: _HOME})
+        else:
+            imports.add(target.partition(".")[0])
+    file = f"{_DRIVETRAIN}/{path.relative_to(_HOME).as_posix()}"
+    return _Ours(file, module.syntax, tuple(dict.fromkeys(reaches)), frozenset(imports))
 
 
 def defines(ref: FunctionRef) -> bool:
@@ -150,8 +241,14 @@ def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(_DISTRIBUTIONS.get(name, name))
     except importlib.metadata.PackageNotFoundError:
-        owners = importlib.metadata.packages_distributions().get(name)
-        return importlib.metadata.version(owners[0]) if owners else None
+        # As `packages_distributions` does, which reads all of every distribution's lists: half of a cached run's time.
+        named = re.compile(rf"^{re.escape(name)}(?:/|\.py,|\.[^/,]*\.so,)", re.MULTILINE)
+        for distribution in importlib.metadata.distributions():
+            if name in (distribution.read_text("top_level.txt") or "").split() or named.search(
+                distribution.read_text("RECORD") or ""
+            ):
+                return distribution.version
+        return None
 
 
 @cache
@@ -210,24 +307,26 @@ def _is_ours(name: str) -> bool:
 
 
 def _find(name: str, roots: dict[str, Path]) -> Path | None:
-    top, _, rest = name.partition(".")
+    top, *rest = name.split(".")
+    if top == _DRIVETRAIN:
+        return _find_ours(name)
     if top not in roots:
         return None
-    return _find_ours(rest) if top == _DRIVETRAIN else _find_below(roots[top], rest)
+    path = "/".join((str(roots[top]), *rest))  # text, not paths: it is asked for often
+    if not rest and os.path.isfile(path):  # noqa: PTH113
+        return roots[top]
+    return _first_file(path, ("/__init__.py", ".py", *EXTENSION_SUFFIXES) if rest else ("/__init__.py",))
 
 
 @lru_cache(4096)
-def _find_ours(rest: str) -> Path | None:
-    """As `_find_below`, remembered: our own files do not change while a process runs, as a user's may in a notebook."""
-    return _find_below(_HOME, rest)
+def _find_ours(name: str) -> Path | None:
+    """As `_find`, remembered: our own files do not change while a process runs, as a user's may in a notebook."""
+    path = "/".join((str(_HOME), *name.split(".")[1:]))
+    return _first_file(path, (".py", "/__init__.py") if name != _DRIVETRAIN else ("/__init__.py",))
 
 
-def _find_below(root: Path, rest: str) -> Path | None:
-    path = "/".join((str(root), *rest.split("."))) if rest else str(root)  # text, not paths: it is asked for often
-    for candidate in (f"{path}/__init__.py", f"{path}.py") if rest else (f"{path}/__init__.py",):
-        if os.path.isfile(candidate):  # noqa: PTH113
-            return Path(candidate)
-    return None
+def _first_file(path: str, suffixes: Iterable[str]) -> Path | None:
+    return next((Path(path + each) for each in suffixes if os.path.isfile(path + each)), None)  # noqa: PTH113
 
 
 def _is_neutral(name: str) -> bool:

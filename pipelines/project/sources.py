@@ -54,7 +54,7 @@ def read_source(path: str) -> SourceFile:
     """What is known of a file, remembered while its dates, size and inode stay the same.
 
     Raises:
-        BuildError: It is not Python.
+        BuildError: It is named as Python and is not.
         OSError: It cannot be read.
     """
     return _known(path, _stamp(path))
@@ -87,6 +87,9 @@ def _known(path: str, stamp: Stamp) -> SourceFile:
 
 
 def _computed(path: str, text: bytes) -> SourceFile:
+    if not path.endswith(".py"):  # an extension module: compiled
+        content = hashlib.sha256(text).hexdigest()
+        return SourceFile(content, content, False, (), frozenset())
     try:
         with _PARSING:
             tree = ast.parse(text)

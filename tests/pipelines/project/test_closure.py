@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import drivetrain
@@ -176,3 +177,85 @@ def test_what_was_read_of_code_does_not_pile_up() -> None:
     assert "_known" in caches
     unbounded = {name for name, each in caches.items() if each.cache_info().maxsize is None}
     assert unbounded <= {"_processor", "_memory"}  # which take no arguments
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path, as PYTHONPATH or an editable install puts one there."""
+    folder = tmp_path / "else.where"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def changes(path: Path, text: str, ref: FunctionRef) -> bool:
+    """Whether what a key covers changes with the text of a file."""
+    before, built = closure(ref).counted, closure(ref).digest
+    path.write_text(text)
+    assert closure(ref).digest == built  # what lies outside counts when it runs, not when the pipeline is compiled
+    return closure(ref).counted != before
+
+
+def test_a_module_on_the_path_counts_by_its_content(
+    tree: Callable[[dict[str, str]], FunctionRef], elsewhere: Path
+) -> None:
+    (elsewhere / "one_file.py").write_text("from bundled.deep import rate\n")
+    for name in ("bundled", "spread"):
+        (elsewhere / name).mkdir()
+    (elsewhere / "bundled" / "__init__.py").write_text("")
+    (elsewhere / "bundled" / "deep.py").write_text("rate = 1\n")
+    (elsewhere / "spread" / "part.py").write_text("from . import other\n")  # a namespace package
+    (elsewhere / "spread" / "other.py").write_text("x = 1\n")
+    (elsewhere / "unread.py").write_text("")
+    ref = tree({"start.py": "import one_file\nimport numpy\nfrom spread import part"})
+    code = closure(ref)
+    assert [path for path, _ in code.outside] == [
+        "bundled/__init__.py", "bundled/deep.py", "one_file.py", "spread/other.py", "spread/part.py"
+    ]  # fmt: skip
+    assert code.imports == ("numpy",)
+    assert changes(elsewhere / "bundled" / "deep.py", "rate = 2\n", ref)
+    assert changes(elsewhere / "bundled" / "__init__.py", "x = 1\n", ref)
+    assert changes(elsewhere / "spread" / "other.py", "x = 2\n", ref)
+    assert not changes(elsewhere / "one_file.py", "# a comment\nfrom bundled.deep import rate\n", ref)
+    assert not changes(elsewhere / "unread.py", "x = 1\n", ref)
+
+
+def test_an_extension_module_on_the_path_counts_by_its_bytes(
+    tree: Callable[[dict[str, str]], FunctionRef], elsewhere: Path
+) -> None:
+    (elsewhere / f"native{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF one")
+    ref = tree({"start.py": "import native"})
+    before = closure(ref).counted
+    (elsewhere / f"native{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF two")
+    assert closure(ref).counted != before
+
+
+def test_an_installed_module_without_a_distribution_counts_by_its_content(
+    tree: Callable[[dict[str, str]], FunctionRef], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(installed))
+    (installed / "copied_here.py").write_text("x = 1\n")
+    (installed / "released.py").write_text("x = 1\n")
+    (installed / "released-1.0.dist-info").mkdir()
+    (installed / "released-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: released\nVersion: 1.0\n"
+    )
+    ref = tree({"start.py": "import copied_here, released"})
+    assert [path for path, _ in closure(ref).outside] == ["copied_here.py"]
+    assert closure(ref).imports == ("released",)
+    assert environment(closure(ref).imports)["distributions"] == {"released": "1.0"}
+
+
+def test_a_module_beside_the_project_is_none_of_it(
+    tree: Callable[[dict[str, str]], FunctionRef], tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text("x = 1\n")
+    assert closure(tree({"start.py": "import shop"})).counted.keys() == {"shop/start.py"}
+
+
+def test_a_component_outside_every_project_counts_by_its_content(elsewhere: Path) -> None:
+    (elsewhere / "steps.py").write_text("def Make(): ...\n")
+    ref = FunctionRef(None, "steps:Make")
+    assert changes(elsewhere / "steps.py", "def Make(): return 1\n", ref)
