@@ -30,6 +30,7 @@ def drift_anomalies(
     """The anomalies of every data set against the control's of the same name, or the only one that the control has.
 
     A feature that a data set does not have, or only without values, is not compared: its presence says what that means.
+    So nothing is wrong with one that is empty on both sides.
 
     Args:
         statistics: What is validated.
@@ -100,13 +101,18 @@ class _FeatureBounds:
 
     def check(self, column: ColumnState, control: ColumnState | None) -> Iterator[Anomaly]:
         name, (here, there) = self.name, _SIDES[self.change]
+        bounds = self.most
+        if not column.levels[-1].count or (control is not None and _is_empty(column) and _is_empty(control)):
+            bounds = {comparator: most for comparator, most in bounds.items() if comparator == "missing_rate"}
+        if not bounds:
+            return
         why, both = "", None
         if control is None or not control.rows:
             why = f"the {there} data has no {name}"
         else:
             both = Comparison(column, control)
             new, old = both.current, both.previous
-            if not old.count and set(self.most) != {"missing_rate"}:
+            if not old.count and set(bounds) != {"missing_rate"}:
                 why = f"{name} has no values in the {there} data"
             elif new.count and old.count and not comparable(new, old):
                 why = f"{name} is {new.kind}, in the {there} data {old.kind}"
@@ -117,7 +123,7 @@ class _FeatureBounds:
                 fix=f"give statistics of {there} data that has {name}, or remove its bounds ({self.change})",
             )  # fmt: skip
             return
-        for comparator, most in self.most.items():
+        for comparator, most in bounds.items():
             yield from self.bound(both, comparator, most)
 
     def bound(self, both: Comparison, comparator: str, most: float) -> Iterator[Anomaly]:
@@ -150,8 +156,11 @@ class _FeatureBounds:
         )
 
 
+def _is_empty(column: ColumnState) -> bool:
+    """Whether all values are missing; NaN is, as in the missing rate."""
+    return column.levels[-1].count == column.levels[-1].nan
+
+
 def _nothing_to_say(both: Comparison, measure: str) -> bool:
     """Whether a missing number means that there is nothing to compare, rather than that it is not known."""
-    if measure == "missing_rate":
-        return False
-    return not both.current.count or (measure == "chi_squared" and both.over == "values")
+    return measure == "chi_squared" and both.over == "values"

@@ -159,6 +159,39 @@ def test_missing_control_data() -> None:
     assert found(of(x=pa.nulls(2, pa.int64())), wanted, previous=of(x=[1])) == []
 
 
+EMPTY = {
+    "null": pa.nulls(2), "int": pa.nulls(2, pa.int64()), "text": pa.nulls(2, pa.string()), "NaN": pa.array([NAN, NAN]),
+    "lists": pa.array([[], None], pa.list_(pa.int64())), "of null": pa.array([[None], None], pa.list_(pa.string())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["previous", "serving"])
+@pytest.mark.parametrize("now", EMPTY)
+@pytest.mark.parametrize("then", EMPTY)
+def test_a_column_that_is_empty_on_both_sides_has_not_changed(now: str, then: str, change: str) -> None:
+    """Whatever type its source gives it: a CSV file that has no value of it says nothing of its type."""
+    bounds = {comparator: 0.0 for comparator in COMPARATORS if comparator != "missing_rate"}
+    wanted = Schema((Feature("x", drift=bounds, skew=bounds),))
+    assert found(of(x=EMPTY[now]), wanted, **{change: of(x=EMPTY[then])}) == []
+    missing = Schema((Feature("x", drift={"missing_rate": 0.4}, skew={"missing_rate": 0.4}),))
+    assert found(of(x=EMPTY[now]), missing, **{change: of(x=EMPTY[now])}) == []
+
+
+def test_a_column_that_is_empty_on_one_side_is_told() -> None:
+    both = schema(psi=0.1, missing_rate=0.1)
+    (anomaly,) = validate(of(x=[1, 2]), both, previous=of(x=EMPTY["int"])).anomalies
+    assert anomaly.type == "COMPARATOR_CONTROL_DATA_MISSING"
+    assert anomaly.message == "x has no values in the previous data: nothing to compare the current data with"
+    # Its presence says whether it may lose all values; how many it lost can be bounded. So in TFDV, without the latter.
+    assert found(of(x=EMPTY["int"]), schema(psi=0.1), previous=of(x=[1, 2])) == []
+    assert found(of(x=EMPTY["int"]), both, previous=of(x=[1, 2])) == [("COMPARATOR_MISSING_RATE_HIGH", "x")]
+    assert found(of(x=EMPTY["int"]), schema(psi=0.1), previous=of(y=[1, 2])) == []
+    assert found(of(x=EMPTY["int"]), both, previous=of(y=[1, 2])) == [("COMPARATOR_CONTROL_DATA_MISSING", "x")]
+    assert found(of(x=EMPTY["NaN"]), schema(l_infinity=0.1), previous=of(x=[1.5, 2.5])) == [
+        ("COMPARATOR_L_INFTY_HIGH", "x")
+    ]
+
+
 def test_what_cannot_be_computed_does_not_pass() -> None:
     (one,) = validate(of(x=[3, 4]), schema(wasserstein_sigma=1.0), previous=of(x=[5, 5])).anomalies
     assert "unknown (the control does not vary" in one.observed
