@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .engine import hub
     from .metadata import Artifact
@@ -67,6 +68,7 @@ __all__ = [
     "pipeline",
     "query",
     "resolvers",
+    "runs",
     "secret",
     "shell_component",
     "when",
@@ -75,6 +77,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "console.run_table": "runs",
         "console.session": "open",
         "metadata": "Artifact",
         "pipelines": (

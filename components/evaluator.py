@@ -13,8 +13,6 @@ from ..pipelines import Fn, FunctionRef, component, current, load
 if TYPE_CHECKING:
     from .evaluation.config import EvaluationConfig
 
-_COUNTS: Final = ("example_count", "weighted_example_count")
-"""Metrics that say how much was measured, not how good it is: the examples have a column of their own."""
 _WIDTH: Final = 112
 """Characters of a line of the summary's table, which a terminal of usual width takes whole; the report has the rest."""
 _SLICES: Final = 40
@@ -53,7 +51,8 @@ def Evaluator(
         split: The split of the examples to use.
 
     Returns:
-        `blessed`, a one-line `summary`; metrics.parquet, validation.json, plots.json and extra/report.html.
+        `blessed`, a one-line `summary`, the `metrics` over all examples by name;
+        metrics.parquet, validation.json, plots.json and extra/report.html.
 
     Raises:
         InputError: No such split, a column, label or prediction that cannot be used, or no examples.
@@ -61,7 +60,7 @@ def Evaluator(
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from ..data import executor, open_examples
     from ..engine import Bundle, BundleFn
-    from .evaluation.run import evaluate, write
+    from .evaluation.run import evaluate, overall, write
 
     evaluation_config = _configuration(config)
     _check_split(examples, split)
@@ -81,7 +80,9 @@ def Evaluator(
         inputs=inputs,
         progress=launch.progress,
     )
-    evaluation = Evaluation.new(blessed=measured["validation"]["blessed"], summary=measured["summary"])
+    evaluation = Evaluation.new(
+        blessed=measured["validation"]["blessed"], summary=measured["summary"], metrics=overall(measured["metrics"])
+    )
     write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
     launch.note(measured["summary"])
     return evaluation
@@ -115,10 +116,11 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     content = evaluation.content
     if not (content / "metrics.parquet").is_file() or not (content / "validation.json").is_file():
         return Summary(evaluation.properties.get("summary", ""))
+    from .evaluation.metrics import COUNTS  # the examples have a column of their own
     from .evaluation.read import read_slices, read_validation
 
     slices, verdict = read_slices(content), read_validation(content)
-    metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in _COUNTS]
+    metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in COUNTS]
     # 12: the column of examples, and the gaps beside it.
     room = _WIDTH - 12 - max(len(each.title) for each in slices)
     ends = accumulate(max(6, len(name)) + 2 for name in metrics)

@@ -16,6 +16,7 @@ from ..user_code import mistake
 
 if TYPE_CHECKING:
     from ..engine import FieldSpec, Trained, TrainingRun
+    from ..pipelines import LaunchContext
 
 
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
@@ -58,7 +59,8 @@ def Trainer(
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
 
     Returns:
-        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html.
+        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html. The metrics
+        `loss` and `eval_loss` are recorded for each epoch.
 
     Raises:
         InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
@@ -106,6 +108,7 @@ def Trainer(
         label=trained.label,
         out=model.content,
     )
+    _record(trained, launch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
 
@@ -199,6 +202,16 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
     }
     (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
+
+
+def _record(trained: Trained, launch: LaunchContext) -> None:
+    """The losses at the end of each epoch, as metrics of this execution."""
+    step = 0
+    for epoch in trained.history:
+        step += epoch.steps
+        launch.metric("loss", epoch.loss, step=step)
+        if epoch.eval_loss is not None:
+            launch.metric("eval_loss", epoch.eval_loss, step=step)
 
 
 def _page(trained: Trained, settings: Mapping[str, object]) -> str:

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
-from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
+from ..pipelines import RunOptions, RunResult, load_pipeline, open_run, run_pipeline
 from .exit_codes import CANCELED, EXIT_CODES, OK
 from .live import STYLES
-from .options import ConsoleSettings, gather_parameters, parameter_options, run_options, shared, terminal
+from .options import (
+    ConsoleSettings,
+    Labels,
+    gather_parameters,
+    parameter_options,
+    run_options,
+    shared,
+    tag_options,
+    terminal,
+)
 from .run import exit_code, root_line
+from .run_table import RunFacts, RunTable, facts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 @parameter_options
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
 @run_options
+@tag_options
 @shared
 def backfill(
     settings: ConsoleSettings,
@@ -47,11 +58,12 @@ def backfill(
     file: Path | None,
     keep_going: bool,
     options: RunOptions,
+    labels: Labels,
 ) -> int:
     """Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.
 
     A window over earlier spans (`dt.resolvers.rolling`) sees no span after its own: an old one may be filled in. With
-    --json the answer is {"spans": [{"span", "run", "state", "ran", "cached"}]}.
+    --json the answer is {"spans": [{"span", "run", "state", "ran", "cached", "failed", "blessed", "metrics"}]}.
     """
     pipeline = load_pipeline(folder)
     if span_param not in pipeline.parameters:
@@ -66,7 +78,7 @@ def backfill(
     with settings.home(readonly=False) as home:
         click.echo(root_line(settings, home), err=True)
         for span in parse_spans(spans):
-            result = run_pipeline(home, pipeline, parameters | {span_param: span}, options)
+            result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)
             done.append((span, result))
             code = exit_code(result)
             worst = worst or code
@@ -74,7 +86,9 @@ def backfill(
                 _show(terminal(), span, result)
             if code == CANCELED or (code and not keep_going):
                 break
-        settings.answer({"spans": [_facts(span, result) for span, result in done]}, lambda console: None)
+        table = RunTable(tuple(facts(home, open_run(home, result.run)) for _, result in done))
+        answer = [_facts(span, result) | _measured(row) for (span, result), row in zip(done, table.rows, strict=True)]
+        settings.answer({"spans": answer}, table.show)
     return worst
 
 
@@ -112,6 +126,10 @@ def _facts(span: int, result: RunResult) -> dict[str, object]:
         "cached": [name for name, state in states.items() if state == "CACHED"],
         "failed": {name: node.reason for name, node in result.nodes.items() if node.state == "FAILED"},
     }
+
+
+def _measured(row: RunFacts) -> dict[str, object]:
+    return {name: value for name, value in row.to_json().items() if name in ("blessed", "metrics")}
 
 
 def _show(console: Console, span: int, result: RunResult) -> None:

@@ -22,7 +22,8 @@ VERBS = {
     "spin": "Call one NODE (of a loop: NODE[3]) on an earlier run's inputs, with today's code.",
     "backfill": "Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.",
     "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
-    "runs": "List past runs: id, pipeline, state, when, parameters.",
+    "runs": "List past runs, the newest first: state, when, blessing, metrics, parameters that differ, tags.",
+    "tag": "Tag a run (the newest unless --run names one), or note something of it; without either, show both.",
     "show": "Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks.",
     "diff": "Say what changed from run FIRST to run SECOND: parameters, "
     "and of each node its state, code, data and metrics.",

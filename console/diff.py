@@ -77,12 +77,15 @@ def _properties(node: NodeView) -> dict[str, Any]:
         f"{output}.{name}": value
         for output, record in node.records.items()
         for name, value in record.properties.items()
+        if name != "metrics"  # compared one by one
     }
 
 
 def _numbers(node: NodeView) -> dict[str, float | None]:
-    """What the outputs are compared by, as they say themselves: of an evaluation, the metrics over all rows."""
-    return {name: number for output in node.records for name, number in node.summary(output).numbers.items()}
+    """What was measured, and what else the outputs are compared by, as they say themselves."""
+    return dict(node.metrics) | {
+        name: number for output in node.records for name, number in node.summary(output).numbers.items()
+    }
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:

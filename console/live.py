@@ -102,6 +102,11 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def number(value: float | None) -> str:
+    """A metric for people; "–" where it is undefined."""
+    return "–" if value is None else f"{value:.4f}" if 0.001 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
 @dataclass
 class _Progress:
     begin: float | None = None  # where it was not started yet

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -210,6 +210,37 @@ def _read(file: Path) -> dict[str, object]:
     if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
         raise InputError(f"{file} holds no parameters", fix="write e.g. `epochs: 5`, a line each")
     return body
+
+
+def parse_tag(text: str) -> tuple[str, str | None]:
+    """A tag as the shell names it: NAME, or NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    return name, value if separator else None
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """A run's tags for people."""
+    return ", ".join(f"{name}={value}" if value else name for name, value in tags.items())
+
+
+class Labels(TypedDict):
+    """What `--tag` and `--note` say."""
+
+    tags: dict[str, str]
+    note: str
+
+
+def tag_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb `--tag` and `--note`, as its argument `labels`: what `run_pipeline` takes as `tags` and `note`."""
+
+    @click.option("--tag", "tags", multiple=True, metavar="NAME[=VALUE]", help="Tag the run; see `drivetrain tag`.")
+    @click.option("--note", default="", metavar="TEXT", help="Note this of the run.")
+    @functools.wraps(verb)
+    def wrapped(*args: Any, tags: tuple[str, ...], note: str, **kwargs: Any) -> int | None:
+        labels = Labels(tags={name: value or "" for name, value in map(parse_tag, tags)}, note=note)
+        return verb(*args, labels=labels, **kwargs)
+
+    return wrapped
 
 
 def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:

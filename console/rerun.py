@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..pipelines import Home, Run, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.home import refuse_imported
 from .exit_codes import EXIT_CODES
-from .options import ConsoleSettings, parameter, shared
+from .options import ConsoleSettings, Labels, parameter, shared, tag_options
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows anew.")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Change a parameter of that run.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@tag_options
 @shared
 def rerun(
-    settings: ConsoleSettings, run_id: str | None, first: tuple[str, ...], params: tuple[str, ...], no_cache: bool
+    settings: ConsoleSettings,
+    run_id: str | None,
+    first: tuple[str, ...],
+    params: tuple[str, ...],
+    no_cache: bool,
+    labels: Labels,
 ) -> int:
     """Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.
 
@@ -46,7 +52,7 @@ def rerun(
         directories |= dict.fromkeys(changed, str(Path.cwd()))
         options = replace(old.options, only=(), base="", cache=not (no_cache or first))
         part = Selection(first, base=old.id if first else "")
-        return run_pipeline(home, pipeline, parameters, options, watched, part, directories)  # type: ignore[arg-type]
+        return run_pipeline(home, pipeline, parameters, options, watched, part, directories, **labels)  # type: ignore[arg-type]
 
     return carry_out(settings, go, new=False)
 

@@ -12,7 +12,16 @@ from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, l
 from ..pipelines.launcher.observers import NullObserver
 from .exit_codes import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR
 from .live import watch
-from .options import ConsoleSettings, gather_parameters, parameter_options, run_options, shared, terminal
+from .options import (
+    ConsoleSettings,
+    Labels,
+    gather_parameters,
+    parameter_options,
+    run_options,
+    shared,
+    tag_options,
+    terminal,
+)
 from .outline import outline
 from .session import view_task
 from .show import nodes_table, show_nodes, show_summaries
@@ -28,7 +37,7 @@ ObserverFactory = Callable[[Run], Observer]
     epilog=f"{EXIT_CODES}\n\b\nExample:\n"
     "  drivetrain run examples/flights\n"
     "  drivetrain run examples/flights --param epochs=5 --no-cache\n"
-    "  drivetrain run examples/flights --from Trainer\n"
+    "  drivetrain run examples/flights --from Trainer --tag wide --note 'two more columns'\n"
     "  drivetrain run examples/flights --runner process --parallel 4\n"
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
@@ -40,6 +49,7 @@ ObserverFactory = Callable[[Run], Observer]
 @click.option("--only", multiple=True, metavar="NODE", help="Run this node only.")
 @click.option("--skip", multiple=True, metavar="NODE", help="Take this node's outputs from an earlier run.")
 @click.option("--base", default="", metavar="RUN", help="The earlier run that gives what is not run; else the newest.")
+@tag_options
 @shared
 def run(
     settings: ConsoleSettings,
@@ -52,6 +62,7 @@ def run(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     base: str,
+    labels: Labels,
 ) -> int:
     """Run the pipeline in FOLDER/pipeline.py.
 
@@ -65,7 +76,7 @@ def run(
         raise click.UsageError("--base is for a partial run: give --from, --to, --only or --skip too")
     return carry_out(
         settings.of(folder),
-        lambda home, watched: run_pipeline(home, pipeline, parameters, options, watched, selection),
+        lambda home, watched: run_pipeline(home, pipeline, parameters, options, watched, selection, **labels),
         new=True,
     )
 

@@ -34,6 +34,7 @@ class NodeView:
         outputs: What it made or reused, by output name.
         records: The same as the store's rows.
         summaries: What outputs said of themselves when they were published, by output name: see `summary`.
+        metrics: What was measured, by name, of a cached node in the work that it reuses; None where undefined.
         error: The traceback where it failed.
         execution: Id of its execution in the store; None where it has none.
     """
@@ -45,6 +46,7 @@ class NodeView:
     outputs: Mapping[str, Artifact] = field(default_factory=dict)
     records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
     error: str | None = None
     execution: int | None = None
 
@@ -116,6 +118,8 @@ class RunView:
         outline: (guide, node id), depth first: the DAG as indented lines.
         dag: The pipeline as `report.dag` draws it.
         root: Where it lies.
+        tags: What people tagged it with: name → value, "" where it has none.
+        note: What people noted of it.
     """
 
     id: str
@@ -128,6 +132,8 @@ class RunView:
     outline: tuple[tuple[str, str], ...]
     dag: Mapping[str, Any] = field(repr=False)  # any JSON
     root: Path
+    tags: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
     def __getitem__(self, node: str) -> NodeView:
         """The node of that id.
@@ -170,7 +176,7 @@ class RunView:
         return next(iter(node_view.outputs.values()))
 
     def to_json(self) -> dict[str, object]:
-        """What `show --json` prints: what `run --json` prints, and when and with which parameters the run ran."""
+        """What `show --json` prints: what `run --json` prints, and of the run parameters, times, metrics, tags."""
         return {
             "run": self.id,
             "state": self.state,
@@ -178,6 +184,9 @@ class RunView:
             "parameters": dict(self.parameters),
             "started": self.started.isoformat(),
             "finished": self.finished.isoformat() if self.finished else None,
+            "metrics": {name: dict(node.metrics) for name, node in self.nodes.items() if node.metrics},
+            "tags": dict(self.tags),
+            "note": self.note,
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
         }
 
@@ -234,6 +243,8 @@ def view(home: Home, run: Run) -> RunView:
         outline=tuple(outline(run.pipeline)),
         dag=dag(run.pipeline),
         root=home.root,
+        tags=run.tags,
+        note=run.note,
     )
 
 
@@ -269,6 +280,9 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         state, reason = "WAITING", f"{waits}: {reason}"
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: artifacts[0] for key, artifacts in home.store.outputs(execution).items() if artifacts}
+    metrics = dict(execution.metrics)
+    for record in records.values():
+        metrics |= record.metrics
     return NodeView(
         id=name,
         state=state,
@@ -277,6 +291,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
+        metrics=metrics,
         error=execution.error if state == "FAILED" else None,
         execution=execution.id,
     )

@@ -13,8 +13,8 @@ import click
 
 from ..pipelines import Home, open_run
 from .exit_codes import OK
-from .live import STYLES, WORST_FIRST, span
-from .options import ConsoleSettings, shared, write_page
+from .live import STYLES, WORST_FIRST, number, span
+from .options import ConsoleSettings, shared, tags_text, write_page
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
 
@@ -53,6 +53,10 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     console.print(
         escape(f"started {run_view.started:%Y-%m-%d %H:%M} UTC" + (f", with {parameters}" if parameters else ""))
     )
+    if run_view.tags:
+        console.print(f"tagged {tags_text(run_view.tags)}", markup=False, soft_wrap=True)
+    if run_view.note:
+        console.print(f"note: {run_view.note}", markup=False, soft_wrap=True)
     outputs = [(f"{node.id}.{key}", record) for node in run_view for key, record in node.records.items()]
     if outputs:
         # Lines, not a table: a URI that is to be copied must not be folded.
@@ -157,6 +161,17 @@ def show_summaries(console: Console, home: Home, nodes: Mapping[str, NodeView]) 
         for name in shown:
             for output in nodes[name].records:
                 show_summary(console, nodes[name], output, store)
+            _show_metrics(console, nodes[name])
+
+
+def _show_metrics(console: Console, node: NodeView) -> None:
+    """What was measured in the work, besides what the summaries of the outputs say."""
+    from rich.markup import escape
+
+    said = {name for summary in node.summaries.values() for name in summary.numbers}
+    numbers = ", ".join(f"{name} {number(value)}" for name, value in node.metrics.items() if name not in said)
+    if numbers:
+        console.print(f"[bold]{escape(node.id)}[/]: {escape(numbers)}", soft_wrap=True)
 
 
 def show_summary(console: Console, node: NodeView, output: str, store: str) -> None:
@@ -186,8 +201,8 @@ def _table(width: int, summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     ends = accumulate(max(map(len, cells)) + 2 for cells in zip(summary.columns, *summary.rows, strict=True))
     count = sum(1 for _ in takewhile(lambda end: end - 2 <= width, ends))
-    for number, title in enumerate(summary.columns[:count]):
-        table.add_column(escape(title), justify="right" if number else "left", no_wrap=True)
+    for at, title in enumerate(summary.columns[:count]):
+        table.add_column(escape(title), justify="right" if at else "left", no_wrap=True)
     for row in summary.rows:
         table.add_row(*map(escape, row[:count]))
     return table

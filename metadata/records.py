@@ -16,6 +16,9 @@ ExecutionState = Literal[
 Direction = Literal["INPUT", "OUTPUT"]
 Properties = dict[str, Any]  # JSON values: Any is their boundary
 
+Metrics = Mapping[str, float | None]
+"""Numbers by name; None for what was not finite."""
+
 ARTIFACT_MOVES: Mapping[str, frozenset[str]] = {
     "PENDING": frozenset({"LIVE", "ABANDONED", "DELETED"}),
     "LIVE": frozenset({"MARKED_FOR_DELETION", "ABANDONED", "DELETED"}),
@@ -77,6 +80,11 @@ class ArtifactRecord:
         origin = self.properties.get("mlmd")
         return str(origin.get("uri", "")) if self.uri.startswith("external/") and isinstance(origin, dict) else None
 
+    @property
+    def metrics(self) -> Metrics:
+        """Its property of that name: of an Evaluation, or of a user's type that declares one."""
+        return _metrics(self.properties)
+
 
 @dataclass(frozen=True)
 class ExecutionRecord:
@@ -106,6 +114,11 @@ class ExecutionRecord:
     updated_at: datetime
 
     @property
+    def metrics(self) -> Metrics:
+        """What its component recorded by `current().metric`; of a CACHED one, that of the work it reuses."""
+        return _metrics(self.properties)
+
+    @property
     def seconds(self) -> float | None:
         """How long it ran, as who ran it measured, else by the clock; never negative; None before its end."""
         if self.started_at is None or self.finished_at is None:
@@ -114,6 +127,13 @@ class ExecutionRecord:
         if isinstance(measured, (int, float)):
             return float(measured)
         return max(0.0, (self.finished_at - self.started_at).total_seconds())  # the clock may have been set back
+
+
+def _metrics(properties: Properties) -> Metrics:
+    metrics = properties.get("metrics")
+    if not isinstance(metrics, dict):
+        return {}
+    return {name: value for name, value in metrics.items() if isinstance(value, (int, float, type(None)))}
 
 
 @dataclass(frozen=True)

@@ -301,10 +301,11 @@ class Model(Artifact):
 
 
 class Evaluation(Artifact):
-    """Metrics by slice. `blessed`: whether every threshold was met."""
+    """Metrics by slice. `blessed`: whether every threshold was met. `metrics`: over all examples, by name."""
 
     blessed: bool = False
     summary: str = ""
+    metrics: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 
 class PushedModel(Artifact):

@@ -14,6 +14,7 @@ from .launcher.home import (
     list_runs,
     open_run,
     recorded_runs,
+    tag_run,
 )
 from .launcher.observers import Observer
 from .launcher.partial import Selection
@@ -84,6 +85,7 @@ __all__ = [
     "run_pipeline",
     "secret",
     "spin",
+    "tag_run",
     "waiting_tasks",
     "when",
 ]

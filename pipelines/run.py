@@ -65,6 +65,9 @@ def run_pipeline(
     observer: Callable[[Run], Observer] | None = None,
     selection: Selection | None = None,
     directories: Mapping[str, str] | None = None,
+    *,
+    tags: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> RunResult:
     """Build a pipeline and run it, or the part of it that is selected.
 
@@ -77,10 +80,12 @@ def run_pipeline(
         selection: Which part of it runs; all of it where None.
         directories: Where a relative path of an input in a parameter's value is looked up first, by the parameter's
             name; where None, for all that are given, the working directory.
+        tags: What the run is tagged with: name → value, "" for none.
+        note: What is noted of it.
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
-        InputError: A parameter or an option is. Nothing was recorded.
+        InputError: A parameter, an option or a tag is. Nothing was recorded.
     """
     options = options or RunOptions()
     runner = _runner(options, home)
@@ -93,7 +98,8 @@ def run_pipeline(
         raise InputError(f"all of {built.name} is to run, which takes nothing from run {selection.base}", fix=_PART)
     if directories is None:
         directories = dict.fromkeys(parameters or {}, str(Path.cwd()))
-    run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options, directories)
+    values = pipeline.values(parameters or {})
+    run = new_run(home, built, pipeline.project, values, options, directories, tags, note)
     return _carry_out(home, run, runner, observer)
 
 

@@ -140,6 +140,9 @@ METRICS: Mapping[str, Metric] = {
 }
 """Every metric by name, in the order in which they are shown."""
 
+COUNTS = ("example_count", "weighted_example_count")
+"""Metrics that say how much was measured, not how good it is."""
+
 DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.default)
 
 

@@ -18,7 +18,7 @@ from ...report.evaluation import render
 from .accumulator import MetricsAccumulator
 from .checks import check_columns
 from .config import EvaluationConfig
-from .metrics import METRICS
+from .metrics import COUNTS, METRICS
 from .scoring import Scores
 from .validation import summary, validate
 
@@ -79,6 +79,12 @@ def evaluate(
     metrics = executor.combine(source, make, Scores(config, model, baseline), progress).result()
     verdict = validate(metrics, config, baseline=baseline is not None)
     return {"metrics": metrics, "validation": verdict, "summary": summary(metrics, verdict)}
+
+
+def overall(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Of what `MetricsAccumulator.result` gave, the metrics over all examples that have a value, except the counts."""
+    values = metrics["slices"][0]["metrics"]["candidate"]
+    return {name: value for name, value in values.items() if isinstance(value, float) and name not in COUNTS}
 
 
 def write(evaluation: Mapping[str, Any], content: Path, extra: Path, *, title: str = "Evaluation") -> None:

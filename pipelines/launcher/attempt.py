@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ...progress import Progress, no_progress
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
-from ..project.context import LaunchContext, enter
+from ..project.context import LaunchContext, Metrics, enter
 from ..project.secret import redact
 from .decisions import decision
 from .flow import Outputs
@@ -57,6 +57,7 @@ class Attempt:
         reason: Why nothing earlier could stand in.
         observer: Hears of progress and notes.
         cancel: Set when the run is to stop.
+        metrics: What the component measures.
     """
 
     home: Home
@@ -68,6 +69,7 @@ class Attempt:
     reason: str
     observer: LoggingObserver
     cancel: threading.Event
+    metrics: Metrics = field(default_factory=Metrics)
 
     def execute(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
@@ -90,12 +92,12 @@ class Attempt:
             with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
-                    summaries = _summaries(outputs)  # first: publishing moves the folders
+                    about: Mapping[str, Any] = self._about(outputs)  # first: publishing moves the folders
                     new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
                 else:
-                    new, summaries = self._sent(execution, folder)
-                about: dict[str, Any] = {"summaries": summaries} if summaries else {}
-                about["seconds"] = round(time.monotonic() - begin, 6)  # by a clock that nobody sets
+                    new, about = self._sent(execution, folder)
+                seconds = round(time.monotonic() - begin, 6)  # by a clock that nobody sets
+                about = {**about, "seconds": seconds}
                 published = self.home.store.publish(execution, new, claim=self.claim, properties=about)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
@@ -155,7 +157,7 @@ class Attempt:
                 "CANCELED" if canceled else "FAILED",
                 error=format_traceback(error),
                 claim=self.claim,
-                properties={**failure_properties(error), "seconds": round(seconds, 6)},
+                properties=failure_properties(error) | self.metrics.properties | {"seconds": round(seconds, 6)},
             )
         except LeaseLost:
             if not canceled:
@@ -191,6 +193,7 @@ class Attempt:
                 foresee=partial(foresee, self.home, self.run, self.task),
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
+                metrics=self.metrics,
             )
         )
         try:
@@ -209,7 +212,7 @@ class Attempt:
         self.observer.progress(self.task.name, done, total, unit)
 
     def _sent(self, execution: ExecutionRecord, folder: Path) -> tuple[dict[str, list[NewArtifact]], Mapping[str, Any]]:
-        """The outputs behind the payloads' URL, and their summaries.
+        """The outputs behind the payloads' URL, and what the execution records of itself.
 
         They are what an earlier attempt made and did not get there, else they are made now.
         """
@@ -222,10 +225,15 @@ class Attempt:
         if box is None:
             outputs = self._call(execution, folder)
             uris = {key: self._uri(execution, key) for key in outputs}
-            box = pack(folder, execution.uid, self.run.id, outputs, uris, _summaries(outputs))
+            box = pack(folder, execution.uid, self.run.id, outputs, uris, self._about(outputs))
         else:
             self.observer.note(self.task.name, "its outputs were made before: what is missing of them is sent")
-        return box.send(payloads, self._progress), box.summaries
+        return box.send(payloads, self._progress), box.about
+
+    def _about(self, outputs: Mapping[str, Artifact]) -> dict[str, Any]:
+        """What the execution records of its work: what the outputs say of themselves, and what was measured."""
+        summaries = _summaries(outputs)
+        return ({"summaries": summaries} if summaries else {}) | self.metrics.properties
 
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ...digest import sync_folder
+from ...digest import canonical_json, sync_folder
 from ...errors import BuildError, InputError
 from ...metadata import (
     Artifact,
@@ -30,6 +30,7 @@ from ...metadata import (
     open_payloads,
 )
 from ...metadata.records import ExecutionState
+from ...metadata.rows import name_text
 from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from ..project.files import remove_fetched
@@ -219,6 +220,17 @@ class Run:
         return (*working, self.project, base)
 
     @property
+    def tags(self) -> Mapping[str, str]:
+        """What people tagged it with: name → value, "" where it has none."""
+        tags: Mapping[str, str] = self.context.properties.get("tags", {})
+        return tags
+
+    @property
+    def note(self) -> str:
+        """What people noted of it."""
+        return str(self.context.properties.get("note", ""))
+
+    @property
     def state(self) -> str:
         """RUNNING, COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; INTERRUPTED where its process died."""
         state = str(self.context.properties["state"])
@@ -254,8 +266,14 @@ def new_run(
     parameters: Mapping[str, object],
     options: RunOptions,
     directories: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> Run:
-    """Record a run that starts now; its pipeline's compiled form goes into the store under its digest."""
+    """Record a run that starts now; its pipeline's compiled form goes into the store under its digest.
+
+    Raises:
+        InputError: A tag has no name, or a text cannot be recorded.
+    """
     started = datetime.now(UTC)
     newest = home.store.artifacts(state=None, limit=1)
     home.store.context("ir", pipeline.digest, {"ir": pipeline.to_json()})
@@ -271,12 +289,40 @@ def new_run(
         "started": started.isoformat(),
         **({"directories": dict(directories)} if directories else {}),
         "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back
+        **(_tags({}, tags) if tags else {}),
+        **({"note": note} if note else {}),
     }
+    facts = json.loads(canonical_json(facts))  # as they will be read back
     while True:
         context = home.store.context("run", f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", facts)
         if context.properties == facts:
             return _run(home, context)
         # Another run that began in the same second drew the same name.
+
+
+def tag_run(home: Home, run: Run, tags: Mapping[str, str | None], note: str | None = None) -> Run:
+    """Tag a run, take tags from it, or change its note, at any time; gives it as it is then.
+
+    Args:
+        home: Where it lies.
+        run: The run.
+        tags: Name → value, "" for a tag that has none; None takes the tag away.
+        note: The text that replaces its note; None for as it is.
+
+    Raises:
+        InputError: A tag has no name, or a text cannot be recorded.
+    """
+    while True:
+        context = home.store.find_context("run", run.id) or run.context
+        properties = _tags(context.properties.get("tags", {}), tags) | ({} if note is None else {"note": note})
+        with suppress(ConflictError):  # another process changed the run since; its tags stay
+            return _run(home, home.store.update_context(context, properties, expected_version=context.version))
+
+
+def _tags(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, Any]:
+    """The property `tags` of a run after changes."""
+    changed = {**there, **{name_text(name, "tag"): value for name, value in changes.items()}}
+    return {"tags": {name: value for name, value in changed.items() if value is not None}}
 
 
 def open_run(home: Home, name: str | None) -> Run:
@@ -308,10 +354,12 @@ def list_runs(home: Home, limit: int = 20) -> list[Run]:
     return runs
 
 
-def recorded_runs(home: Home, limit: int = 20) -> list[Run | UnreadableRun]:
-    """The newest runs, also those that cannot be read."""
+def recorded_runs(
+    home: Home, limit: int | None = 20, wanted: Callable[[ContextRecord], bool] = lambda context: True
+) -> list[Run | UnreadableRun]:
+    """The newest runs, also those that cannot be read; of all where the limit is None. Only those that are wanted."""
     runs: list[Run | UnreadableRun] = []
-    for context in home.store.contexts("run", limit=limit):
+    for context in filter(wanted, home.store.contexts("run", limit=limit)):
         try:
             runs.append(_run(home, context))
         except InputError as error:

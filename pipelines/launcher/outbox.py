@@ -36,14 +36,14 @@ class Outbox:
         run: The run that made them.
         outputs: By key, as they will stand in the store.
         extra: By key, the fingerprint of what lies beside its content.
-        summaries: By key, what the output says of itself, as JSON; not every output has one.
+        about: What the execution is to record of itself once they are sent: see `attempt`.
     """
 
     folder: Path
     run: str
     outputs: Mapping[str, NewArtifact]
     extra: Mapping[str, str]
-    summaries: Mapping[str, Any]
+    about: Mapping[str, Any]
 
     def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[NewArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
@@ -75,7 +75,7 @@ def pack(
     run: str,
     outputs: Mapping[str, Artifact],
     uris: Mapping[str, str],
-    summaries: Mapping[str, Any],
+    about: Mapping[str, Any],
 ) -> Outbox:
     """Move staged outputs to an outbox.
 
@@ -85,7 +85,7 @@ def pack(
         run: Its run.
         outputs: By key.
         uris: Where each is to be published.
-        summaries: What they say of themselves, as JSON.
+        about: Properties of the execution, as JSON.
 
     Raises:
         InputError: One is no payload.
@@ -101,9 +101,9 @@ def pack(
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)
     body = {"run": run, "outputs": {key: asdict(output) for key, output in packed.items()}, "extra": extra}
-    body["summaries"] = summaries
+    body["about"] = about
     write_durably(folder / _MADE, canonical_json(body))
-    return Outbox(folder, run, packed, extra, summaries)
+    return Outbox(folder, run, packed, extra, about)
 
 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
@@ -155,7 +155,7 @@ def _read(path: Path) -> Outbox:
         str(body["run"]),
         outputs,
         {key: str(body["extra"][key]) for key in outputs},
-        body.get("summaries", {}),
+        body.get("about", {}),
     )
 
 

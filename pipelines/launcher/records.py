@@ -62,7 +62,8 @@ class TaskRecords:
     def cached(
         self, task: Task, reason: str, source: ExecutionRecord, resolved: ResolvedTask | None = None
     ) -> NodeResult:
-        """Record that an earlier execution stands in for a task, which has its outputs from now on."""
+        """Record that an earlier execution stands in for a task, which has its outputs and metrics from now on."""
+        metrics = source.properties.get("metrics")
         execution = self._home.store.record(
             task.node.component,
             EndState.CACHED.value,
@@ -71,7 +72,12 @@ class TaskRecords:
             cache_key=resolved.key if resolved else None,
             preimage=resolved.preimage if resolved else None,
             cached_from=source,
-            properties={"run": self._run.id, "node": task.name, "reason": reason},
+            properties={
+                "run": self._run.id,
+                "node": task.name,
+                "reason": reason,
+                **({"metrics": metrics} if metrics else {}),
+            },
         )
         return self.succeeded(task, execution, reason, self._home.store.outputs(execution))
 

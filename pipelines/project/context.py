@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import math
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Final, SupportsFloat
 
+from ...errors import InputError
+from ...metadata.rows import name_text
 from ...progress import Progress, no_progress
+
+_METRICS: Final = 1000
+"""Metrics that one execution records at most, and values by step that it keeps of each."""
 
 
 def _unheard(text: str) -> None:
@@ -36,6 +44,58 @@ def _print(text: str, last: str) -> None:
         print(text, flush=True)
 
 
+class Metrics:
+    """What a component measured while it ran; any of its threads may add to it."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, float | None] = {}
+        self._steps: dict[str, list[tuple[int, float | None]]] = {}
+        self._every: dict[str, int] = {}  # by metric: every how many steps one is kept
+        self._count: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def record(self, name: str, value: SupportsFloat, step: int | None = None) -> None:
+        """See `LaunchContext.metric`."""
+        name = name_text(name, "name of a metric")
+        try:
+            number = float(value) if not isinstance(value, str) else None
+        except (TypeError, ValueError):
+            number = None
+        if number is None:
+            raise InputError(f"the metric {name!r:.80} is {value!r:.80}, not a number", fix="give one number")
+        known = number if math.isfinite(number) else None  # no store takes a NaN
+        with self._lock:
+            if name not in self._last and len(self._last) >= _METRICS:
+                raise InputError(
+                    f"the metric {name!r:.80} is one of more than {_METRICS:,} that this task records",
+                    fix="say the step by step=, not in the name",
+                )
+            self._last[name] = known
+            if step is not None:
+                self._append(name, (int(step), known))
+
+    def _append(self, name: str, point: tuple[int, float | None]) -> None:
+        """Keep a point, or drop it: of more than fit every second, then every fourth, ... is kept, and the last."""
+        points, every = self._steps.setdefault(name, []), self._every.setdefault(name, 1)
+        count = self._count[name] = self._count.get(name, 0) + 1
+        if points and (count - 2) % every:  # the one before is there only because it was the last
+            points.pop()
+        points.append(point)
+        if len(points) > _METRICS:
+            self._every[name] = 2 * every
+            self._steps[name] = points[:-1:2] + points[-1:]
+
+    @property
+    def properties(self) -> dict[str, object]:
+        """As an execution records them: `metrics`, the last value by name, and `metric_steps`, [step, value] by name.
+
+        A value is null where it was not finite.
+        """
+        with self._lock:
+            steps = {name: [list(point) for point in points] for name, points in self._steps.items()}
+            return ({"metrics": dict(self._last)} if self._last else {}) | ({"metric_steps": steps} if steps else {})
+
+
 @dataclass(frozen=True)
 class LaunchContext:
     """The launch that a component runs in; a plain call in a test gets one with harmless defaults.
@@ -56,6 +116,7 @@ class LaunchContext:
             later refuses it now (`component(foresee=…)`), by an InputError.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
+        metrics: What `metric` has recorded.
     """
 
     run: str = ""
@@ -71,6 +132,21 @@ class LaunchContext:
     foresee: Callable[[str, Mapping[str, object]], None] = _unforeseen
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def metric(self, name: str, value: SupportsFloat, *, step: int | None = None) -> None:
+        """Record a number with this execution: `drivetrain runs` shows it, and `dt.artifact(where=…)` can ask for it.
+
+        Args:
+            name: E.g. "loss"; a later value of the same name replaces the one before.
+            value: A number, also a scalar of numpy or JAX. One that is not finite is recorded as undefined.
+            step: Where in the work it was measured: then it is also kept as a point of the metric's curve. Of a curve
+                of more than 1,000 points an even selection is kept.
+
+        Raises:
+            InputError: It is no number or has no name, or there are more than 1,000 metrics.
+        """
+        self.metrics.record(name, value, step)
 
     @cached_property
     def work_dir(self) -> Path:

@@ -95,10 +95,10 @@ def _artifact(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     count = bound.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
     tests = [tuple(test) for test in bound.arguments.get("where", [])]
-    equal = {name: value for name, sign, value in tests if sign == "=="}
+    equal = {name: value for name, sign, value in tests if sign == "==" and "." not in name}
     candidates = history.artifacts(bound.query.type, bound.query.made_by, where=equal)
-    others = [test for test in tests if test[1] != "=="]
-    fitting = (record for record in candidates if all(_meets(record, *test) for test in others))
+    others = [test for test in tests if test[0] not in equal or test[1] != "=="]
+    fitting = (record for record in candidates if all(_meets(history, record, *test) for test in others))
     return list(islice(fitting, count or 1))
 
 
@@ -206,6 +206,7 @@ def _each_once(records: Iterator[ArtifactRecord]) -> Iterator[ArtifactRecord]:
 
 
 _COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # Any: JSON values
+    "==": lambda left, right: canonical_json(left) == canonical_json(right),
     "!=": lambda left, right: canonical_json(left) != canonical_json(right),
     "<": lambda left, right: bool(left < right),
     "<=": lambda left, right: bool(left <= right),
@@ -215,9 +216,9 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # Any: JSON valu
 }
 
 
-def _meets(record: ArtifactRecord, name: str, sign: str, value: Json) -> bool:
+def _meets(history: History, record: ArtifactRecord, name: str, sign: str, value: Json) -> bool:
     """Whether a property passes a test. One that is unset or null is != to everything, and passes no other test."""
-    held = record.properties.get(name)
+    held = _held(history, record, name)
     if held is None and sign not in ("!=", "in"):
         return False
     try:
@@ -227,6 +228,17 @@ def _meets(record: ArtifactRecord, name: str, sign: str, value: Json) -> bool:
             f"{record.type}.{name} is {held!r:.40}, which is not compared by {sign} with {value!r:.40}",
             fix="compare it with a value of its type",
         ) from None
+
+
+def _held(history: History, record: ArtifactRecord, name: str) -> Json:
+    """A property; after a dot, an entry of it. Metrics of an artifact without any are its execution's."""
+    name, _, entry = name.partition(".")
+    value = record.properties.get(name)
+    if not entry:
+        return value
+    if name == "metrics" and name not in record.properties and record.producer is not None:
+        value = history.store.execution(record.producer).properties.get(name)
+    return value.get(entry) if isinstance(value, dict) else None
 
 
 STRATEGIES: Final[Mapping[str, Strategy]] = {

@@ -166,13 +166,16 @@ def artifact(
 ) -> T | list[T] | None:
     """The newest live artifact of earlier runs with these properties; None where there is none.
 
-    Example: `dt.artifact(Evaluation, where={"blessed": True})`, `dt.artifact(Examples, where={"span": (">=", first)})`.
+    Example: `dt.artifact(Evaluation, where={"blessed": True})`, `dt.artifact(Examples, where={"span": (">=", first)})`,
+    `dt.artifact(Evaluation, where={"metrics.auc": (">=", 0.8)})`.
 
     Args:
         kind: Its type.
         where: Property -> value that it equals, or a pair of an operator (`==`, `!=`, `<`, `<=`, `>`, `>=`, `in`) and a
             value; a value may be a parameter of the pipeline or another scalar of the run. Equal is equal JSON: `True`
-            is not `1`. A property that is null is `!=` to everything and otherwise never what is wanted.
+            is not `1`. A property that is null is `!=` to everything and otherwise never what is wanted. After a dot
+            stands an entry of a property that is a mapping. `metrics.NAME` of a type without that property is what the
+            component that made the artifact recorded by `current().metric`.
         node: The id of the node that made it; any where None.
         pipeline: As of `latest`.
         count: So many of them, the newest first, as a list; fewer where there are fewer.
@@ -182,7 +185,7 @@ def artifact(
     """
     tests: list[object] = []
     for name, wanted in where.items():
-        declares("dt.artifact", kind, name)
+        _check_asked(kind, name)
         sign, value = wanted if isinstance(wanted, tuple) and len(wanted) == 2 else ("==", wanted)
         if sign not in OPERATORS:
             raise BuildError(
@@ -197,6 +200,20 @@ def artifact(
     if count is not None:
         arguments["count"] = _at_least("dt.artifact", "count", count, 1)
     return cast("T | None", QueryHandle(_query("artifact", kind, node, arguments), many=count is not None))
+
+
+def _check_asked(kind: type[Artifact], name: str) -> None:
+    """Check that artifacts of a type may have what `dt.artifact` asks for: a property, or an entry of one."""
+    first, dot, _ = name.partition(".")
+    if dot and first == "metrics" and first not in kind.declared():
+        return  # those of the execution that made it
+    declares("dt.artifact", kind, first if dot else name)
+    if dot and not isinstance(kind.declared()[first], (Mapping, type(None))):
+        raise BuildError(
+            f"dt.artifact: {kind.__name__}.{first} is no mapping, and has no entry {name!r:.60}",
+            where=user_line(),
+            fix=f"ask for {first!r}",
+        )
 
 
 def previous(what: T, *, passed: bool = False) -> T | None:

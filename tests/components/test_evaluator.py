@@ -120,6 +120,10 @@ def test_metrics_of_a_real_bundle(examples: Examples, model: Model, worse: Model
     assert values["auc"]["value"] == pytest.approx(roc_auc_score(label, score), abs=1e-6)
     assert values["log_loss"]["value"] == pytest.approx(log_loss(label, score), abs=1e-5)
     assert values["log_loss"]["baseline"] == pytest.approx(log_loss(*expected(examples, worse)), abs=1e-5)
+    assert evaluation.metrics["auc"] == values["auc"]["value"]
+    assert evaluation.metrics == {
+        name: row["value"] for name, row in values.items() if row["value"] is not None and name != "example_count"
+    }
     counts = {row["slice"]: row["n"] for row in table if row["metric"] == "auc"}
     raw = pq.read_table(sorted((examples.content / "split=eval").glob("*.parquet")))
     for carrier, count in Counter(raw["carrier"].fill_null("(missing)").to_pylist()).items():

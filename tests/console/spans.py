@@ -3,6 +3,7 @@
 SPANS = """
     import drivetrain as dt
     from drivetrain.components import Approval
+    from drivetrain.pipelines import current
 
     class Numbers(dt.Artifact):
         total: int = 0
@@ -11,6 +12,7 @@ SPANS = """
     def Read(*, span: int) -> Numbers:
         if span == 4:
             raise dt.InputError("span 4 is not there", fix="fetch it")
+        current().metric("total", span)
         numbers = Numbers.new(total=span)
         (numbers.content / "n").write_text(str(span))
         return numbers

@@ -26,6 +26,24 @@ def test_backfill_runs_each_span_once_and_finds_it_again(spans: Path, drivetrain
     assert "span 1: COMPLETE  ran nothing; 2 cached" in drivetrain("backfill", "spans", "--spans", "1").stdout
 
 
+def test_backfill_ends_with_its_runs_beside_each_other(spans: Path, drivetrain: Command, last_json: Read) -> None:
+    answer = last_json(drivetrain("backfill", "spans", "--spans", "1:2", "--tag", "year=1", "--json"))
+    assert [row["metrics"]["Read"] for row in answer["spans"]] == [{"total": 1.0}, {"total": 2.0}]
+    assert [row["blessed"] for row in answer["spans"]] == [None, None]
+    ended = drivetrain("backfill", "spans", "--spans", "2:5", "--keep-going", "--note", "again")
+    lines = [line.split() for line in ended.stdout.splitlines()][-6:]
+    assert lines[0] == ["run", "state", "started", "(UTC)", "Double.total", "Read.total", "span", "note"]
+    assert [line[1:2] + line[4:] for line in lines[1:5]] == [
+        ["COMPLETE", "1004.0000", "2.0000", "2", "again"],
+        ["COMPLETE", "1006.0000", "3.0000", "3", "again"],
+        ["FAILED", "4", "again"],
+        ["COMPLETE", "1010.0000", "5.0000", "5", "again"],
+    ]
+    assert lines[5] == ["all", "with", "by=2"]
+    tags = [run["tags"] for run in last_json(drivetrain("runs", "--json"))["runs"]]
+    assert tags == [{}] * 4 + [{"year": "1"}] * 2
+
+
 def test_backfill_stops_at_what_fails_unless_told_to_go_on(spans: Path, drivetrain: Command, last_json: Read) -> None:
     stopped = drivetrain("backfill", "spans", "--spans", "3:5", "--json")
     assert stopped.exit_code == 2

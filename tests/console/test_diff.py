@@ -19,7 +19,11 @@ def test_diff_names_what_changed(spans: Path, drivetrain: Command, last_json: Re
     answer = last_json(drivetrain("diff", one, two, "--json"))
     assert answer["parameters"] == {"by": [2, "5"]} or answer["parameters"] == {"by": [2, 5]}
     assert answer["nodes"] == {
-        "Double": {"changes": ["parameter by: 2 -> 5"], "properties": {"numbers.total": [1002, 1005]}}
+        "Double": {
+            "changes": ["parameter by: 2 -> 5"],
+            "properties": {"numbers.total": [1002, 1005]},
+            "metrics": {"total": [1002.0, 1005.0]},
+        }
     }
     assert "parameter by: 2 -> 5" in drivetrain("diff", one, two).stdout
     assert "nothing differs" in drivetrain("diff", one, one).stdout

@@ -19,6 +19,7 @@ PARTS = """
     from pathlib import Path
     import drivetrain as dt
     from drivetrain.metadata import Evaluation, Examples, Model, PushedModel, Statistics
+    from drivetrain.pipelines import current
 
     class Verdict(dt.Artifact):
         passed: bool = True
@@ -84,6 +85,23 @@ PARTS = """
     @dt.component
     def Rate(*, auc: float, name: str, stage: str | None = None) -> Score:
         return write(Score.new(auc=auc, name=name, stage=stage), (auc, name, stage))
+
+    class Graded(dt.Artifact):
+        metrics: dict[str, float] = {}
+        name: str = ""
+
+    @dt.component
+    def Grade(*, metrics: dict[str, float], name: str) -> Graded:
+        return write(Graded.new(metrics=metrics, name=name), name)
+
+    @dt.component
+    def Measure(*, loss: str, name: str) -> Score:
+        current().metric("loss", float(loss))
+        return write(Score.new(name=name), (loss, name))
+
+    @dt.component
+    def Grades(graded: list[Graded]) -> list[str]:
+        return [one.name for one in graded]
 
     @dt.component
     def Best(score: Score | None = None) -> str:

@@ -79,6 +79,35 @@ def test_a_property_is_a_parameter_of_what_follows(home: Home, pipe: Pipe, tmp_p
     assert result.nodes["Use"].outputs["numbers"][0].properties["total"] == 28
 
 
+GRADES = """
+    import drivetrain as dt
+    from drivetrain.metadata import Evaluation
+
+    @dt.component
+    def Grade(*, count: int) -> Evaluation:
+        evaluation = Evaluation.new(metrics={"auc": count / 10})
+        (evaluation.content / "auc.txt").write_text(str(count))
+        return evaluation
+
+    @dt.component
+    def Use(*, amount: float) -> float:
+        return amount
+"""
+
+
+@pytest.mark.parametrize(("count", "end"), [(9, "COMPLETE"), (8, "SKIPPED")])
+def test_a_metric_is_a_condition_and_a_parameter(home: Home, pipe: Pipe, count: int, end: str) -> None:
+    body = """
+        evaluation = Grade(count=count)
+        with dt.when(evaluation.metrics["auc"] > 0.8):
+            Use(amount=evaluation.metrics["auc"])
+    """
+    result = run_pipeline(home, pipe(body, parts=GRADES), {"count": count})
+    assert result.nodes["Use"].state == end
+    if end == "COMPLETE":
+        assert result.nodes["Use"].outputs["value"][0].properties["value"] == 0.9
+
+
 # -- latest and latest_blessed
 
 MODELS = """

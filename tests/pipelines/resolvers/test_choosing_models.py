@@ -40,6 +40,29 @@ def test_by_property(home: Home, shop: Pipe) -> None:
     assert "Score.auc is 0.7, which is not compared by < with 'high'" in result.nodes["Names"].reason
 
 
+def test_artifacts_by_their_metrics(home: Home, shop: Pipe) -> None:
+    for name, metrics in (("a", {"auc": 0.5}), ("b", {"auc": 0.9, "val.loss": 1.0}), ("c", {})):
+        run_pipeline(home, shop(f"Grade(metrics={metrics}, name={name!r})"))
+    asked = {
+        "{'metrics.auc': ('>=', 0.5)}": ["b", "a"],
+        "{'metrics.auc': 0.9}": ["b"],
+        "{'metrics.auc': ('!=', 0.9)}": ["c", "a"],
+        "{'metrics.val.loss': ('<', 2), 'name': 'b'}": ["b"],
+        "{'metrics.recall': ('>', 0)}": [],
+    }
+    for where, names in asked.items():
+        result = run_pipeline(home, shop(f"Grades(dt.artifact(Graded, where={where}, count=9))"))
+        assert value(result, "Grades") == names, where
+
+
+def test_artifacts_by_the_metrics_of_the_work_that_made_them(home: Home, shop: Pipe) -> None:
+    for name, loss in (("a", "0.5"), ("b", "0.2"), ("c", "nan")):
+        run_pipeline(home, shop(f"Measure(loss={loss!r}, name={name!r})"))
+    for where, names in {"('<', 0.4)": ["b"], "('<=', 0.5)": ["b", "a"], "('!=', 0.5)": ["c", "b"]}.items():
+        body = f"Names(dt.artifact(Score, where={{'metrics.loss': {where}}}, count=9))"
+        assert value(run_pipeline(home, shop(body)), "Names") == names, where
+
+
 # -- by lineage
 
 

@@ -1,0 +1,328 @@
+"""Runs beside each other, with their metrics, blessing, parameters and tags: for people, as JSON, as a DataFrame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import InputError, missing_extra, suggest
+from ..metadata import ContextRecord, ExecutionRecord
+from ..metadata.records import Metrics
+from ..pipelines import Home, Run, UnreadableRun, find_root, recorded_runs
+from .live import STYLES, number
+from .options import parse_tag, tags_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+_LONGEST: Final = 24
+"""Characters of a parameter's value that a line has room for."""
+_NOTE: Final = 20
+"""Columns of the terminal that notes get at least."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is shown of a run among others.
+
+    Attributes:
+        run: The run.
+        metrics: Of each task that recorded any, or reused what another recorded.
+        blessed: Whether every `Evaluation` of the run is; None where it has none.
+    """
+
+    run: Run | UnreadableRun
+    metrics: Mapping[str, Metrics] = field(default_factory=dict)
+    blessed: bool | None = None
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """The parameters of the pipeline; none where they cannot be read."""
+        return self.run.parameters if isinstance(self.run, Run) else {}
+
+    def recorded(self, name: str) -> Any:  # Any: JSON
+        """What the run's record says, None where it does not."""
+        return self.run.context.properties.get(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints; of a run that cannot be read, what its record says, and why, as `unreadable`."""
+        return {
+            "run": self.run.id,
+            "pipeline": self.recorded("pipeline"),
+            "state": self.run.state,
+            "started": self.recorded("started"),
+            "finished": self.recorded("finished"),
+            "parameters": dict(self.run.parameters) if isinstance(self.run, Run) else None,
+            "blessed": self.blessed,
+            "metrics": {task: dict(metrics) for task, metrics in self.metrics.items()},
+            "tags": self.recorded("tags") or {},
+            "note": self.recorded("note") or "",
+            **({} if isinstance(self.run, Run) else {"unreadable": self.run.error.message}),
+        }
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """Runs in the order in which they are shown."""
+
+    rows: tuple[RunFacts, ...]
+
+    @cached_property
+    def metrics(self) -> dict[str, Callable[[RunFacts], float | None]]:
+        """The columns of metrics: how each is read from a row.
+
+        A metric that no run has of two tasks is a column of its own name; else each task's is one, "Evaluator.auc".
+        """
+        tasks: dict[str, dict[str, None]] = {}  # by metric; in order, unlike a set
+        shared: set[str] = set()
+        for row in self.rows:
+            here: set[str] = set()
+            for task, metrics in row.metrics.items():
+                shared |= here & metrics.keys()
+                here |= metrics.keys()
+                for name in metrics:
+                    tasks.setdefault(name, {})[task] = None
+        columns: dict[str, Callable[[RunFacts], float | None]] = {}
+        for name in sorted(tasks):
+            if name in shared:
+                columns |= {f"{task}.{name}": _of_task(task, name) for task in sorted(tasks[name])}
+            else:
+                columns[name] = _of_any_task(name)
+        return columns
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of all runs, in the order of the pipelines' signatures."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.parameters))
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """The parameters that do not have one value in all runs that have them."""
+        return tuple(name for name in self.parameters if len(self._values(name)) > 1)
+
+    @property
+    def unchanged(self) -> dict[str, str]:
+        """The others, with the value that they have."""
+        return {name: next(iter(self._values(name))) for name in self.parameters if name not in self.changed}
+
+    def _values(self, name: str) -> dict[str, None]:
+        return dict.fromkeys(spelled(row.parameters[name]) for row in self.rows if name in row.parameters)
+
+    def sorted(self, by: str) -> RunTable:
+        """The rows by a metric or a parameter; with a - before its name the largest first. Those without it are last.
+
+        Raises:
+            InputError: No run has it.
+        """
+        name, down = by.removeprefix("-"), by.startswith("-")
+        if name in self.metrics:
+            key: Callable[[RunFacts], Any] = self.metrics[name]
+        elif name in self.parameters:
+            numeric = all(isinstance(row.parameters.get(name), (int, float, type(None))) for row in self.rows)
+
+            def key(row: RunFacts) -> Any:
+                value = row.parameters.get(name)
+                return value if numeric or value is None else spelled(value)
+        else:
+            raise InputError(
+                f"no run has a metric or a parameter {name!r:.60}", fix=suggest(name, [*self.metrics, *self.parameters])
+            )
+        with_it = sorted((row for row in self.rows if key(row) is not None), key=key, reverse=down)
+        return RunTable((*with_it, *(row for row in self.rows if key(row) is None)))
+
+    def show(self, console: Console, first: Iterable[str] = ()) -> None:
+        """Print it: as many of the metrics and changed parameters as there is room for, and which ones are not shown.
+
+        Args:
+            console: Where to.
+            first: Metrics that come first.
+        """
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        columns, hidden = self._fitting(console.width, first)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for title, kind, _ in columns:
+            table.add_column(
+                escape(title), justify="right" if kind == "number" else "left", no_wrap=kind != "text",
+                overflow="fold" if kind == "text" else "ellipsis",
+            )  # fmt: skip
+        for at in range(len(self.rows)):
+            # A newer release may have states of its own.
+            table.add_row(
+                *(
+                    Text(cells[at], STYLES.get(cells[at], "dim") if kind == "state" else "")
+                    for _, kind, cells in columns
+                )
+            )
+        console.print(table)
+        if unchanged := ", ".join(f"{name}={value}" for name, value in self.unchanged.items()):
+            console.print(f"all with {unchanged}", markup=False, soft_wrap=True, style="dim")
+        if hidden:
+            rest = f"no room for {', '.join(hidden)}: --json and dt.runs() have all"
+            console.print(rest, markup=False, soft_wrap=True, style="dim")
+
+    def _fitting(self, width: int, first: Iterable[str]) -> tuple[list[tuple[str, str, list[str]]], list[str]]:
+        """The columns that fit as (title, kind, cells), and the titles of those that do not.
+
+        A metric gives way before a parameter: the rest of a run's metrics is its evaluation's.
+        """
+        front = [("run", "name", [row.run.id for row in self.rows])]
+        pipelines = [str(row.recorded("pipeline") or "") for row in self.rows]
+        if len(set(pipelines)) > 1:
+            front.append(("pipeline", "name", pipelines))
+        front.append(("state", "state", [row.run.state for row in self.rows]))
+        started = [str(row.recorded("started") or "")[:16].replace("T", " ") for row in self.rows]
+        front.append(("started (UTC)", "name", started))
+        if any(row.blessed is not None for row in self.rows):
+            words = {True: "yes", False: "no", None: ""}
+            front.append(("blessed", "name", [words[row.blessed] for row in self.rows]))
+        back = [
+            ("tags", "text", [tags_text(row.recorded("tags") or {}) for row in self.rows]),
+            ("note", "text", list(map(_note, self.rows))),
+        ]
+        back = [column for column in back if any(column[2])]
+        names = [*(name for name in first if name in self.metrics), *self.metrics]
+        metrics = [(name, "number", [_cell(self.metrics[name](row)) for row in self.rows]) for name in
+                   dict.fromkeys(names)]  # fmt: skip
+        parameters = [(name, "number", [_parameter(row, name) for row in self.rows]) for name in self.changed]
+        room = width - sum(_width(column) for column in front) - sum(min(_width(column), _NOTE) for column in back)
+        hidden: list[str] = []
+        for several, least in ((metrics, 1), (parameters, 0), (metrics, 0)):
+            while len(several) > least and sum(map(_width, metrics + parameters)) - 2 > room:
+                hidden.insert(0, several.pop()[0])
+        return [*front, *metrics, *parameters, *back], hidden
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row for each run. See `runs`."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise missing_extra("pandas", "pandas") from None
+
+        def time(name: str) -> Any:
+            times = [value and datetime.fromisoformat(value) for value in (row.recorded(name) for row in self.rows)]
+            return pd.Series(times, dtype="datetime64[us, UTC]")
+
+        columns: dict[str, Any] = {
+            "run": [row.run.id for row in self.rows],
+            "pipeline": [row.recorded("pipeline") for row in self.rows],
+            "state": [row.run.state for row in self.rows],
+            "started": time("started"),
+            "finished": time("finished"),
+            "blessed": pd.Series([row.blessed for row in self.rows], dtype="boolean"),
+            "note": [row.recorded("note") or "" for row in self.rows],
+        }
+        for name in self.parameters:
+            columns[f"params.{name}"] = [row.parameters.get(name) for row in self.rows]
+        for name, of in self.metrics.items():
+            columns[f"metrics.{name}"] = pd.Series([of(row) for row in self.rows], dtype="float64")
+        for name in dict.fromkeys(name for row in self.rows for name in row.recorded("tags") or {}):
+            columns[f"tags.{name}"] = [(row.recorded("tags") or {}).get(name) for row in self.rows]
+        return pd.DataFrame(columns)
+
+
+def runs(
+    root: str | Path | None = None,
+    store: str | None = None,
+    *,
+    tags: Sequence[str] = (),
+    sort: str | None = None,
+    limit: int | None = None,
+) -> pd.DataFrame:
+    """The runs of a root as a DataFrame, the newest first: what `drivetrain runs` shows.
+
+    Columns: `run` (its id), `pipeline`, `state`, `started` and `finished` (UTC), `blessed` (whether every Evaluation of
+    the run is; NA without one), `note`; `params.NAME` as the run was given them, None where its pipeline has none;
+    `metrics.NAME` (float64, NaN where there is none), of a node that was reused what it reused; `tags.NAME` (text, ""
+    for a tag without a value, None where the run does not have it). A metric that two tasks of one run record is
+    `metrics.TASK.NAME`.
+
+    Args:
+        root: Where the runs lie; where None, the root that `drivetrain runs` looks at in the working directory.
+        store: Where the metadata lies, if not in the root.
+        tags: Only runs with all these tags: "NAME", or "NAME=VALUE".
+        sort: By this metric or parameter; with a - before its name the largest first.
+        limit: So many at most; all where None.
+
+    Raises:
+        InputError: There is no such root, or nothing to sort by of that name.
+        DrivetrainError: pandas is not installed.
+    """
+    location = find_root(root=root, store=store)
+    home = Home(location.root, store=location.store, readonly=True)
+    try:
+        return run_table(home, limit=limit, tags=tags, sort=sort).to_pandas()
+    finally:
+        home.close()
+
+
+def run_table(home: Home, *, limit: int | None, tags: Sequence[str] = (), sort: str | None = None) -> RunTable:
+    """The runs of a root, the newest first, or sorted: see `runs`."""
+    wanted = [parse_tag(tag) for tag in tags]
+    chosen = recorded_runs(home, None if tags or sort else limit, lambda context: _is_tagged(context, wanted))
+    table = RunTable(tuple(facts(home, run) for run in (chosen if sort else chosen[:limit])))
+    return RunTable(table.sorted(sort).rows[:limit]) if sort else table
+
+
+def facts(home: Home, run: Run | UnreadableRun) -> RunFacts:
+    """What the store says of a run."""
+    tasks: dict[str, ExecutionRecord] = {}
+    for execution in home.store.executions(context=run.context):  # the newest first
+        tasks.setdefault(str(execution.properties.get("node", "")), execution)
+    metrics = {name: dict(execution.metrics) for name, execution in tasks.items()}
+    makers: dict[int, list[str]] = {}
+    for name, execution in tasks.items():
+        makers.setdefault(execution.cached_from or execution.id, []).append(name)
+    verdicts = []
+    for record in home.store.artifacts(context=run.context, state=None):
+        for name in makers.get(record.producer or 0, ()):
+            metrics[name] |= record.metrics
+            if record.type == "Evaluation" and "blessed" in record.properties:
+                verdicts.append(record.properties["blessed"] is True)
+    return RunFacts(run, {name: metrics[name] for name in sorted(metrics) if metrics[name]},
+                    all(verdicts) if verdicts else None)  # fmt: skip
+
+
+def spelled(value: object) -> str:
+    """A parameter's value as a person would type it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_tagged(context: ContextRecord, wanted: Iterable[tuple[str, str | None]]) -> bool:
+    tags = context.properties.get("tags", {})
+    return all(name in tags and value in (None, tags[name]) for name, value in wanted)
+
+
+def _of_task(task: str, name: str) -> Callable[[RunFacts], float | None]:
+    return lambda row: row.metrics.get(task, {}).get(name)
+
+
+def _of_any_task(name: str) -> Callable[[RunFacts], float | None]:
+    return lambda row: next((metrics[name] for metrics in row.metrics.values() if name in metrics), None)
+
+
+def _note(row: RunFacts) -> str:
+    if isinstance(row.run, Run):
+        return str(row.recorded("note") or "")
+    return f"unreadable: {row.run.error.message}; {row.run.error.fix or ''}"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else number(value)
+
+
+def _parameter(row: RunFacts, name: str) -> str:
+    text = spelled(row.parameters[name]) if name in row.parameters else ""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _width(column: tuple[str, str, list[str]]) -> int:
+    return max(map(len, (column[0], *column[2]))) + 2
