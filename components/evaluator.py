@@ -46,12 +46,13 @@ def Evaluator(
     Args:
         examples: Raw examples with a split to judge the model on.
         model: The candidate; its bundle's `evaluate` signature is run.
-        baseline: The model to compare with; without one, change thresholds do not apply.
+        baseline: The model to compare with; without one, change thresholds do not apply, and the configuration's
+            `first_run` decides whether the model can be blessed.
         config: Names an `EvaluationConfig`, e.g. "evaluation:config".
         split: The split of the examples to use.
 
     Returns:
-        `blessed`, a one-line `summary`, the `metrics` over all examples by name;
+        `blessed`, a one-line `summary`, whether it `compared` with a baseline, the `metrics` over all examples by name;
         metrics.parquet, validation.json, plots.json and extra/report.html.
 
     Raises:
@@ -81,7 +82,10 @@ def Evaluator(
         progress=launch.progress,
     )
     evaluation = Evaluation.new(
-        blessed=measured["validation"]["blessed"], summary=measured["summary"], metrics=overall(measured["metrics"])
+        blessed=measured["validation"]["blessed"],
+        summary=measured["summary"],
+        compared=baseline is not None,
+        metrics=overall(measured["metrics"]),
     )
     write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
     launch.note(measured["summary"])

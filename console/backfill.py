@@ -24,7 +24,7 @@ from .options import (
     tag_options,
     terminal,
 )
-from .run import exit_code, root_line
+from .run import closing, exit_code, root_line
 from .run_table import RunFacts, RunTable, facts
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def backfill(
         for span in parse_spans(spans):
             result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)
             done.append((span, result))
-            code = exit_code(result)
+            code = exit_code(result, closing(home, result))
             worst = worst or code
             if not settings.json:  # each as it ends: a year takes a while
                 _show(terminal(), span, result)

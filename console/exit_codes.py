@@ -12,6 +12,7 @@ OK: Final = 0
 CRASH: Final = 1
 USER_ERROR: Final = 2
 STOPPED: Final = 3
+NOT_BLESSED: Final = 4
 CANCELED: Final = 130
 EXIT_CODES: Final = """\b
 Exit codes:
@@ -19,6 +20,7 @@ Exit codes:
   1    something crashed: drivetrain, a library, a process
   2    yours to mend: usage, the pipeline, your own code, its input, its parameters
   3    stopped by validation: a gate vetoed, what depends on it did not run
+  4    complete, but no model was blessed, of a run with --require-blessed
   130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
 """
 

@@ -244,7 +244,10 @@ def tag_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a verb `--runner`, `--executor`, `--beam-option`, `--parallel` and `--no-cache`, as its `options`."""
+    """Give a verb `--runner`, `--executor`, `--beam-option`, `--parallel`, `--no-cache` and `--require-blessed`.
+
+    They are its argument `options`.
+    """
 
     @click.option(
         "--runner",
@@ -269,6 +272,9 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     )
     @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many nodes run at once at most.")
     @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+    @click.option(
+        "--require-blessed", is_flag=True, help="End with exit code 4 where the run completes and blesses no model."
+    )
     @functools.wraps(verb)
     def wrapped(
         *args: Any,
@@ -277,6 +283,7 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         beam_options: tuple[str, ...],
         parallel: int | None,
         no_cache: bool,
+        require_blessed: bool,
         **kwargs: Any,
     ) -> int | None:
         if beam_options and "beam" not in (runner, executor):
@@ -289,6 +296,7 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
             executor_options=flags if executor == "beam" else (),
             cache=not no_cache,
             parallel=parallel,
+            require_blessed=require_blessed,
         )
         return verb(*args, options=options, **kwargs)
 

@@ -10,7 +10,8 @@ import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.observers import NullObserver
-from .exit_codes import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR
+from .closing import Closing, closing_of
+from .exit_codes import CANCELED, CRASH, EXIT_CODES, NOT_BLESSED, OK, STOPPED, USER_ERROR
 from .live import watch
 from .options import (
     ConsoleSettings,
@@ -67,7 +68,8 @@ def run(
     """Run the pipeline in FOLDER/pipeline.py.
 
     What ran before with the same code, parameters and inputs is not run again. With --json the last line on standard
-    output is {"run", "state", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}.
+    output is {"run", "state", "blessed", "closing", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}:
+    "blessed" says whether every model that was judged is (null where none was), "closing" the run's last lines.
     """
     pipeline = load_pipeline(folder)
     parameters = gather_parameters(pipeline.parameters, params, file)
@@ -81,8 +83,16 @@ def run(
     )
 
 
-def exit_code(result: RunResult) -> int:
+def closing(home: Home, result: RunResult) -> Closing:
+    """What a run that was carried out says of its models."""
+    outputs = {name: [record for key in node.outputs.values() for record in key] for name, node in result.nodes.items()}
+    return closing_of(open_run(home, result.run), result.state, outputs)
+
+
+def exit_code(result: RunResult, closing: Closing) -> int:
     """The exit code of a run. FAILED is the user's (2) where the user can mend every failure, else ours (1)."""
+    if closing.falls_short:
+        return NOT_BLESSED
     if result.state == "FAILED":
         failed = [node for node in result.nodes.values() if node.state == "FAILED"]
         return USER_ERROR if all(node.user_error for node in failed) else CRASH
@@ -103,14 +113,16 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
                 return watched(run) if watched else NullObserver()
 
             result = go(home, begun)
-        settings.answer(result.to_json(), lambda console: _show(console, settings, home, result))
+        end = closing(home, result)
+        code = exit_code(result, end)
+        settings.answer(result.to_json() | end.to_json(), lambda console: _show(console, settings, home, result))
         for node in result.nodes.values():
             if node.state == "FAILED":
                 click.echo(f"error: {node.node}: {node.reason}", err=True)
         if not settings.json:
-            for advice in _advice(result, settings):
-                terminal().print(advice, markup=False, soft_wrap=True)
-        return exit_code(result)
+            for line in (*end.lines(), *_advice(result, settings, code)):
+                terminal().print(line, markup=False, soft_wrap=True)
+        return code
 
 
 def root_line(settings: ConsoleSettings, home: Home) -> str:
@@ -130,7 +142,7 @@ def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunRe
     show_summaries(console, home, views)
 
 
-def _advice(result: RunResult, settings: ConsoleSettings) -> list[str]:
+def _advice(result: RunResult, settings: ConsoleSettings, code: int) -> list[str]:
     options = settings.as_options
     if result.state == "STOPPED":
         return [
@@ -139,7 +151,7 @@ def _advice(result: RunResult, settings: ConsoleSettings) -> list[str]:
             "component's thresholds) and run again."
         ]
     if result.state == "FAILED":
-        traceback = f"The traceback: `drivetrain show {result.run}{options}`. " if exit_code(result) == CRASH else ""
+        traceback = f"The traceback: `drivetrain show {result.run}{options}`. " if code == CRASH else ""
         return [
             f"{traceback}Mend it, then run again: what ended well is reused. With the code as it was: "
             f"`drivetrain resume {result.run}{options}`."

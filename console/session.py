@@ -18,6 +18,7 @@ from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.retries import postponed
 from ..report import framed
 from ..report.run import draw, render, render_node
+from .closing import Closing, closing_of
 from .outline import expanded, outline
 
 
@@ -120,6 +121,7 @@ class RunView:
         root: Where it lies.
         tags: What people tagged it with: name → value, "" where it has none.
         note: What people noted of it.
+        closing: What it says of its models at its end.
     """
 
     id: str
@@ -134,6 +136,7 @@ class RunView:
     root: Path
     tags: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
+    closing: Closing = field(default_factory=lambda: Closing("", (), {}), repr=False)
 
     def __getitem__(self, node: str) -> NodeView:
         """The node of that id.
@@ -187,6 +190,7 @@ class RunView:
             "metrics": {name: dict(node.metrics) for name, node in self.nodes.items() if node.metrics},
             "tags": dict(self.tags),
             "note": self.note,
+            **self.closing.to_json(),
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
         }
 
@@ -232,6 +236,7 @@ def view(home: Home, run: Run) -> RunView:
     names = [name for node in run.pipeline.ids for name in flow.task_names(node)]
     facts = run.context.properties
     finished = facts.get("finished")
+    nodes = {name: view_task(home, run, name, flow) for name in names}
     return RunView(
         id=run.id,
         pipeline=run.pipeline.name,
@@ -239,12 +244,13 @@ def view(home: Home, run: Run) -> RunView:
         parameters=run.parameters,
         started=datetime.fromisoformat(facts["started"]),
         finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
-        nodes={name: view_task(home, run, name, flow) for name in names},
+        nodes=nodes,
         outline=tuple(outline(run.pipeline)),
         dag=dag(run.pipeline),
         root=home.root,
         tags=run.tags,
         note=run.note,
+        closing=closing_of(run, run.state, {name: node.records.values() for name, node in nodes.items()}),
     )
 
 

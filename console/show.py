@@ -71,6 +71,8 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
             console.print()
             console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
             console.print(node.error.rstrip(), markup=False, soft_wrap=True)
+    for line in run_view.closing.lines():
+        console.print(line, markup=False, soft_wrap=True)
 
 
 class NodeOutcome(Protocol):

@@ -301,10 +301,14 @@ class Model(Artifact):
 
 
 class Evaluation(Artifact):
-    """Metrics by slice. `blessed`: whether every threshold was met. `metrics`: over all examples, by name."""
+    """Metrics by slice. `blessed`: whether every threshold was met. `metrics`: over all examples, by name.
+
+    `compared`: whether there was a baseline to compare with; None where that is not said.
+    """
 
     blessed: bool = False
     summary: str = ""
+    compared: bool | None = None
     metrics: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 

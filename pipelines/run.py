@@ -91,6 +91,11 @@ def run_pipeline(
     runner = _runner(options, home)
     built = pipeline.build()
     check_capabilities(built, options.runner, options.parallel)
+    if options.require_blessed and not any(kind == "Evaluation" for node in built.nodes for _, kind in node.outputs):
+        raise InputError(
+            f"{built.name} judges no model, so that none can be blessed",
+            fix="add an Evaluator, or leave out --require-blessed",
+        )
     if selection:
         only = selection.nodes(built)
         options = replace(options, only=only, base=base_run(home, built, only, selection.base))

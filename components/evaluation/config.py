@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from ...errors import InputError, suggest
 from ...user_code import users_line
 from .metrics import DEFAULT_METRICS, METRICS
 
 Direction: TypeAlias = Literal["higher", "lower"]
+FirstRun: TypeAlias = Literal["bless", "refuse"]
 # As in data.slices, which is not imported: building a pipeline loads no Arrow.
 SliceValue: TypeAlias = str | int | float | bool | None
 SliceSpec: TypeAlias = tuple[str, ...]
@@ -113,9 +114,12 @@ class EvaluationConfig:
         exact_rows: A slice with more rows than this is measured from a histogram of its scores (relative resolution
             2^-10 from the nearer of 0 and 1) instead of from the scores themselves; only AUC, PR-AUC and plots then
             lose anything, and the result bounds the error of the AUC.
+        first_run: What becomes of a model for which there is no baseline, as in the first run: "bless" it where it
+            keeps the bounds on values, or "refuse" it.
 
     Raises:
-        InputError: An unknown or repeated metric, a repeated slice, a threshold on something that is not measured.
+        InputError: An unknown or repeated metric, another word for `first_run`, a repeated slice, a threshold on
+            something that is not measured.
     """
 
     label: str
@@ -126,6 +130,7 @@ class EvaluationConfig:
     threshold: float = 0.5
     metrics: Sequence[str] = DEFAULT_METRICS
     exact_rows: int = EXACT_ROWS
+    first_run: FirstRun = "bless"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
@@ -137,6 +142,12 @@ class EvaluationConfig:
             raise InputError(f"EvaluationConfig: threshold must lie in [0, 1], not {self.threshold!r}")
         if not _is_number(self.exact_rows) or int(self.exact_rows) != self.exact_rows or self.exact_rows < 0:
             raise InputError(f"EvaluationConfig: exact_rows must be a count of rows, not {self.exact_rows!r}")
+        words = get_args(FirstRun)
+        if self.first_run not in words:
+            raise InputError(
+                f"EvaluationConfig: first_run must be 'bless' or 'refuse', not {self.first_run!r}",
+                fix=suggest(str(self.first_run), words, "use"),
+            )
         object.__setattr__(self, "slices", _specs(self.slices))
         object.__setattr__(self, "metrics", _metrics(self.metrics))
         object.__setattr__(self, "thresholds", tuple(self.thresholds))

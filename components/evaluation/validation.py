@@ -12,6 +12,7 @@ from .metrics import METRICS
 
 _ROUNDING: Final = 1e-12  # a difference of two metrics is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
 NO_BASELINE: Final = "no baseline yet"
+_REFUSED: Final = f'{NO_BASELINE}, and first_run="refuse" blesses no model without one'
 
 
 def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: bool) -> dict[str, Any]:
@@ -39,6 +40,8 @@ def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: b
     failures += [f"no examples in the slice {name}, which has a threshold" for name in dict.fromkeys(missing)]
     if not config.thresholds:
         failures.append("no thresholds are configured")
+    if not baseline and config.first_run == "refuse":
+        failures.append(_REFUSED)
     return {
         "blessed": not failures,
         "baseline": "compared" if baseline else NO_BASELINE,

@@ -174,6 +174,7 @@ class RunOptions:
         parallel: How many tasks run at once at most; None for as many as the runner finds right.
         only: The nodes that run, of a partial run; all where empty.
         base: The earlier run that stands in for the others.
+        require_blessed: Whether a run that blesses no model falls short, which its exit code then says.
     """
 
     runner: str = "inline"
@@ -184,6 +185,7 @@ class RunOptions:
     parallel: int | None = None
     only: tuple[str, ...] = ()
     base: str = ""
+    require_blessed: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def test_the_lines_are_one_pipeline(project: Callable[..., Path]) -> None:
     imports = "import drivetrain as dt\nfrom drivetrain.components import *\n"
     types = "from drivetrain.metadata import AnalyzerCache, Examples, Statistics\n"
     head = "@dt.pipeline\ndef flights() -> None:\n"
-    functions = {"features": "def preprocess(columns): ...", "model": "evaluation = None\ndef train(run): ..."}
+    functions = {"features": "def preprocess(columns): ...", "model": "def train(run): ..."}
+    functions["evaluation"] = "config = None"
     folder = project("flights", pipeline=imports + types + head + indent(lines, "    "), **functions)
     built = load_pipeline(folder).build()
     assert {node.component.rpartition(":")[2] for node in built.nodes} == set(components.__all__)

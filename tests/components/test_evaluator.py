@@ -39,6 +39,9 @@ judged = EvaluationConfig(
     thresholds=[Threshold("auc", lower=0.8), Threshold("log_loss", change_absolute=0.0, slice=["carrier"])],
 )
 strict = EvaluationConfig(label="late", prediction="probability", thresholds=[Threshold("auc", lower=0.999)])
+refusing = EvaluationConfig(
+    label="late", prediction="probability", thresholds=[Threshold("auc", lower=0.8)], first_run="refuse"
+)
 unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tail"]])
 not_a_config = {"label": "late"}
 
@@ -158,6 +161,19 @@ def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: M
     assert not evaluation.blessed
     assert "not blessed: overall AUC" in evaluation.summary
     assert summary_of(evaluation).text.startswith("model not blessed:\n  overall AUC")
+
+
+def test_the_first_model_is_blessed_or_refused(examples: Examples, model: Model, worse: Model) -> None:
+    alone = Evaluator(examples, model, config=named("judged"))
+    assert (alone.blessed, alone.compared) == (True, False)
+    refused = Evaluator(examples, model, config=named("refusing"))
+    assert (refused.blessed, refused.compared) == (False, False)
+    reason = 'no baseline yet, and first_run="refuse" blesses no model without one'
+    assert refused.summary.endswith(f"; not blessed: {reason}")
+    assert summary_of(refused).text == f"model not blessed:\n  {reason}"
+    assert reason in (refused.extra / "report.html").read_text().replace("&quot;", '"')
+    second = Evaluator(examples, model, baseline=worse, config=named("refusing"))
+    assert (second.blessed, second.compared) == (True, True)
 
 
 def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:

@@ -30,7 +30,7 @@ def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop: Path, d
 def test_json_is_the_last_line_and_has_the_promised_shape(shop: Path, drivetrain: Command, last_json: Read) -> None:
     result = drivetrain("run", "shop", "--json")
     answer = last_json(result)
-    assert list(answer) == ["run", "state", "nodes"]
+    assert list(answer) == ["run", "state", "nodes", "blessed", "closing"]
     assert answer["state"] == "COMPLETE"
     assert list(answer["nodes"]) == NODES
     for node in answer["nodes"].values():

@@ -43,6 +43,8 @@ def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
         (lambda: config(label=""), "label must name a column"),
         (lambda: config(threshold=2), r"\[0, 1\]"),
         (lambda: config(exact_rows=-1), "exact_rows"),
+        (lambda: config(first_run="refused"), "first_run must be 'bless' or 'refuse', not 'refused'"),
+        (lambda: config(first_run="refused"), "did you mean 'refuse'?"),
         (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "no EvaluationConfig"),
     ],
 )

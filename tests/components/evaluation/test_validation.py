@@ -57,6 +57,25 @@ def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str 
     assert summary(result(value, before), verdict)
 
 
+@pytest.mark.parametrize("value", [0.9, 0.7])
+def test_a_model_without_a_baseline(value: float) -> None:
+    """Refused, it fails for that beside its thresholds; with a baseline the word means nothing."""
+    bound = Threshold("auc", lower=0.8)
+    blessing, refusing = (config(bound, first_run=word) for word in ("bless", "refuse"))
+    assert config(bound) == blessing
+    kept = value > 0.8
+    first = validate(result(value), blessing, baseline=False)
+    assert first["blessed"] is kept
+    refused = validate(result(value), refusing, baseline=False)
+    assert refused["blessed"] is False
+    assert len(refused["failures"]) == 1 + (not kept)
+    assert refused["failures"][-1].startswith("no baseline yet")
+    assert refused | {"blessed": kept, "failures": first["failures"]} == first
+    assert validate(result(value, 0.9), refusing, baseline=True) == validate(
+        result(value, 0.9), blessing, baseline=True
+    )
+
+
 def test_relative_change_over_zero() -> None:
     assert relative_change(0.5, 0.0) == float("inf")
     assert relative_change(-0.5, 0.0) == float("-inf")

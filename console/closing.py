@@ -1,0 +1,87 @@
+"""What a run says of its models at its end: judged without a baseline, none blessed, nothing pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..metadata import ArtifactRecord
+from ..pipelines import Run
+from ..pipelines.ir.tasks import parse_task
+
+_BLESSED: Final = ': the model was blessed without one; first_run="refuse" in its configuration refuses that'
+_FEW: Final = 6
+
+
+@dataclass(frozen=True)
+class Closing:
+    """What became of a run's models. It is read from what the tasks made or reused, so a cached run says the same.
+
+    Attributes:
+        state: How the run ended.
+        evaluations: Each task that judged a model, and its verdict.
+        pushes: Each task of the run that may push a model, and whether it did.
+        required: Whether the run must bless a model (`--require-blessed`).
+    """
+
+    state: str
+    evaluations: Sequence[tuple[str, ArtifactRecord]]
+    pushes: Mapping[str, bool]
+    required: bool = False
+
+    @property
+    def blessed(self) -> bool | None:
+        """Whether every model that was judged is blessed, as in `drivetrain runs`; None where none was judged."""
+        return all(_is_blessed(record) for _, record in self.evaluations) if self.evaluations else None
+
+    @property
+    def blesses_none(self) -> bool:
+        """Whether the run completed, and blessed no model."""
+        return self.state == "COMPLETE" and not any(_is_blessed(record) for _, record in self.evaluations)
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the run completed, and lacks the blessing that was required."""
+        return self.required and self.blesses_none
+
+    def lines(self) -> Iterator[str]:
+        """The run's last lines, for people."""
+        for blessed, then in ((True, _BLESSED), (False, "")):
+            # None: an evaluation of the user's own, which does not say.
+            alone = [task for task, record in self.evaluations
+                     if record.properties.get("compared") is False and _is_blessed(record) is blessed]  # fmt: skip
+            if alone:
+                yield f"{_few(alone, ', ')} had no baseline to compare with{then}."
+        if self.blesses_none and (self.evaluations or self.required):
+            nothing = "Nothing was pushed: no" if self.pushes and not any(self.pushes.values()) else "No"
+            why = [f"{task}: {record.properties.get('summary')}" for task, record in self.evaluations]
+            yield f"{nothing} model was blessed ({_few(why, '; ') or 'none was judged'})."
+
+    def to_json(self) -> dict[str, object]:
+        """What `run --json` and `show --json` say of it."""
+        return {"blessed": self.blessed, "closing": list(self.lines())}
+
+
+def _few(items: Sequence[str], between: str) -> str:
+    """The first of many, and how many more there are."""
+    more = f"{between}and {len(items) - _FEW:,} more" if len(items) > _FEW else ""
+    return between.join(items[:_FEW]) + more
+
+
+def _is_blessed(record: ArtifactRecord) -> bool:
+    return record.properties.get("blessed") is True
+
+
+def closing_of(run: Run, state: str, records: Mapping[str, Iterable[ArtifactRecord]]) -> Closing:
+    """What a run says at its end, from what each of its tasks made or reused."""
+    evaluations: list[tuple[str, ArtifactRecord]] = []
+    pushes: dict[str, bool] = {}
+    for task, outputs in records.items():
+        outputs = list(outputs)
+        evaluations += [(task, record) for record in outputs if record.type == "Evaluation"]
+        node = run.pipeline[parse_task(task)[0]]
+        left_out = run.options.only and node.id not in run.options.only
+        if not left_out and any(kind == "PushedModel" for _, kind in node.outputs):
+            pushes[task] = any(record.type == "PushedModel" for record in outputs)
+    return Closing(state, evaluations, pushes, run.options.require_blessed)
