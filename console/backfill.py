@@ -19,6 +19,7 @@ from .options import (
     Labels,
     gather_parameters,
     parameter_options,
+    pipeline_option,
     run_options,
     shared,
     tag_options,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     help="Which: 1:12 (both ends count), 3,5 or both mixed; dates: 2013-01-01:2013-01-31.",
 )
 @click.option("--span-param", default="span", show_default=True, metavar="NAME", help="The parameter that takes it.")
+@pipeline_option
 @parameter_options
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
 @run_options
@@ -54,6 +56,7 @@ def backfill(
     folder: Path,
     spans: str,
     span_param: str,
+    which: str | None,
     params: tuple[str, ...],
     file: Path | None,
     keep_going: bool,
@@ -65,7 +68,7 @@ def backfill(
     A window over earlier spans (`dt.resolvers.rolling`) sees no span after its own: an old one may be filled in. With
     --json the answer is {"spans": [{"span", "run", "state", "ran", "cached", "failed", "blessed", "metrics"}]}.
     """
-    pipeline = load_pipeline(folder)
+    pipeline = load_pipeline(folder, which)
     if span_param not in pipeline.parameters:
         raise InputError(
             f"the pipeline {pipeline.name} has no parameter {span_param!r}, which would take the span",

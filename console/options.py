@@ -152,6 +152,16 @@ def write_page(page: Path, text: str) -> None:
     click.echo(f"wrote {page}", err=True)
 
 
+def pipeline_option(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb that takes a project's folder `--pipeline`, as its argument `which`: see `load_pipeline`."""
+    return click.option(
+        "--pipeline",
+        "which",
+        metavar="NAME",
+        help="Which pipeline of FOLDER/pipeline.py, where there are several; else the one with the folder's name.",
+    )(verb)
+
+
 def parameter_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     """Give a verb `--param` and `--params`, as its arguments `params` and `file`: see `gather_parameters`."""
     verb = click.option(

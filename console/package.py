@@ -13,7 +13,7 @@ import click
 
 from ..errors import DrivetrainError, InputError
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, pipeline_option, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,9 +41,16 @@ if TYPE_CHECKING:
 )
 @click.option("--allow", multiple=True, metavar="PATTERN", help="Files that hold no secret, whatever their names say.")
 @click.option("--max-size", default="10MB", show_default=True, metavar="SIZE", help="Of a file, at most.")
+@pipeline_option
 @shared
 def package(
-    settings: ConsoleSettings, folder: Path, out: Path, include: tuple[str, ...], allow: tuple[str, ...], max_size: str
+    settings: ConsoleSettings,
+    folder: Path,
+    out: Path,
+    include: tuple[str, ...],
+    allow: tuple[str, ...],
+    max_size: str,
+    which: str | None,
 ) -> int:
     """Build a wheel of a project for other machines: its modules, and the files that it names.
 
@@ -60,8 +67,8 @@ def package(
         largest = parse_bytes(max_size)
     except DrivetrainError as error:
         raise InputError(error.message, fix=error.fix) from None
-    wheel = build_wheel(folder, include, largest, files=needed_files(folder), allow=allow)
-    digest = verified_digest(folder, wheel)
+    wheel = build_wheel(folder, include, largest, files=needed_files(folder, which), allow=allow)
+    digest = verified_digest(folder, wheel, which)
     path = out / wheel.name
     out.mkdir(parents=True, exist_ok=True)
     write_durably(path, wheel.data)
@@ -76,7 +83,7 @@ def package(
     return OK
 
 
-def needed_files(folder: Path) -> list[str]:
+def needed_files(folder: Path, which: str | None = None) -> list[str]:
     """The files in a project's folder that its pipeline names or its modules read while they are imported.
 
     Raises:
@@ -87,14 +94,14 @@ def needed_files(folder: Path) -> list[str]:
 
     if not (folder / "pipeline.py").is_file():
         return []  # building the wheel says so
-    patterns = {pattern for _, pattern in _files(load_pipeline(folder).build())}
+    patterns = {pattern for _, pattern in _files(load_pipeline(folder, which).build())}
     named = {path for pattern in patterns for path in _below(folder, pattern)}
     root = folder.resolve()
     read = (path.resolve() for path in files_read(package_name(root)))
     return sorted({*named, *(path.relative_to(root).as_posix() for path in read if path.is_relative_to(root))})
 
 
-def verified_digest(folder: Path, wheel: Wheel) -> str:
+def verified_digest(folder: Path, wheel: Wheel, which: str | None = None) -> str:
     """The digest of the pipeline that is built from the wheel alone.
 
     Raises:
@@ -102,7 +109,7 @@ def verified_digest(folder: Path, wheel: Wheel) -> str:
     """
     from ..pipelines import load_pipeline
 
-    here = load_pipeline(folder).build()
+    here = load_pipeline(folder, which).build()
     packed = {name for name, _ in wheel.files}
     for node, pattern in _files(here):
         if missing := [path for path in _below(folder, pattern) if path not in packed]:
@@ -113,7 +120,7 @@ def verified_digest(folder: Path, wheel: Wheel) -> str:
     with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
         archive.extractall(scratch)
         try:
-            there = load_pipeline(Path(scratch, wheel.package)).build()
+            there = load_pipeline(Path(scratch, wheel.package), here.name).build()
         except DrivetrainError as error:
             raise InputError(
                 f"the pipeline cannot be built from the wheel alone: {error.message.replace(scratch + '/', '')}",

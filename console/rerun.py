@@ -10,6 +10,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import Home, Run, RunResult, Selection, load_pipeline, open_run, run_pipeline
+from ..pipelines.dsl.pipeline import load_pipelines
 from ..pipelines.launcher.home import refuse_imported
 from .exit_codes import EXIT_CODES
 from .options import ConsoleSettings, Labels, parameter, shared, tag_options
@@ -62,7 +63,8 @@ def pipeline_today(run: Run) -> PipelineFunction[..., object]:
     refuse_imported(run)
     if not Path(run.project).is_dir():
         raise InputError(f"the project of run {run.id} is gone: {run.project}", fix="put it back where it was")
-    return load_pipeline(run.project)
+    name = run.pipeline.name  # one that has another name by now is the project's, where that has a single one
+    return load_pipeline(run.project, name if name in load_pipelines(run.project) else None)
 
 
 def kept_parameters(run: Run, pipeline: PipelineFunction[..., object]) -> dict[str, object]:

@@ -18,6 +18,7 @@ from .options import (
     Labels,
     gather_parameters,
     parameter_options,
+    pipeline_option,
     run_options,
     shared,
     tag_options,
@@ -43,6 +44,7 @@ ObserverFactory = Callable[[Run], Observer]
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
+@pipeline_option
 @parameter_options
 @run_options
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
@@ -55,6 +57,7 @@ ObserverFactory = Callable[[Run], Observer]
 def run(
     settings: ConsoleSettings,
     folder: Path,
+    which: str | None,
     params: tuple[str, ...],
     file: Path | None,
     options: RunOptions,
@@ -71,7 +74,7 @@ def run(
     output is {"run", "state", "blessed", "closing", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}:
     "blessed" says whether every model that was judged is (null where none was), "closing" the run's last lines.
     """
-    pipeline = load_pipeline(folder)
+    pipeline = load_pipeline(folder, which)
     parameters = gather_parameters(pipeline.parameters, params, file)
     selection = Selection(first, last, only, skip, base)
     if base and not selection:

@@ -9,13 +9,13 @@ import click
 
 from ...errors import InputError
 from ..exit_codes import OK
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, pipeline_option, shared
 
 if TYPE_CHECKING:
     from ...pipelines.kubeflow.compiler import CompiledPipeline
 
 
-def compiled(folder: Path) -> CompiledPipeline:
+def compiled(folder: Path, which: str | None = None) -> CompiledPipeline:
     """A project's pipeline compiled for KFP with the project's kubeflow.yaml.
 
     Raises:
@@ -25,15 +25,15 @@ def compiled(folder: Path) -> CompiledPipeline:
     from ...pipelines.kubeflow.compiler import compile_pipeline
     from ...pipelines.kubeflow.settings import ClusterSettings
 
-    function = load_pipeline(folder)
+    function = load_pipeline(folder, which)
     pipeline = function.build()
     return compile_pipeline(pipeline, ClusterSettings.load(folder), project=function.project, lines=function.lines)
 
 
-def source_text(source: Path) -> tuple[str, str]:
+def source_text(source: Path, which: str | None = None) -> tuple[str, str]:
     """The YAML of a compiled file, or of a project that is compiled now; and its name for messages."""
     if source.is_dir():
-        return compiled(source).yaml, f"{source} (compiled)"
+        return compiled(source, which).yaml, f"{source} (compiled)"
     try:
         return source.read_text(encoding="utf-8"), str(source)
     except (OSError, UnicodeDecodeError) as error:
@@ -49,15 +49,16 @@ def source_text(source: Path) -> tuple[str, str]:
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else it is printed.")
+@pipeline_option
 @shared
-def compile_(settings: ConsoleSettings, folder: Path, output: Path | None) -> int:
+def compile_(settings: ConsoleSettings, folder: Path, output: Path | None, which: str | None) -> int:
     """Compile the pipeline in FOLDER for Kubeflow Pipelines: one YAML file of two documents.
 
     The same project gives the same bytes. What Kubeflow cannot do is refused at your own line.
     """
     from ...digest import write_durably
 
-    compiled_pipeline = compiled(folder)
+    compiled_pipeline = compiled(folder, which)
     if output is not None:
         try:
             write_durably(output, compiled_pipeline.yaml.encode())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..exit_codes import OK
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, pipeline_option, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 )
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
+@pipeline_option
 @shared
-def diff(settings: ConsoleSettings, old: Path, new: Path) -> int:
+def diff(settings: ConsoleSettings, old: Path, new: Path, which: str | None) -> int:
     """Say what changed from OLD to NEW, compiled files or projects: by node its code, parameters, wiring, resources."""
     from ...pipelines.kubeflow.diff import compare
 
-    (old_text, old_name), (new_text, new_name) = source_text(old), source_text(new)
+    (old_text, old_name), (new_text, new_name) = source_text(old, which), source_text(new, which)
     answer = compare(old_text, new_text, (old_name, new_name))
 
     def show(console: Console) -> None:

@@ -9,7 +9,7 @@ import click
 
 from ...pipelines import load_pipeline
 from ..exit_codes import OK
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, pipeline_option, shared
 from ..package import needed_files, verified_digest
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--include", multiple=True, metavar="PATTERN", help="More files than the pipeline and pyproject.toml name."
 )
+@pipeline_option
 @shared
 def image(
     settings: ConsoleSettings,
@@ -49,6 +50,7 @@ def image(
     extras: tuple[str, ...],
     wheel: Path | None,
     include: tuple[str, ...],
+    which: str | None,
 ) -> int:
     """Write the build context of the image of the pipeline in PROJECT, and print the commands that build it.
 
@@ -60,10 +62,10 @@ def image(
     from ...pipelines.kubeflow.settings import ClusterSettings
     from ...pipelines.project.wheel import build_wheel
 
-    packed = build_wheel(project, include, files=needed_files(project))
-    digest = verified_digest(project, packed)
+    packed = build_wheel(project, include, files=needed_files(project, which))
+    digest = verified_digest(project, packed, which)
     cluster = ClusterSettings.load(project) if (project / "kubeflow.yaml").exists() else None
-    name = load_pipeline(project).build().name
+    name = load_pipeline(project, which).build().name
     build_context = context(
         packed,
         digest,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..exit_codes import OK, USER_ERROR
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, pipeline_option, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     "\b\nExample:\n  drivetrain kubeflow lint flights.yaml\n  drivetrain kubeflow lint examples/flights\n"
 )
 @click.argument("source", type=click.Path(path_type=Path))
+@pipeline_option
 @shared
-def lint(settings: ConsoleSettings, source: Path) -> int:
+def lint(settings: ConsoleSettings, source: Path, which: str | None) -> int:
     """Report mistakes in SOURCE, a compiled file or a project's folder, each with its place and a fix.
 
     It finds what KFP's own loader accepts and a cluster fails at: references to nothing, missing dependencies, types
@@ -29,7 +30,7 @@ def lint(settings: ConsoleSettings, source: Path) -> int:
     """
     from ...pipelines.kubeflow.lint import lint as look
 
-    text, name = source_text(source)
+    text, name = source_text(source, which)
     findings = look(text)
 
     def show(console: Console) -> None:

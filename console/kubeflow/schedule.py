@@ -9,7 +9,7 @@ import click
 
 from ...pipelines import load_pipeline
 from ..exit_codes import OK
-from ..options import ConsoleSettings, gather_parameters, parameter_options, shared
+from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared
 from ..verbs import Verbs
 from .cluster import client_of, cluster_of, cluster_options
 
@@ -33,6 +33,7 @@ def schedule() -> None:
     "  drivetrain kubeflow schedule create examples/flights --every 6h --no-catchup --replace\n"
 )
 @click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@pipeline_option
 @click.option("--cron", default="", metavar="FIELDS", help="When: minute hour day month weekday, in --tz.")
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="A zone without summer time, or +05:30.")
 @click.option("--every", default="", metavar="INTERVAL", help="When: at an interval, e.g. 6h or 1d12h.")
@@ -49,6 +50,7 @@ def schedule() -> None:
 def create(
     settings: ConsoleSettings,
     project: Path,
+    which: str | None,
     cron: str,
     tz: str,
     every: str,
@@ -74,7 +76,7 @@ def create(
 
     when = When(cron, tz, every, start, end, max_concurrency, not no_catchup)
     when.resolve()
-    pipeline = load_pipeline(project)
+    pipeline = load_pipeline(project, which)
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
     change = create_schedule(

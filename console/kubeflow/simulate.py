@@ -9,7 +9,7 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, RunOptions, RunResult, load_pipeline
 from ..exit_codes import EXIT_CODES
-from ..options import ConsoleSettings, gather_parameters, parameter_options, shared
+from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared
 from ..run import ObserverFactory, carry_out
 from .compile import compiled
 
@@ -26,6 +26,7 @@ from .compile import compiled
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="The project that the image holds, where FILE is a compiled one.",
 )
+@pipeline_option
 @parameter_options
 @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many pods run at once at most.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
@@ -36,6 +37,7 @@ def simulate(
     settings: ConsoleSettings,
     source: Path,
     project: Path | None,
+    which: str | None,
     params: tuple[str, ...],
     file: Path | None,
     parallel: int | None,
@@ -60,14 +62,14 @@ def simulate(
     if source.is_dir():
         if project is not None:
             raise click.UsageError("--project is for a compiled FILE")
-        compiled_pipeline = compiled(source)
+        compiled_pipeline = compiled(source, which)
         document = read((compiled_pipeline.spec, compiled_pipeline.platform))
     elif project is None:
         raise click.UsageError("a compiled FILE needs --project, which stands for what the image holds")
     else:
         document = read(source)
         refuse(lint(source.read_text(encoding="utf-8")))
-    pipeline = load_pipeline(project or source)
+    pipeline = load_pipeline(project or source, which)
     values, built = pipeline.values(gather_parameters(pipeline.parameters, params, file)), pipeline.build()
     for name in evict:
         node, index = parse_task(name)

@@ -13,7 +13,7 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
 from ..exit_codes import EXIT_CODES
-from ..options import ConsoleSettings, gather_parameters, parameter_options, shared, terminal
+from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared, terminal
 from ..run import root_line
 from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status
@@ -42,6 +42,7 @@ def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: b
     "  drivetrain kubeflow submit examples/flights --wait --json\n"
 )
 @click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@pipeline_option
 @parameter_options
 @click.option("--name", default="", help="What KFP calls the run; else the pipeline's name and the run's id.")
 @click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
@@ -53,6 +54,7 @@ def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: b
 def submit(
     settings: ConsoleSettings,
     project: Path,
+    which: str | None,
     params: tuple[str, ...],
     file: Path | None,
     name: str,
@@ -72,7 +74,7 @@ def submit(
 
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    pipeline = load_pipeline(project)
+    pipeline = load_pipeline(project, which)
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
     settings = settings.of(project)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ...errors import BuildError, InputError, suggest
+from ...errors import BuildError, DrivetrainError, InputError, suggest
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
 from ..project.functions import blamed, import_project_module, package_name, user_line
@@ -178,11 +179,37 @@ def pipeline(fn: Callable[P, R]) -> PipelineFunction[P, R]:
     return PipelineFunction(fn)
 
 
-def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
-    """The pipeline of a project's `pipeline.py`.
+def load_pipeline(folder: str | Path, name: str | None = None) -> PipelineFunction[..., object]:
+    """A pipeline of a project's `pipeline.py`.
+
+    Args:
+        folder: The project's.
+        name: Which of several; where None, the one that has the folder's name: the others are parts of it.
 
     Raises:
-        InputError: The folder has no pipeline.py, or that one no single pipeline.
+        InputError: The folder has no pipeline.py, or that one no pipeline of that name, or several to choose from.
+    """
+    functions = load_pipelines(folder)
+    file = Path(folder).resolve() / "pipeline.py"
+    if name is None and len(functions) > 1 and package_name(file.parent) in functions:
+        name = package_name(file.parent)
+    if name is None and len(functions) == 1:
+        (name,) = functions
+    if name in functions:
+        return functions[name]
+    if name is not None:
+        raise InputError(f"{file} defines no pipeline {name!r:.60}", fix=suggest(name, list(functions), "it defines"))
+    raise InputError(
+        f"{file} defines {', '.join(functions) or 'no pipeline'}",
+        fix=f"say which: --pipeline {next(iter(functions))}" if functions else "put @dt.pipeline above a function",
+    )
+
+
+def load_pipelines(folder: str | Path) -> dict[str, PipelineFunction[..., object]]:
+    """All pipelines of a project's `pipeline.py`, by name.
+
+    Raises:
+        InputError: The folder has no pipeline.py.
     """
     folder = Path(folder).resolve()
     if not (folder / "pipeline.py").is_file():
@@ -191,14 +218,18 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     with blamed(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")
-    functions = {v.name: v for v in vars(module).values() if isinstance(v, PipelineFunction)}
-    # Of several, the one that has the folder's name: the others are parts of it.
-    if len(functions) > 1 and package_name(folder) in functions:
-        functions = {package_name(folder): functions[package_name(folder)]}
-    if len(functions) != 1:
-        names = ", ".join(functions) or "none"
-        raise InputError(
-            f"{folder / 'pipeline.py'} defines {names}",
-            fix="keep one function under @dt.pipeline, or give the one to run the folder's name",
-        )
-    return next(iter(functions.values()))
+    return {value.name: value for value in vars(module).values() if isinstance(value, PipelineFunction)}
+
+
+def load_compiled(folder: str | Path, digest: str) -> PipelineFunction[..., object]:
+    """The pipeline of a project that was compiled to this digest; of one with a single pipeline that, in any version.
+
+    Raises:
+        InputError: See `load_pipeline`.
+    """
+    functions = load_pipelines(folder)
+    for function in functions.values() if len(functions) > 1 else ():
+        with suppress(DrivetrainError):  # another one, which may need what is not here
+            if function.build().digest == digest:
+                return function
+    return load_pipeline(folder)

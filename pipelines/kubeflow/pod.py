@@ -23,7 +23,7 @@ from pathlib import Path
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, StoreUnavailable
 from ..dsl.hints import accepts
-from ..dsl.pipeline import PipelineFunction, load_pipeline
+from ..dsl.pipeline import PipelineFunction, load_compiled
 from ..ir.ir import Query
 from ..ir.tasks import parse_task, task_name
 from ..launcher.home import Home
@@ -79,7 +79,7 @@ class PodEntrypoint:
             InputError: The image holds another version of the pipeline, or the run is another one.
             StoreUnavailable: The store is away, and the task needs it.
         """
-        function = load_pipeline(self.arguments.project)
+        function = load_compiled(self.arguments.project, self.arguments.ir)
         pipeline = function.build()
         values = function.values(dict(self._parameters(function)))
         if pipeline.digest != self.arguments.ir:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import DrivetrainError, InputError
-from ..dsl.pipeline import load_pipeline
+from ..dsl.pipeline import load_compiled
 from ..ir.tasks import parse_task
 from ..launcher.home import open_run
 from ..launcher.spin import spin
@@ -73,7 +73,7 @@ def _main(argv: list[str] | None) -> int:
         os.environ[PROCESS] = str(int(os.environ[_INDEX]) + 1)
     try:
         environment = PodEnvironment.here()
-        pipeline = load_pipeline(arguments.project)
+        pipeline = load_compiled(arguments.project, arguments.ir)
         if pipeline.build().digest != arguments.ir:
             raise InputError("the image holds another version of the pipeline", fix="build the image again")
         home = environment.home(environment.store)
