@@ -16,6 +16,7 @@ from .exit_codes import CANCELED, CRASH, OK, USER_ERROR, complain
 from .verbs import LazyVerbs, Verbs
 
 VERBS = {
+    "new": "Make a project in the folder NAME that runs, with tests, from real data to a pushed model.",
     "run": "Run the pipeline in FOLDER/pipeline.py.",
     "resume": "Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).",
     "rerun": "Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import drivetrain
 import pytest
+from drivetrain.console.new import TEMPLATES
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("components", "console", "data", "engine", "metadata", "pipelines", "report")
@@ -68,6 +69,9 @@ def test_the_wheel_holds_every_module_and_data_file(source: Path, wheel: Path, t
     for room in ROOMS:
         files = [path for path in (source / room).rglob("*") if path.is_file()]
         wanted |= {f"drivetrain/{path.relative_to(source).as_posix()}" for path in files}
+    for example in TEMPLATES.values():  # `drivetrain new` copies them
+        files = [path for path in (source / "examples" / example).rglob("*") if path.suffix in (".py", ".yaml")]
+        wanted |= {f"drivetrain/{path.relative_to(source).as_posix()}" for path in files}
     assert shipped == wanted
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
@@ -77,6 +81,9 @@ def test_the_wheel_holds_every_module_and_data_file(source: Path, wheel: Path, t
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert str(installed) in out.stdout
+    command = [sys.executable, "-m", "drivetrain", "new", "shop"]
+    subprocess.run(command, env={"PYTHONPATH": str(installed)}, cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "shop" / "tests" / "test_features.py").is_file()
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Is the penguin an Adelie, by its bill, flipper and weight?"""
