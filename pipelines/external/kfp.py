@@ -11,7 +11,8 @@ from typing import Any
 from ...errors import BuildError
 from ...metadata import Artifact
 from ..dsl.component import Component
-from ..project.functions import note_file_read, user_line
+from ..project.functions import user_line
+from ..project.reads import note_file_read
 from . import kfp_yaml, placeholders
 from .container import contained
 from .declare import DONE, declaring_module

@@ -20,7 +20,8 @@ from ...metadata import Artifact
 from ..dsl.component import Component
 from ..project.closure import closure
 from ..project.context import current
-from ..project.functions import FunctionRef, note_file_read, user_line
+from ..project.functions import FunctionRef, user_line
+from ..project.reads import note_file_read
 from ..project.secret import Secret
 from .declare import (
     DONE,

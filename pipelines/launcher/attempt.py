@@ -31,6 +31,8 @@ from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
 from ..project.context import LaunchContext, Metrics, enter
+from ..project.files import FileSet
+from ..project.reads import Reads, first_changed, recording
 from ..project.secret import redact
 from .decisions import decision
 from .flow import Outputs
@@ -58,6 +60,7 @@ class Attempt:
         observer: Hears of progress and notes.
         cancel: Set when the run is to stop.
         metrics: What the component measures.
+        reads: What the user's code opens.
     """
 
     home: Home
@@ -70,6 +73,7 @@ class Attempt:
     observer: LoggingObserver
     cancel: threading.Event
     metrics: Metrics = field(default_factory=Metrics)
+    reads: Reads = field(default_factory=Reads)
 
     def execute(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
@@ -197,7 +201,7 @@ class Attempt:
             )
         )
         try:
-            with explain_full_disk(f"running {self.task.name}"):
+            with explain_full_disk(f"running {self.task.name}"), recording(self.reads):
                 result = component.fn(**keywords)
         finally:
             leave()
@@ -222,6 +226,8 @@ class Attempt:
         if box is not None and component.verify is not None:
             artifacts = box.artifacts(payloads, component.outputs)
             box = None if component.verify(artifacts, self.resolved.parameters, self.home.base) else box
+        if box is not None and first_changed(box.about.get("reads", ()), self.run.project) is not None:
+            box = None
         if box is None:
             outputs = self._call(execution, folder)
             uris = {key: self._uri(execution, key) for key in outputs}
@@ -231,9 +237,19 @@ class Attempt:
         return box.send(payloads, self._progress), box.about
 
     def _about(self, outputs: Mapping[str, Artifact]) -> dict[str, Any]:
-        """What the execution records of its work: what the outputs say of themselves, and what was measured."""
-        summaries = _summaries(outputs)
-        return ({"summaries": summaries} if summaries else {}) | self.metrics.properties
+        """What the execution records of its work: what outputs say of themselves, what was opened and measured."""
+        about = {"summaries": _summaries(outputs), "reads": self._recorded_reads()}
+        return {name: value for name, value in about.items() if value} | self.metrics.properties
+
+    def _recorded_reads(self) -> list[list[object]]:
+        """What the user's code opened besides its inputs: the root's files and those of parameters count otherwise."""
+        sets = (value for value in self.resolved.parameters.values() if isinstance(value, FileSet))
+        without = [self.home.root, *(file.path for each in sets for file in each.files)]
+        recorded, more = self.reads.record(self.run.project, self.resolved.modules, without)
+        if more:
+            text = f"its code opened {more} files too many to follow: a change of them is not noticed; use dt.files"
+            self.observer.note(self.task.name, text)
+        return recorded
 
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)

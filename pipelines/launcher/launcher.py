@@ -215,7 +215,7 @@ class _TaskLaunch:
         if not self._cache_is_on:
             return None, "the cache is off for it"
         home, run, records = self.launcher.home, self.launcher.run, self.launcher.records
-        source, lost = done_before(home, resolved)
+        source, lost = done_before(home, run, resolved)
         if source is None:
             context = records.node_context(self.task.node)
             return None, lost or what_changed(home, run, self.task.node, context, resolved)
@@ -246,7 +246,7 @@ class _TaskLaunch:
             launcher.home.sweep()
         # Somebody may have published between the look into the cache and the claim. Under a key that nobody held
         # before, which is the first token, nobody has: then a look is spared.
-        if self._cache_is_on and claim.token > 1 and done_before(launcher.home, resolved)[0] is not None:
+        if self._cache_is_on and claim.token > 1 and done_before(launcher.home, launcher.run, resolved)[0] is not None:
             launcher.home.store.release(claim)
             return None
         return claim

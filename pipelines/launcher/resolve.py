@@ -53,12 +53,14 @@ class ResolvedTask:
         parameters: With which values: JSON, `FunctionRef`s and resolved `FileSet`s.
         inputs: And with which artifacts.
         preimage: What the cache key is made of; equal preimages are the same work.
+        modules: The user's source files that the key covers, by module.
     """
 
     component: Component[..., object]
     parameters: Mapping[str, object]
     inputs: Mapping[str, tuple[ArtifactRecord, ...]]
     preimage: Mapping[str, object]
+    modules: Mapping[str, Path]
 
     @cached_property
     def key(self) -> str:
@@ -105,7 +107,8 @@ class Resolver:
         for name, value in node.parameters:
             if name in codes and isinstance(value, dict) and "$fn" in value:
                 self._check_code(node.id, codes[name], value["code"])
-        imports = {name for code in (code_of_component, *codes.values()) for name in code.imports}
+        every = (code_of_component, *codes.values())
+        imports = {name for code in every for name in code.imports}
         preimage = {
             "component": node.component,
             "code": code_of_component.counted,
@@ -124,7 +127,8 @@ class Resolver:
                 name: value if isinstance(value, dict) and "$secret" in value else evaluate(value, values)
                 for name, value in node.options.env
             }
-        return ResolvedTask(component, parameters, inputs, preimage)
+        modules = {module: file for code in every for module, file in code.modules}
+        return ResolvedTask(component, parameters, inputs, preimage, modules)
 
     def parameter(
         self, component: Component[..., object], name: str, value: Json, scope: tuple[str, ...], index: Index

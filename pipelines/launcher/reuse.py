@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from ...metadata import ContextRecord, ExecutionRecord, explain
 from ..ir.ir import Node
+from ..project.reads import first_changed
 from .home import Home, Run
 from .resolve import ResolvedTask
 
 
-def done_before(home: Home, work: ResolvedTask) -> tuple[ExecutionRecord | None, str]:
-    """The execution that did this work, if all that it made is still there; else what is gone, "" where none did."""
+def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionRecord | None, str]:
+    """The execution that did this work, if all that it made is still there, and all that it read is as it was.
+
+    Returns:
+        Else None and what is gone or changed, "" where none did.
+    """
     hit = home.store.find_cached(work.key)
     if hit is None:
         return None, ""
+    if (changed := first_changed(hit.properties.get("reads", ()), run.project)) is not None:
+        earlier = home.store.executions(cache_key=work.key, state="COMPLETE")
+        same = (each for each in earlier if first_changed(each.properties.get("reads", ()), run.project) is None)
+        hit = next(same, None)
+        if hit is None:
+            return None, f"{changed}, which its code reads, changed"
     outputs = home.store.outputs(hit)
     for records in outputs.values():
         for record in records:

@@ -54,14 +54,14 @@ class Code:
         outside: As `files`, of modules that lie neither in the project nor among installed distributions: on
             PYTHONPATH, or in a checkout that is installed to be edited.
         imports: Top-level names of what is imported from distributions, whose versions count, sorted.
-        paths: The project's files and those outside, where they lie.
+        modules: (module, file) of the project's and those outside.
     """
 
     files: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str], ...]
     outside: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
-    paths: tuple[Path, ...]
+    modules: tuple[tuple[str, Path], ...]
 
     @property
     def digest(self) -> str:
@@ -133,7 +133,8 @@ def closure(ref: FunctionRef) -> Code:
     save()
     # Where one module of the user's may read docstrings or source, comments of any of them can change a result.
     by_text = any(module.reads_text for _, module in seen.values())
-    files, texts, outside = [(module.file, module.syntax) for module in ours.values()], [], []
+    files = [(module.file, module.syntax) for module in ours.values()]
+    texts, outside = list[tuple[str, str]](), list[tuple[str, str]]()
     for name, (path, module) in seen.items():
         root = roots[name.partition(".")[0]]
         counted = module.text if by_text else module.syntax
@@ -144,8 +145,8 @@ def closure(ref: FunctionRef) -> Code:
         else:
             outside.append((path.relative_to(root.parent).as_posix(), counted))
     imports = external - set(sys.stdlib_module_names) - {"__future__"}
-    lie = sorted(path for path, _ in seen.values())
-    return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(outside)), tuple(sorted(imports)), tuple(lie))
+    modules = tuple(sorted((name, path) for name, (path, _) in seen.items()))
+    return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(outside)), tuple(sorted(imports)), modules)
 
 
 def _add_outside(name: str, roots: dict[str, Path]) -> bool:

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 from ...errors import BuildError, DrivetrainError
 from ...user_code import is_project, mistake
+from .reads import forget, read_at_import, stamp_of, watch
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -175,7 +176,6 @@ class _ProjectFinder(MetaPathFinder):
 
 _PROJECTS: dict[str, Path] = {}  # package -> the folder that is imported under this name now
 _SOURCES: dict[str, tuple[int, int] | None] = {}  # module -> time and size of the source that it was read from
-_OTHER_FILES: dict[str, dict[str, tuple[int, int] | None]] = {}  # module -> the files that it reads while imported
 
 
 def _load_package(project: Path, package: str) -> None:
@@ -195,6 +195,7 @@ def _load_package(project: Path, package: str) -> None:
         raise BuildError(f"{project} cannot be imported as a package", fix="check that the folder is readable")
     if not any(isinstance(finder, _ProjectFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _ProjectFinder())
+    watch()
     importlib.invalidate_caches()
     _PROJECTS[package] = project
     is_project(project)
@@ -234,19 +235,13 @@ def _changed(package: str) -> bool:
     stamps = {name: read for name, read in _SOURCES.items() if name == package or name.startswith(f"{package}.")}
     if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in stamps.items()):
         return True
-    return any(_stamp(path) != read for name in stamps for path, read in _OTHER_FILES.get(name, {}).items())
-
-
-def note_file_read(module: str, path: Path) -> None:
-    """Note that a module of a project reads a file while it is imported: where the file changes, so does the module."""
-    if module in _SOURCES:
-        _OTHER_FILES.setdefault(module, {})[str(path)] = _stamp(str(path))
+    return any(stamp_of(path) != read for name in stamps for path, read in read_at_import(name).items())
 
 
 def files_read(package: str) -> list[Path]:
-    """The files that the modules of a project read while they were imported, see `note_file_read`."""
-    files_by_module = [read for name, read in _OTHER_FILES.items() if name == package or name.startswith(f"{package}.")]
-    return sorted({Path(path) for read in files_by_module for path in read})
+    """The files that the modules of a project read while they were imported."""
+    modules = [name for name in _SOURCES if name == package or name.startswith(f"{package}.")]
+    return sorted({Path(path) for name in modules for path in read_at_import(name)})
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
@@ -262,7 +257,7 @@ def _forget(package: str) -> None:
     for name in [n for n in (*sys.modules, *_SOURCES) if n == package or n.startswith(f"{package}.")]:
         sys.modules.pop(name, None)
         _SOURCES.pop(name, None)
-        _OTHER_FILES.pop(name, None)
+        forget(name)
 
 
 def _module_name(project: Path, file: Path) -> str | None:

@@ -1,0 +1,220 @@
+"""Files that the user's code opens while it is imported or run: where one changes, its nodes run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivetrain.pipelines import Home, load_pipeline, run_pipeline
+from drivetrain.pipelines.project.reads import Reads, first_changed, recording
+
+PIPELINE = """
+import drivetrain as dt
+from .parts import Make, Other
+
+@dt.pipeline
+def shop():
+    Make()
+    Other()
+"""
+PARTS = """
+import drivetrain as dt
+from .rates import RATES
+
+@dt.component
+def Make() -> float:
+    return {body}
+
+@dt.component
+def Other() -> float:
+    return 1.0
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Callable[[str, str], Path]:
+    """A project whose component Make returns an expression, its module `rates` with a text of its own."""
+
+    def write(body: str, rates: str = "RATES = {}") -> Path:
+        folder = tmp_path / "shop"
+        folder.mkdir(exist_ok=True)
+        (folder / "pipeline.py").write_text(PIPELINE)
+        (folder / "parts.py").write_text(PARTS.format(body=body))
+        (folder / "rates.py").write_text(
+            f"import json, os\nfrom pathlib import Path\nHERE = Path(__file__).parent\n{rates}\n"
+        )
+        return folder
+
+    return write
+
+
+def states(root: Path, folder: Path) -> dict[str, str]:
+    """How the nodes of a run end that a process of its own makes."""
+    command = [sys.executable, "-m", "drivetrain", "run", str(folder), "--root", str(root), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {name: node["state"] for name, node in json.loads(done.stdout.splitlines()[-1])["nodes"].items()}
+
+
+AGAIN = {"Make": "COMPLETE", "Other": "CACHED"}
+SAME = {"Make": "CACHED", "Other": "CACHED"}
+
+
+@pytest.mark.parametrize(
+    ("body", "rates"),
+    [
+        ('float((Path(__file__).parent / "rate.txt").read_text())', ""),
+        ('__import__("pandas").read_csv(Path(__file__).parent / "rate.txt", header=None)[0].sum()', ""),
+        ('float(__import__("numpy").loadtxt(Path(__file__).parent / "rate.txt"))', ""),
+        ('__import__("concurrent.futures", fromlist=["x"]).ThreadPoolExecutor().submit('
+         'lambda: float((Path(__file__).parent / "rate.txt").read_text())).result()', ""),
+    ],
+    ids=["open", "pandas", "numpy", "thread"],
+)  # fmt: skip
+def test_a_file_that_a_component_reads_counts(
+    shop: Callable[[str, str], Path], tmp_path: Path, body: str, rates: str
+) -> None:
+    folder = shop(body, rates + "RATES = {}")
+    (folder / "parts.py").write_text("from pathlib import Path\n" + (folder / "parts.py").read_text())
+    file = folder / "rate.txt"
+    file.write_text("1.5")
+    home = Home(tmp_path / "root")
+    pipeline = load_pipeline(folder)
+
+    def run() -> dict[str, str]:
+        return {name: node.state for name, node in run_pipeline(home, pipeline).nodes.items()}
+
+    result = run_pipeline(home, pipeline)
+    assert {node.state for node in result.nodes.values()} == {"COMPLETE"}, [n.reason for n in result.nodes.values()]
+    assert run() == SAME
+    os.utime(file, (1, 1))  # a date alone changes nothing
+    assert run() == SAME
+    file.write_text("2.5")
+    result = run_pipeline(home, pipeline)
+    assert {name: node.state for name, node in result.nodes.items()} == AGAIN
+    assert result.nodes["Make"].reason == "rate.txt, which its code reads, changed"
+    assert run() == SAME
+    file.write_text("1.5")  # as it was at first: that work is done
+    assert run() == SAME
+    home.close()
+
+
+@pytest.mark.slow
+def test_a_file_that_a_module_reads_at_import_counts(shop: Callable[[str, str], Path], tmp_path: Path) -> None:
+    folder = shop('RATES["a"]', 'RATES = json.loads((HERE / "rates.json").read_text())')
+    (folder / "rates.json").write_text('{"a": 1.5}')
+    root = tmp_path / "root"
+    assert set(states(root, folder).values()) == {"COMPLETE"}
+    assert states(root, folder) == SAME
+    (folder / "rates.json").write_text('{"a": 2.5}')
+    # Both components lie in a module that imports it.
+    assert states(root, folder) == {"Make": "COMPLETE", "Other": "COMPLETE"}
+    assert states(root, folder) == SAME
+
+
+COUNTS = """RATES = {"n": float(len(list((HERE / "days").glob("*.csv"))))}
+try:
+    RATES["n"] += float((HERE / "more.txt").read_text())
+except FileNotFoundError:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_listed_and_a_file_that_is_missing_count(
+    shop: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    folder = shop('RATES["n"]', COUNTS)
+    (folder / "days").mkdir()
+    (folder / "days" / "1.csv").write_text("")
+    root = tmp_path / "root"
+    states(root, folder)
+    assert states(root, folder) == SAME
+    (folder / "days" / "2.csv").write_text("")
+    assert states(root, folder)["Make"] == "COMPLETE"
+    assert states(root, folder) == SAME
+    (folder / "more.txt").write_text("3")
+    assert states(root, folder)["Make"] == "COMPLETE"
+
+
+@pytest.mark.slow
+def test_in_a_process_that_lives_on_an_edited_file_is_read_anew(
+    shop: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook: what a module read at import, and a module beside the project, are not the old ones."""
+    monkeypatch.syspath_prepend(str(tmp_path / "beside"))
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "extra_rates.py").write_text("EXTRA = 1.0\n")
+    folder = shop('RATES["a"] + EXTRA', 'RATES = json.loads((HERE / "rates.json").read_text())')
+    (folder / "parts.py").write_text("from extra_rates import EXTRA\n" + (folder / "parts.py").read_text())
+    (folder / "rates.json").write_text('{"a": 1.5}')
+    home = Home(tmp_path / "root")
+
+    def total() -> object:
+        (record,) = run_pipeline(home, load_pipeline(folder)).nodes["Make"].outputs["value"]
+        return json.loads((home.payloads.local(record.uri, record.fingerprint) / "content" / "value.json").read_text())
+
+    assert total() == 2.5
+    (folder / "rates.json").write_text('{"a": 2.5}')
+    assert total() == 3.5
+    (tmp_path / "beside" / "extra_rates.py").write_text("EXTRA = 10.00\n")
+    assert total() == 12.5
+    home.close()
+
+
+def _read(path: Path) -> str:
+    return path.read_text()
+
+
+def test_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "shop"
+    (project / ".git").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "out/old.txt", ".git/HEAD", "code.py"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(name)
+        os.utime(project / name, (1000, 1000))
+    with recording(reads := Reads()):
+        for name in ("a.txt", ".git/HEAD", "code.py", "out/old.txt", "a.txt"):
+            _read(project / name)
+        (project / "made.txt").write_text("mine")
+        _read(project / "made.txt")
+        with pytest.raises(FileNotFoundError):
+            _read(project / "none.txt")
+        _read(project / "b.txt")
+        (project / "b.txt").write_text("changed after it was read")
+        json.loads(_read(Path(json.__file__).with_name("decoder.py"))[:0] or "1")  # a library's
+    recorded, more = reads.record(project, {"shop.code": project / "code.py"}, [project / "out"])
+    assert more == 0
+    assert [entry[0] for entry in recorded] == ["a.txt", "b.txt", "none.txt"]
+    by_name = {str(entry[0]): entry for entry in recorded}
+    assert by_name["a.txt"][1:3] == [5, 1000 * 10**9]
+    assert by_name["none.txt"][1:] == [None, None, None]
+    assert by_name["b.txt"][3] == ""  # which of the two was read cannot be told
+    assert first_changed(recorded, project) == "b.txt"
+    assert first_changed([by_name["a.txt"]], tmp_path) == "a.txt"  # relative to the project, wherever that lies
+    moved = tmp_path / "moved"
+    project.rename(moved)
+    assert first_changed([by_name["a.txt"], by_name["none.txt"]], moved) is None
+    (moved / "none.txt").write_text("")
+    assert first_changed([by_name["none.txt"]], moved) == "none.txt"
+
+
+def test_an_edit_within_the_clocks_grain_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("1")
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
+    with recording(reads := Reads()):
+        _read(file)
+    recorded, _ = reads.record(tmp_path, {}, [])
+    if not recorded:  # in the folder for temporary files what is as new as this is on the way
+        reads._begin = now + 1
+        recorded, _ = reads.record(tmp_path, {}, [])
+    file.write_text("2")
+    os.utime(file, ns=(now, now))
+    assert first_changed(recorded, tmp_path) == "a.txt"
