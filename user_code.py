@@ -7,6 +7,7 @@ import builtins
 import difflib
 import inspect
 import linecache
+import re
 import sys
 import sysconfig
 import traceback
@@ -23,6 +24,7 @@ _TYPED: Final = ("<ipython-input", "<python-input", "<stdin>")
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _PROJECTS: Final[set[str]] = set()
 _NOWHERE: Final = object()
+_CONTRACTION: Final = re.compile(r"contracting dimensions to have the same shape, got \((\d+),\) and \((\d+),\)")
 
 
 @cache
@@ -80,6 +82,12 @@ def raised_at(trace: TracebackType | None) -> str | None:
     """Give "file:line" of the innermost of the user's frames in a traceback; None where there is none."""
     frame = _users_frame(trace)
     return None if frame is None else f"{frame[0].f_code.co_filename}:{frame[1]}"
+
+
+def defined_at(fn: Callable[..., Any]) -> str | None:  # Any: any function
+    """Give "file:line" of a function's definition; None of what is no function of Python's."""
+    code = getattr(fn, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def as_mistake(error: BaseException) -> DrivetrainError | None:
@@ -241,6 +249,10 @@ def _attribute_error(error: AttributeError) -> tuple[str, str | None] | None:
     return f"{text} (AttributeError)", _close(error.name, names)
 
 
+def _syntax_error(error: SyntaxError) -> tuple[str, str | None]:
+    return f"{error.msg} ({type(error).__name__})", None  # its text names the file and line again
+
+
 def _key_error(error: KeyError) -> tuple[str, str | None] | None:
     """The mapping is found by the expression that failed: `batch["lable"]` of a frame that knows `batch`."""
     if len(error.args) != 1:
@@ -257,6 +269,9 @@ def _key_error(error: KeyError) -> tuple[str, str | None] | None:
 def _type_error(error: TypeError) -> tuple[str, str | None] | None:
     """An argument that the function does not take, or that is missing: with those it takes."""
     text = _headline(error)
+    if widths := _CONTRACTION.search(text):
+        wide, wanted = widths.groups()
+        return f"{wide} values a row meet a layer or matrix that takes {wanted} (TypeError)", f"let it take {wide}"
     if "argument" not in text:
         return None
     node, frame = _failed(error)
@@ -267,7 +282,7 @@ def _type_error(error: TypeError) -> tuple[str, str | None] | None:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         return None
-    text = text.replace(".__init__()", "()")
+    text = text.replace(".__init__()", "()").partition(". Did you mean")[0]  # Python 3.13 guesses, too
     unexpected = text.partition("unexpected keyword argument '")[2].rstrip("'")
     fix = (unexpected and _close(unexpected, names)) or f"it takes {', '.join(names) or 'none'}"
     return f"{text} (TypeError)", fix
@@ -282,6 +297,7 @@ def _traced(what: str, fix: str) -> _Words:
 
 
 _WORDS: Final[Mapping[str, _Words]] = {
+    "SyntaxError": _syntax_error,
     "NameError": _name_error,
     "ModuleNotFoundError": _missing_module,
     "ImportError": _import_error,
@@ -304,7 +320,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
     ),
     "InconclusiveDimensionOperation": _traced(
         "this depends on how many rows there are, which is not known when JAX traces this code",
-        "no int() and no if on the number of rows, and -1 in a reshape",
+        "leave the rows the first dimension, e.g. reshape((-1, 2)); no int() and no if on the number of rows",
     ),
     "ConcretizationTypeError": _traced(
         "float(), int(), .item() and the like need a value, and JAX traces this code before there are any",

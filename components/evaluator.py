@@ -23,10 +23,12 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     """Refuse a configuration that does not fit the examples, or a model that is about to be trained."""
     if "config" not in known:
         return  # the pipeline is being built, which imports no code of the user's
+    config = _configuration(cast(Fn, known["config"]))
+    if not coming:
+        return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
     from .evaluation.checks import check_columns, check_outputs
 
-    config = _configuration(cast(Fn, known["config"]))
     if "model" in coming:
         check_outputs(config, cast(Sequence[str], coming["model"]["outputs"]))
     examples, split = known.get("examples"), known.get("split")

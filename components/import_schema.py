@@ -10,7 +10,9 @@ from ..pipelines import Files, component, current, resolve_files
 from .schema_gen import write_schema
 
 
-@component
+@component(
+    absent="propose one from a run's data by `drivetrain schema infer`; `drivetrain schema accept` writes it here"
+)
 def ImportSchema(path: Files, *, expectations: Files | None = None) -> Schema:
     """Read a `schema.yaml`, or TFX's `schema.pbtxt`; what of that cannot be taken over is noted on the run.
 

@@ -78,10 +78,7 @@ def push(
         destination.mkdir(parents=True, exist_ok=True)
         return _push_to_folder(bundle, destination, keep, trace or {})
     except OSError as error:
-        raise InputError(
-            f"cannot push to {destination}: {_reason(error, destination)}",
-            fix="choose a folder that can be written to, with room for the bundle",
-        ) from error
+        raise _unusable(error, destination) from error
 
 
 def _bundle_digest(bundle: Path) -> TreeDigest:
@@ -505,6 +502,27 @@ def _resolved(destination: str, base: Path) -> Path | str:
     return destination if folder is None else base / folder
 
 
+def _check_place(destination: Path | str) -> None:
+    """See that nothing but the network and the store's rights stands in the way of a push.
+
+    What is not there yet may still come: in a pod, a volume that only the pusher mounts.
+    """
+    if isinstance(destination, str):
+        Store(destination)
+        return
+    nearest = next(folder for folder in (destination, *destination.parents) if folder.exists())
+    if not nearest.is_dir() or (nearest == destination and not os.access(destination, os.W_OK)):
+        error = PermissionError(errno.EACCES, os.strerror(errno.EACCES)) if nearest.is_dir() else NotADirectoryError()
+        raise _unusable(error, destination)
+
+
+def _unusable(error: OSError, destination: Path) -> InputError:
+    return InputError(
+        f"cannot push to {destination}: {_reason(error, destination)}",
+        fix="choose a folder that can be written to, with room for the bundle",
+    )
+
+
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
     """Refuse what is no destination, and to keep nothing."""
     destination, keep = known.get("destination"), known.get("keep")
@@ -520,6 +538,8 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
             raise InputError(
                 f"{destination!r} is neither a folder nor a URL", fix=f"did you mean '{scheme}://{rest.lstrip('/')}'?"
             )
+        if coming:  # who looks at a store or a disk while a pipeline is built, makes building slow
+            _check_place(_resolved(destination, current().base))
     if isinstance(keep, int) and keep < 1:
         raise InputError(f"keep must be at least 1, not {keep}", fix="leave it out to keep every version")
 

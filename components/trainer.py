@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DrivetrainError, InputError
 from ..metadata import Examples, Model, TransformGraph
 from ..pipelines import Fn, component, current, load
-from ..user_code import mistake
+from ..user_code import defined_at, mistake
 
 if TYPE_CHECKING:
     from ..engine import FieldSpec, Trained, TrainingRun
@@ -25,6 +25,10 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         number = known.get(name)
         if isinstance(number, int) and number < 1:
             raise InputError(f"{name} is {number}", fix="use 1 or more")
+    if isinstance(strategy := known.get("strategy"), str):
+        from ..engine.training.strategy import strategy as find_strategy
+
+        find_strategy(strategy)
 
 
 @component(foresee=_refuse)
@@ -134,10 +138,15 @@ def _trained(fn: Fn, run: TrainingRun) -> Trained:
         raise mistake(error) from error
     if not isinstance(trained, engine.Trained):
         raise InputError(
-            f"{getattr(train, '__qualname__', fn)} returned a {type(trained).__name__}, not Trained",
+            f"{getattr(train, '__qualname__', fn)} returned {_kind(trained)}, not Trained",
             fix="return run.fit(…), or Trained(…)",
+            where=defined_at(train),
         )
     return trained
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSpec]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
@@ -77,7 +77,7 @@ def _chosen(home: Home, waiting: list[tuple[Run, str]], run_id: str | None, node
         run = open_run(home, run_id)
         name, index = parse_task(node)
         if name not in run.pipeline.ids:
-            raise InputError(f"run {run.id} has no node {node!r}", fix=f"it has {', '.join(run.pipeline.ids)}")
+            raise InputError(f"run {run.id} has no node {node!r}", fix=suggest(name, run.pipeline.ids))
         asking = [each.id for each in run.pipeline.nodes if each.asks]
         if name not in asking:
             raise InputError(

@@ -215,7 +215,12 @@ def _read(file: Path) -> dict[str, object]:
     readers: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads}  # Any: three libraries' functions
     try:
         body = readers.get(file.suffix, yaml.safe_load)(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}", fix="check the path of --params") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{file}{line}: no YAML: {error.problem}", fix="correct the line") from None
+    except (ValueError, yaml.YAMLError) as error:
         raise InputError(f"{file} cannot be read: {error}", fix="give JSON, YAML or TOML") from None
     if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
         raise InputError(f"{file} holds no parameters", fix="write e.g. `epochs: 5`, a line each")

@@ -243,7 +243,7 @@ class _Model:
             or not all(isinstance(name, str) for name in predictions)
         ):
             raise InputError(
-                f"predict returned {type(predictions).__name__}",
+                f"predict returned {'one array' if hasattr(predictions, 'shape') else type(predictions).__name__}",
                 fix='return a dict, e.g. {"probability": jax.nn.sigmoid(logits)}',
             )
         self.names = tuple(predictions)

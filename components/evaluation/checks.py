@@ -152,9 +152,8 @@ def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "th
     roles = {"prediction": config.prediction} | ({"label": config.label} if who == "the model" else {})
     for role, name in roles.items():
         if name not in names:
-            near = suggest(name, names, f"{who} gives")
             raise InputError(
                 f"the evaluation's {role} is {name!r}, which {who} does not give",
-                fix=f"{near}; change the EvaluationConfig or what predict returns",
+                fix=suggest(name, names, f"change the EvaluationConfig or what predict returns: {who} gives"),
                 where=config.where,
             )

@@ -227,7 +227,9 @@ def _specs(slices: Sequence[Sequence[str]]) -> tuple[SliceSpec, ...]:
     named_slices = []
     for spec in given_slices:
         if isinstance(spec, str) or not isinstance(spec, Sequence) or not all(isinstance(name, str) for name in spec):
-            raise InputError(f"EvaluationConfig: a slice is a list of column names, not {spec!r}", fix=f"[{spec!r}]")
+            raise InputError(
+                f"EvaluationConfig: a slice is a list of column names, not {spec!r}", fix=f"write [{spec!r}]"
+            )
         named_slices.append(_unique(spec, f"EvaluationConfig: in slice {list(spec)} column"))
     _unique([tuple(sorted(spec)) for spec in named_slices], "EvaluationConfig: slice")
     return tuple(specs + [spec for spec in named_slices if spec])

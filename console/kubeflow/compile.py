@@ -24,9 +24,12 @@ def compiled(folder: Path, which: str | None = None) -> CompiledPipeline:
     from ...pipelines import load_pipeline
     from ...pipelines.kubeflow.compiler import compile_pipeline
     from ...pipelines.kubeflow.settings import ClusterSettings
+    from ...pipelines.launcher.foresight import foresee_pipeline
 
     function = load_pipeline(folder, which)
     pipeline = function.build()
+    for note in foresee_pipeline(pipeline, function.project, function.lines):
+        click.echo(f"note: {note}", err=True)
     return compile_pipeline(pipeline, ClusterSettings.load(folder), project=function.project, lines=function.lines)
 
 

@@ -34,7 +34,7 @@ def source_of(data: object) -> Source:
               folder means the files below it (none whose name begins with `.` or `_`), and `key=value` folders of
               Parquet files are columns;
             - a pandas DataFrame: NaN and None are missing; the index is left out unless it has a name, then its levels
-              are columns;
+              are columns; a Series that has a name is one column;
             - an Arrow table, record batch or record batch reader, or any object with `__arrow_c_stream__` (Polars,
               DuckDB, …), kept in memory;
             - a list of dicts, one per row: a key that a row lacks is missing there;
@@ -62,11 +62,25 @@ def source_of(data: object) -> Source:
     module = type(data).__module__.partition(".")[0]
     if module == "pandas" and type(data).__name__ == "DataFrame":
         return of_table(_from_pandas(data))
+    if module == "pandas" and type(data).__name__ == "Series":
+        return of_table(_from_pandas(_named(data)))
     if module == "pyarrow" and hasattr(data, "get_fragments"):
         return of_dataset(data)
     if hasattr(data, "__arrow_c_stream__"):
-        return of_table(pa.table(data))
+        try:
+            return of_table(pa.table(data))
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"a {type(data).__name__} has no columns with names ({str(error).partition(chr(10))[0]})",
+                fix='give a table, e.g. pa.table({"name": values})',
+            ) from None
     raise InputError(f"{type(data).__name__!r} is nothing that rows can be read from", fix=f"give {_ACCEPTED}")
+
+
+def _named(series: Any) -> Any:  # a pandas Series, a DataFrame of one column
+    if series.name is None:
+        raise InputError("this Series has no name for its column", fix='name it, e.g. series.rename("mass")')
+    return series.to_frame()
 
 
 def of_table(table: pa.Table) -> Source:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,15 @@ from .value_counts import check_counts, check_unique
 from .weighted_features import check_weighted
 
 
+def _check_schema(data: object, schema: object) -> None:
+    if isinstance(schema, Schema):
+        return
+    if isinstance(data, Schema):
+        raise InputError("the schema stands where the data belong", fix="write validate(data, schema)")
+    fix = f"read it: load_schema({str(schema)!r})" if isinstance(schema, str | Path) else "give what load_schema reads"
+    raise InputError(f"validate takes a Schema, not a {type(schema).__name__}", fix=fix)
+
+
 def validate(
     statistics: object,
     schema: Schema,
@@ -81,8 +91,9 @@ def validate(
         The anomalies, without example rows: `anomalous_rows` adds them.
 
     Raises:
-        InputError: The schema has no such environment, or a check's SQL is wrong.
+        InputError: The schema has no such environment, or a check's SQL is wrong; or it is no schema.
     """
+    _check_schema(statistics, schema)
     named = (name for _, feature in with_fields(schema.features) for name in feature.in_environments)
     known = {*schema.environments, *named}
     if environment is not None and environment not in known:

@@ -205,7 +205,13 @@ def _open_folder(root: Path) -> tuple[bytes, dict[str, Path]]:
     """The bytes of a folder's manifest, and the files that it lists: each is there, of the size that it says."""
     path = root / MANIFEST
     if not path.is_file():
-        raise InputError(f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model")
+        versions = [int(each.parent.name) for each in root.glob(f"*/{MANIFEST}") if each.parent.name.isdecimal()]
+        raise InputError(
+            f"{root} is no bundle: it has no {MANIFEST}",
+            fix=f"it holds versions: name one, the newest is {root / str(max(versions))}"
+            if versions
+            else "name the folder of a saved graph or model",
+        )
     if path.stat().st_size > _MANIFEST_BYTES:
         raise broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
     data = path.read_bytes()

@@ -245,10 +245,18 @@ def versions(address: str | Path) -> tuple[Version, ...]:
     """Every version published there, oldest first; none where nothing is.
 
     Raises:
-        InputError: A record is damaged or of a newer format, or the address cannot be listed (HTTP).
+        InputError: A record is damaged or of a newer format, the address cannot be listed (HTTP), or Pusher pushed
+            models to it.
     """
     store = hub_store(address)
-    return tuple(record(store, number) for number in numbers(store))
+    if known := numbers(store):
+        return tuple(record(store, number) for number in known)
+    if pushed := [int(match[1]) for name in store.names("") if (match := _RECORD.fullmatch(name))]:
+        raise InputError(
+            f"{store.address} holds no modules, but models that Pusher pushed",
+            fix=f"see the newest: `drivetrain bundle show {store.address}/{max(pushed)}`",
+        )
+    return ()
 
 
 def chosen(store: Store, version: int | None) -> Version:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
-from ...user_code import mistake, raised_at
+from ...user_code import defined_at, mistake, raised_at
 from .._caller import ENTRY, caller, saved_position
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
@@ -92,14 +92,14 @@ def trace(
 
     def run(*handles: Any) -> list[Any]:
         tracing = Trace(batch)
-        token, entry = CURRENT.set(tracing), ENTRY.set((run.__code__, _defined(fn)))
+        token, entry = CURRENT.set(tracing), ENTRY.set((run.__code__, defined_at(fn)))
         try:
             returned = fn(_Columns(columns, handles, widths))
             flat: list[Any] = []
             for name, value in _checked(fn, returned).items():
-                outputs.append(_emit(name, value, flat, batch, _defined(fn)))
+                outputs.append(_emit(name, value, flat, batch, defined_at(fn)))
                 if check_floats:
-                    _check_finite(name, flat[outputs[-1].position], tracing, _defined(fn))
+                    _check_finite(name, flat[outputs[-1].position], tracing, defined_at(fn))
             for holds, message, where in tracing.checks:
                 checks.append(TracedCheck(len(flat), message, saved_position(where)))
                 flat.append(holds)
@@ -114,7 +114,7 @@ def trace(
     except DrivetrainError:
         raise
     except Exception as error:  # the user's own code failed: whatever it is, name his line
-        where = None if _within(error, run.__code__) else _defined(fn)
+        where = None if _within(error, run.__code__) else defined_at(fn)
         raise mistake(error, fix=_advice(error), where=where) from error
     return Traced(jaxpr, columns, tuple(outputs), batch, tuple(checks))
 
@@ -138,8 +138,10 @@ def _advice(error: Exception) -> str | None:
         return PANDAS[error.name]
     if "'_DimExpr' object cannot be" in str(error):  # len()
         return HOW_MANY
-    if "truth value" in str(error) or type(error).__name__.startswith(("TracerBool", "InconclusiveDim")):
+    if "truth value" in str(error) or type(error).__name__.startswith("TracerBool"):
         return "use ops.where(condition, a, b), and & | ~ in place of and, or, not"
+    if type(error).__name__.startswith("InconclusiveDim"):
+        return "ops.where(condition, a, b) in place of if; in a reshape the rows stay the first dimension: (-1, 2)"
     if type(error).__name__ == "TracerArrayConversionError":
         return ADVICE
     if "__jax_array__" in str(error) or "no 'a" in str(error):
@@ -196,14 +198,8 @@ class _Columns(Mapping[str, Any]):
         raise InputError(f"columns.{name} is no column", fix=f"write columns[{name!r}]", where=caller())
 
 
-def _defined(fn: Callable[..., Any]) -> str | None:
-    """Give "file:line" of the user's function."""
-    code = getattr(fn, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
-
-
 def _checked(fn: Callable[..., Any], returned: Any) -> Mapping[str, Any]:
-    where = _defined(fn)
+    where = defined_at(fn)
     if not isinstance(returned, Mapping) or not returned:
         kind = "nothing" if returned is None or isinstance(returned, Mapping) else f"a {type(returned).__name__}"
         raise InputError(

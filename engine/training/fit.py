@@ -20,7 +20,7 @@ from .training import EpochRecord, Trained
 
 if TYPE_CHECKING:
     from .loader import Batch
-    from .model import Model
+    from .model import Model, Outputs
     from .strategy import Placement
     from .training import Arrays, Loss, Predict, TrainingRun
 
@@ -30,6 +30,15 @@ State = dict[str, Any]  # "params" and "optimizer": pytrees
 _RUN_ONCE = {"xla_backend_optimization_level": 0}
 
 _POINTS = 100  # of the loss curve
+
+
+def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:  # Any: jax leaves it untyped
+    """The shapes of all that a traced function computes."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        for value in equation.params.values():
+            if (inner := getattr(value, "jaxpr", value)) is not value:
+                yield from _shapes(inner)
 
 
 class Program:
@@ -102,10 +111,24 @@ class Program:
 
     def _objective(self, params: Any, batch: Arrays) -> jax.Array:
         features = {name: array for name, array in batch.items() if name != self._label}
-        value = self._loss(self._model.apply(params, features), batch)
+        outputs = self._model.apply(params, features)
+        value = self._loss(outputs, batch)
         if jnp.shape(value) != ():
             raise InputError(f"the loss has shape {list(jnp.shape(value))}, not a scalar", fix="return its .mean()")
+        self._refuse_pairs(outputs, batch)
         return jnp.asarray(value, jnp.float32)
+
+    def _refuse_pairs(self, outputs: Outputs, batch: Arrays) -> None:
+        """Logits [rows, 1] beside labels [rows] give a loss of every row with every label, which trains nothing."""
+        rows = jnp.shape(batch[self._label])
+        if len(rows) != 1 or rows == (1,) or (*rows, 1) not in map(jnp.shape, jax.tree.leaves(outputs)):
+            return
+        if (*rows, *rows) in _shapes(jax.make_jaxpr(self._loss)(outputs, batch).jaxpr):
+            raise InputError(
+                f"the model gives shape [rows, 1] and the label {self._label!r} has shape [rows]: the loss compares "
+                "each row with every row",
+                fix="take the last axis off: logits[:, 0]",
+            )
 
     def _sum(self, params: Any, stack: Arrays, count: int) -> jax.Array:
         def add(index: jax.Array, total: jax.Array) -> jax.Array:

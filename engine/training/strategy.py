@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 
 if TYPE_CHECKING:
     import jax
@@ -137,5 +137,5 @@ def strategy(name: str) -> Strategy:
         InputError: There is none of that name.
     """
     if name not in STRATEGIES:
-        raise InputError(f"there is no strategy {name!r}", fix=f"use one of {', '.join(STRATEGIES)}")
+        raise InputError(f"there is no strategy {name!r}", fix=suggest(name, list(STRATEGIES), "there are"))
     return STRATEGIES[name]

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError, missing_extra
+from ...errors import InputError, missing_extra, suggest
 from ..graphs.graph import FieldSpec
 from .loader import WINDOW_BYTES, Batch, Loader, split_rows
 from .strategy import STRATEGIES, Strategy
@@ -202,7 +202,7 @@ class TrainingRun:
         if label not in self.features:
             raise InputError(
                 f"the label {label!r} is no column of the transformed examples",
-                fix=f"return it from preprocess, as a number (ops.cast); columns here: {', '.join(self.features)}",
+                fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
         return Fit(self, model, loss, predict, optimizer, label).run()
 

@@ -8,6 +8,7 @@ a gate, who made what a query names, cycles) wait for `Draft.finish`.
 
 from __future__ import annotations
 
+import ast
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -462,7 +463,7 @@ class PipelineBuilder:
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}",
                 where=where,
-                fix=f"declare it `{spec.name}: dt.Secret`" if isinstance(value, Secret) else None,
+                fix=_of_type(spec, value),
             )
         return self._checked_uses(node, encode(value, where), where)
 
@@ -472,7 +473,10 @@ class PipelineBuilder:
             code = source_code.closure(ref)
             if code.files and not source_code.defines(ref):
                 name, _, attribute = ref.name.partition(":")
-                raise BuildError(f"{name} does not define {attribute!r}", fix="check the name after the colon")
+                raise BuildError(
+                    f"{name} does not define {attribute!r}",
+                    fix=suggest(attribute, source_code.names(ref), "it defines"),
+                )
         except BuildError as error:
             raise BuildError(error.message, where=error.where or where, fix=error.fix) from None
         return {"$fn": ref.name, "code": code.digest if ref.project else None}
@@ -492,6 +496,20 @@ def _instead(spec: InputSpec, value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"pass one output, or declare it `{spec.name}: list[{spec.type.__name__}]`"
     return "pass another component's output"
+
+
+def _of_type(spec: ParameterSpec, value: object) -> str:
+    """The fix where a value is of another type than the parameter."""
+    if isinstance(value, Secret):
+        return f"declare it `{spec.name}: dt.Secret`"
+    if isinstance(value, str):  # a number in quotation marks
+        try:
+            literal = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            literal = value
+        if literal is not value and accepts(spec.hint, literal):
+            return f"write {spec.name}={literal!r}"
+    return "give a value of that type"
 
 
 def _compatible(spec: ParameterSpec, hint: Any) -> bool:

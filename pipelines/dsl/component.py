@@ -134,6 +134,7 @@ class Component(Generic[P, R]):
         gates: str | None = None,
         verify: Verify | None = None,
         foresee: Foresee | None = None,
+        absent: str | None = None,
         deterministic: bool = True,
         asks: bool = False,
         kind: ComponentKind = "function",
@@ -143,6 +144,7 @@ class Component(Generic[P, R]):
         self.gates = gates
         self.verify = verify
         self.foresee = foresee
+        self.absent = absent
         self.deterministic = deterministic
         self.asks = asks
         self.kind = kind
@@ -194,6 +196,7 @@ class Component(Generic[P, R]):
             gates=self.gates,
             verify=self.verify,
             foresee=self.foresee,
+            absent=self.absent,
             deterministic=self.deterministic,
             asks=self.asks,
             kind=self.kind,
@@ -316,6 +319,7 @@ def component(
     gates: str | None = None,
     verify: Verify | None = None,
     foresee: Foresee | None = None,
+    absent: str | None = None,
     deterministic: bool = True,
     asks: bool = False,
 ) -> Callable[[Callable[P, R]], Component[P, R]]: ...
@@ -326,6 +330,7 @@ def component(
     gates: str | None = None,
     verify: Verify | None = None,
     foresee: Foresee | None = None,
+    absent: str | None = None,
     deterministic: bool = True,
     asks: bool = False,
 ) -> Component[P, R] | Callable[[Callable[P, R]], Component[P, R]]:
@@ -344,6 +349,7 @@ def component(
         verify: For effects outside the root: asked before a cache hit is believed.
         foresee: Tells early what the component would refuse: when the pipeline is built, and before the work of a
             component upstream that says what it is about to make.
+        absent: What to do where a file that it is to read is not there: the fix that the error names.
         deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
             `.options(cache=True)` says that what it gave before will do.
         asks: Whether it waits for what a person decides (`current().decision()`): `drivetrain approve` lists its nodes,
@@ -355,7 +361,13 @@ def component(
     if fn is not None:
         return Component(fn)
     return lambda function: Component(
-        function, gates=gates, verify=verify, foresee=foresee, deterministic=deterministic, asks=asks
+        function,
+        gates=gates,
+        verify=verify,
+        foresee=foresee,
+        absent=absent,
+        deterministic=deterministic,
+        asks=asks,
     )
 
 

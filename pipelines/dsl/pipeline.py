@@ -179,6 +179,12 @@ def pipeline(fn: Callable[P, R]) -> PipelineFunction[P, R]:
     return PipelineFunction(fn)
 
 
+def _pipelines_in(folder: Path, name: str) -> str:
+    """The fix for a folder that is not there: those beside it."""
+    there = sorted(path.parent.name for path in folder.glob("*/pipeline.py"))
+    return suggest(name, there, f"in {folder} are") if there else "name the folder that holds pipeline.py"
+
+
 def load_pipeline(folder: str | Path, name: str | None = None) -> PipelineFunction[..., object]:
     """A pipeline of a project's `pipeline.py`.
 
@@ -201,7 +207,9 @@ def load_pipeline(folder: str | Path, name: str | None = None) -> PipelineFuncti
         raise InputError(f"{file} defines no pipeline {name!r:.60}", fix=suggest(name, list(functions), "it defines"))
     raise InputError(
         f"{file} defines {', '.join(functions) or 'no pipeline'}",
-        fix=f"say which: --pipeline {next(iter(functions))}" if functions else "put @dt.pipeline above a function",
+        fix=f"say which: --pipeline {next(iter(functions))}"
+        if functions
+        else "write @dt.pipeline above the function that calls the components",
     )
 
 
@@ -215,6 +223,8 @@ def load_pipelines(folder: str | Path) -> dict[str, PipelineFunction[..., object
     if not (folder / "pipeline.py").is_file():
         if folder.is_file():
             raise InputError(f"{folder} is a file", fix=f"name its folder, {folder.parent}")
+        if not folder.exists():
+            raise InputError(f"there is no folder {folder}", fix=_pipelines_in(folder.parent, folder.name))
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     with blamed(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")

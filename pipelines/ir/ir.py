@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from ...digest import canonical_json, digest
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from .expressions import Dependency, dependencies
 from .options import OPTIONS, NodeOptions
 
@@ -244,7 +244,7 @@ class Pipeline:
         """The node of that id."""
         by_id = self._by_id.get(node)
         if by_id is None:
-            raise BuildError(f"the pipeline {self.name} has no node {node!r}", fix=f"it has {', '.join(self.ids)}")
+            raise BuildError(f"the pipeline {self.name} has no node {node!r}", fix=suggest(node, self.ids))
         return by_id
 
     @cached_property

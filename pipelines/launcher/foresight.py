@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
+from ...user_code import as_mistake, raised_at
 from ..dsl.component import Component
-from ..ir.ir import Edge, Node
+from ..ir.ir import Edge, Node, Pipeline
 from ..ir.tasks import Task
+from ..project.files import FileSet, NoFileError, resolve_files
 from ..project.functions import FunctionRef
 from .flow import shared_depth
 from .home import Home, Run
@@ -37,7 +40,58 @@ def foresee(home: Home, run: Run, task: Task, output: str, facts: Mapping[str, o
                 component.foresee(_known(home, run, task, node, component), coming)
             except DrivetrainError as error:
                 # Without a line of its own none is better than that of the training, which is not to blame.
-                raise InputError(f"{node.id}: {error.message}", where=error.where or "", fix=error.fix) from error
+                line = error.where or raised_at(error.__traceback__)
+                raise InputError(f"{node.id}: {error.message}", where=line or "", fix=error.fix) from error
+
+
+def foresee_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:
+    """Let the nodes of a pipeline refuse what they name of the project: functions, constants and files.
+
+    Args:
+        pipeline: Compiled.
+        project: Its folder.
+        lines: Node -> the user's "file:line" that called it.
+
+    Returns:
+        What could not be looked at here, since a package is not installed.
+
+    Raises:
+        DrivetrainError: Of the first that refuses, or whose code fails while it is loaded.
+    """
+    notes = []
+    for node in pipeline.nodes:
+        component = FunctionRef(project if node.code else None, node.component).load()
+        named = [(name, value) for name, value in node.parameters if isinstance(value, dict)]
+        if not named or not isinstance(component, Component):
+            continue
+        try:
+            if component.absent is not None and project is not None:
+                _find_files(component, project, [value["$files"] for _, value in named if "$files" in value])
+            functions = {
+                name: FunctionRef(project if value["code"] else None, value["$fn"])
+                for name, value in named
+                if "$fn" in value
+            }
+            if functions and component.foresee is not None:
+                component.foresee(functions, {})
+        except ModuleNotFoundError as error:
+            notes.append(f"{node.id} is not looked at beforehand: {error.name} is not installed here")
+        except Exception as error:  # the user's module may raise anything
+            if (mistake := as_mistake(error)) is None:
+                raise
+            where = mistake.where or lines.get(node.id)
+            raise InputError(f"{node.id}: {mistake.message}", where=where, fix=mistake.fix) from error
+    return notes
+
+
+def _find_files(component: Component[..., object], project: Path, patterns: list[object]) -> None:
+    """See that the files are there that a component reads out of the project; what runs make is told in its time."""
+    for pattern in patterns:
+        if isinstance(pattern, str) and "://" not in pattern:
+            try:
+                resolve_files(FileSet(pattern), (project,))
+            except NoFileError as error:
+                raise InputError(error.message, fix=component.absent) from None
 
 
 def _known(home: Home, run: Run, task: Task, node: Node, component: Component[..., object]) -> dict[str, object]:

@@ -25,6 +25,7 @@ from ..ir.tasks import Index, Task
 from ..project import closure as source_code
 from ..project.files import (
     FileSet,
+    NoFileError,
     SqlQuery,
     find_span,
     lister,
@@ -95,10 +96,7 @@ class Resolver:
             raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
         values = self.flow.values(self.run.pipeline.scope(node.id), index)
         inputs = self._inputs(node, index, values)
-        parameters = {
-            name: self._value(value, component.parameters[name].kind, values, progress)
-            for name, value in node.parameters
-        }
+        parameters = {name: self._argument(component, name, value, values, progress) for name, value in node.parameters}
         code_of_component = source_code.closure(ref)
         self._check_code(node.id, code_of_component, node.code)
         codes = {
@@ -200,6 +198,15 @@ class Resolver:
                 raise InputError(f"{record.uri} has been deleted", fix="start a new run")
             records.append(record)
         return records
+
+    def _argument(
+        self, component: Component[..., object], name: str, value: Json, values: Bindings, progress: Progress
+    ) -> object:
+        """The value of a parameter; where its file is not there, the component knows what to do."""
+        try:
+            return self._value(value, component.parameters[name].kind, values, progress)
+        except NoFileError as error:
+            raise InputError(error.message, fix=component.absent or error.fix) from None
 
     def _value(self, value: Json, kind: str, values: Bindings, progress: Progress) -> object:
         if isinstance(value, dict):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...digest import digest
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from ...user_code import is_library
 from .functions import FunctionRef, package_name
 from .sources import SourceFile, read_source, save
@@ -98,9 +98,9 @@ def closure(ref: FunctionRef) -> Code:
     _add_outside(start, roots)
     if _find(start, roots) is None:
         if ref.project is not None:
-            raise BuildError(
-                f"there is no module {ref.name.partition(':')[0]!r} in {ref.project}", fix="check the name"
-            )
+            name = ref.name.partition(":")[0]
+            siblings = sorted(path.stem for path in ref.project.glob("*.py") if path.stem != "__init__")
+            raise BuildError(f"there is no module {name!r} in {ref.project}", fix=suggest(name, siblings))
         return Code((), (), (), (start.partition(".")[0],), ())
     todo, external = [start], set[str]()
     ours: dict[str, _Ours] = {}
@@ -207,11 +207,14 @@ def _ours(name: str) -> _Ours | None:
 
 def defines(ref: FunctionRef) -> bool:
     """Whether the referenced module's text binds the attribute at its top level (or star-imports something)."""
+    known = names(ref)
+    return ref.name.partition(":")[2] in known or "*" in known
+
+
+def names(ref: FunctionRef) -> list[str]:
+    """What the referenced module's text binds at its top level; "*" for what it star-imports."""
     path = _find(ref.module, {package_name(ref.project): ref.project or _HOME})
-    if path is None:
-        return False
-    names = read_source(str(path)).names
-    return ref.name.partition(":")[2] in names or "*" in names
+    return [] if path is None else sorted(read_source(str(path)).names)
 
 
 def environment(imports: Iterable[str]) -> dict[str, object]:

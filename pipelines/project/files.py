@@ -7,6 +7,7 @@ the same. The table in `inputs.py` names who fetches: the orchestrator knows not
 from __future__ import annotations
 
 import contextlib
+import difflib
 import glob
 import importlib.metadata
 import json
@@ -297,6 +298,10 @@ def remove_fetched(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+class NoFileError(InputError):
+    """No file is where one is looked for."""
+
+
 def _digested(pattern: str, paths: list[tuple[str, Path]]) -> FileSet:
     entries = []
     for name, path in paths:
@@ -327,10 +332,20 @@ def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
         if matches:
             return matches
     places = " or ".join(dict.fromkeys(str(folder) for folder in folders))
-    raise InputError(
+    close = difflib.get_close_matches(pattern, [*_beside(pattern, folders), *PACKAGED], 1, 0.75)
+    raise NoFileError(
         f"no file matches {pattern!r} in {places}",
-        fix=f"give a path, a glob pattern, or a packaged data set ({', '.join(PACKAGED)})",
+        fix=f"did you mean {close[0]!r}?"
+        if close
+        else f"give a path, a glob pattern, or a packaged data set ({', '.join(PACKAGED)})",
     )
+
+
+def _beside(pattern: str, folders: tuple[Path, ...]) -> list[str]:
+    """The files beside the one that a path names, as it would name them."""
+    parent = Path(pattern).parent
+    there = [folder / parent for folder in folders if (folder / parent).is_dir()]
+    return [str(parent / path.name) for folder in there for path in folder.glob(f"*{Path(pattern).suffix or '.*'}")]
 
 
 def _packaged(name: str) -> Path:

@@ -16,7 +16,7 @@ Read = Callable[[Result], Json]
     ("arguments", "said"),
     [
         (["run"], "Missing argument 'FOLDER'"),
-        (["run", "nowhere"], "holds no pipeline.py"),
+        (["run", "nowhere"], "there is no folder"),
         (["run", "shop/pipeline.py"], "name its folder, "),
         (["run", "shop", "--param", "rows"], "NAME=VALUE"),
         (["run", "shop", "--param", "rows=many"], "takes int, not 'many'"),

@@ -78,7 +78,7 @@ def test_the_one_with_the_folders_name_needs_no_name(shop: Path, drivetrain: Com
     assert list(last_json(drivetrain("run", "shop", "--pipeline", "score", "--json"))["nodes"]) == ["Count", "Double"]
     (shop / "pipeline.py").write_text("import drivetrain as dt\n")
     refused = drivetrain("run", "shop")
-    assert "defines no pipeline\n  fix: put @dt.pipeline above a function\n" in refused.stderr
+    assert "defines no pipeline\n  fix: write @dt.pipeline above the function that calls" in refused.stderr
 
 
 def test_a_pipeline_that_was_renamed_is_found_while_it_is_the_only_one(

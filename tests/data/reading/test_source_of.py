@@ -69,6 +69,11 @@ def test_a_frame_gives_its_values() -> None:
     assert read[2]["i"] == 2**62
 
 
+def test_a_series_with_a_name_is_a_column() -> None:
+    series = frame()["x"]
+    assert rows(source_of(series)) == rows(source_of(series.to_frame()))
+
+
 def test_an_index_with_a_name_is_a_column() -> None:
     table = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="key"))
     assert rows(source_of(table)) == [{"key": "x", "a": 1}, {"key": "y", "a": 2}]
@@ -95,6 +100,19 @@ def test_what_cannot_be_read_is_an_error(bad: object, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         source_of(bad)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (pd.Series([1, 2]), 'has no name for its column\n  fix: name it, e.g. series.rename("mass")'),
+        (pa.chunked_array([[1, 2]]), "a ChunkedArray has no columns with names"),
+    ],
+)
+def test_a_column_without_a_name_is_an_error(bad: object, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        statistics(bad)
+    assert message in str(caught.value)
 
 
 def test_tables_batches_readers_and_streams() -> None:

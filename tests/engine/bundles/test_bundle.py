@@ -253,6 +253,10 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
             export_model(made / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")
     with pytest.raises(InputError, match="is no bundle"):
         Bundle.load(tmp_path)
+    for number in (9, 10):
+        shutil.copytree(made / "model", tmp_path / "serving" / str(number))
+    with pytest.raises(InputError, match=r"it holds versions: name one, the newest is .*serving/10"):
+        Bundle.load(tmp_path / "serving")
     with pytest.raises(InputError, match="no signature 'nope'"):
         Bundle.load(made / "model").run_row("nope", {})
 

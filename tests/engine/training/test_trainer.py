@@ -212,7 +212,7 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
 
     with pytest.raises(InputError, match=r"parameter a\.b holds NaN"):
         Trainer(*inputs, fn=broken)
-    with pytest.raises(InputError, match="returned a NoneType, not Trained"):
+    with pytest.raises(InputError, match="returned nothing, not Trained"):
         Trainer(*inputs, fn=lambda run: None)
     with pytest.raises(InputError, match="epochs is 0"):
         Trainer(*inputs, fn=train, epochs=0)
