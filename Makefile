@@ -49,6 +49,7 @@ format: $(STAMP)  ## Put the code into its shape
 bench: $(STAMP)  ## The figures, each against a reference measured in the same run; added to the ledger
 	$(BIN)/python benchmarks/flights.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/detection.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/orchestration.py

@@ -174,9 +174,9 @@ def _domain(column: ColumnState, rules: InferenceRules) -> tuple[Domain | None, 
 def range_with_slack(column: ColumnState, slack: float) -> Range | None:
     """The column's range, widened at both ends by a share of its span; None for one value, or no finite one.
 
-    There is no end where an infinity was seen, and none that a value cannot have. An end does not cross zero: what was
-    never negative (counts, distances, money) is not proposed to become so. Ends are rounded outwards, integers to
-    integers and floats to a thousandth of the span's power of ten.
+    NaN is not allowed where none was seen. There is no end where an infinity was seen, and none that a value cannot
+    have. An end does not cross zero: what was never negative (counts, distances, money) is not proposed to become so.
+    Ends are rounded outwards, integers to integers and floats to a thousandth of the span's power of ten.
     """
     table = column.table
     if column.sketches is not None:
@@ -198,7 +198,9 @@ def range_with_slack(column: ColumnState, slack: float) -> Range | None:
     ends = (0 if bottom < 0 <= low else bottom, 0 if top > 0 >= high else top)
     seen = (column.negative_infinity, column.positive_infinity)
     least, most = (None if beyond or not _is_end(end, column) else end for end, beyond in zip(ends, seen, strict=True))
-    return None if least is None and most is None else Range(least, most)
+    if least is None and most is None:
+        return None
+    return Range(least, most, disallow_nan=column.kind == "float" and not column.nan)
 
 
 def _is_end(end: float, column: ColumnState) -> bool:

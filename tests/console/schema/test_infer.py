@@ -41,5 +41,7 @@ def test_infer_has_the_options_of_the_library(look: Path, drivetrain: Command) -
 def test_infer_with_slack(with_schema: Path, drivetrain: Command) -> None:
     assert drivetrain("run", "look").exit_code == 0
     text = drivetrain("schema", "infer", "--slack", "0.1").stdout
-    assert yaml.safe_load(text)["features"]["delay"]["domain"] == {"range": {"min": -4.25, "max": 10.75}}
+    assert yaml.safe_load(text)["features"]["delay"]["domain"] == {
+        "range": {"min": -4.25, "max": 10.75, "disallow_nan": True}
+    }
     assert "range" not in drivetrain("schema", "infer").stdout

@@ -284,7 +284,15 @@ def test_the_share_present_is_a_confidence_bound(present: int, missing: int) -> 
 
 
 def test_the_smallest_span_has_a_range() -> None:
-    assert inferred([0.0, 5e-324], slack=0.0).domain == Range(0.0, 5e-324)
+    assert inferred([0.0, 5e-324], slack=0.0).domain == Range(0.0, 5e-324, disallow_nan=True)
+
+
+def test_nan_is_no_value_of_a_range_that_never_had_it() -> None:
+    schema = Schema((inferred([1.0, 2.0], slack=0.1),))
+    assert [anomaly.type for anomaly in validate(stats([1.0, math.nan]), schema).anomalies] == ["FLOAT_TYPE_HAS_NAN"]
+    assert inferred([1.0, 2.0, math.nan], slack=0.1).domain == Range(0.9, 2.1)
+    assert inferred([1, 2], slack=0.0).domain == Range(1, 2)
+    assert inferred([1.0, 2.0]).domain is None
 
 
 def test_presence_with_slack() -> None:
@@ -300,10 +308,10 @@ def test_what_a_range_was_inferred_from_meets_it(slack: float) -> None:
     """Also with infinities, and where the slack leads out of the numbers there are."""
     whole = Range(-(2**63), 2**63 - 1)
     for values, domain in (
-        ([0.0, 1.0, math.inf], Range(min=0)),
-        ([-math.inf, 0.0, 1.0], Range(max=1 + slack)),
+        ([0.0, 1.0, math.inf], Range(min=0, disallow_nan=True)),
+        ([-math.inf, 0.0, 1.0], Range(max=1 + slack, disallow_nan=True)),
         ([-math.inf, 0.0, 1.0, math.inf], None),
-        ([-8e307, 8e307], {0: Range(-8e307, 8e307), 0.25: Range(-1.2e308, 1.2e308)}.get(slack)),
+        ([-8e307, 8e307], {0: Range(-8e307, 8e307, True), 0.25: Range(-1.2e308, 1.2e308, True)}.get(slack)),
         ([-(2**63), 2**63 - 1], {0: whole, 0.25: Range(max=2**63 - 1 + 2**62)}.get(slack)),
     ):
         found = stats(values)
