@@ -80,6 +80,8 @@ def ExampleValidator(
         bounded = [spec.name for spec in schema_value.features if getattr(spec, change)]
         if bounded and name not in controls:
             context.note(f"no {name} statistics: the {change} of {', '.join(bounded)} is not checked")
+    for note in anomalies.notes:
+        context.note(note)
     sources = {}
     suite = _suite(schema_value, expectations)
     if anomalies.anomalies or suite is not None:

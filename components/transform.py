@@ -126,8 +126,9 @@ def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
 def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Schema:
     """The columns' types as the schema has them: float where it says so, even if this span holds only integers.
 
-    A column without a value is whatever the schema says. Lists of which it knows the shape are of that width: in the
-    function they are arrays.
+    And int where it says so, even if they came as floats, which pandas makes of integers with gaps. A column without a
+    value is whatever the schema says. Lists of which it knows the shape are of that width: in the function they are
+    arrays.
     """
     import pyarrow as pa
 
@@ -139,6 +140,8 @@ def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Sche
             field = pa.field(field.name, {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[wanted])
         if wanted == "float" and pa.types.is_integer(field.type):
             field = pa.field(field.name, pa.float64())
+        if wanted == "int" and pa.types.is_floating(field.type):  # whole numbers, as ExampleValidator has it
+            field = pa.field(field.name, pa.int64())
         if expected is not None and expected.shape and pa.types.is_list(field.type):
             field = pa.field(field.name, pa.list_(field.type.value_type, math.prod(expected.shape)))
         column_kind = _kind(field.type)

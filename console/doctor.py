@@ -57,7 +57,7 @@ def doctor(settings: ConsoleSettings) -> int:
 
 def _python() -> Iterator[HealthCheck]:
     yield HealthCheck(
-        "drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).parent.parent}"
+        "drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).resolve().parent.parent}"
     )
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
     version = f"{platform.python_version()} at {sys.executable}"

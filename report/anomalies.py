@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .filtered import FILTER, field, is_many, searched
@@ -18,7 +18,8 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
 
     Args:
         document: `{"passed", "errors", "summary", "datasets": [{"name", "rows"}], "anomalies": [{"type", "severity",
-            "split", "feature", "message", "expected", "observed", "fix", "values", "rows"}]}`.
+            "split", "feature", "message", "expected", "observed", "fix", "values", "rows"}], "notes": [line]}`; notes
+            may be absent.
         title: The heading.
     """
     passed = bool(document["passed"])
@@ -37,11 +38,16 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
         body = join([field(), searched(body, ":scope>article")])
     return page(
         title,
-        join([head, section("What was found", body)]),
+        join([head, section("What was found", body), *_notes(document.get("notes", ()))]),
         subtitle=document["summary"],
         badges=[badge("passed", "good") if passed else badge("blocked", "bad")],
         small_script=FILTER if is_many(len(cards)) else "",
     )
+
+
+def _notes(notes: Sequence[str]) -> list[Html]:
+    lines = (join([Html("<li>"), note, Html("</li>")]) for note in notes)
+    return [section("What passed with another type", join([Html("<ul>"), *lines, Html("</ul>")]))] if notes else []
 
 
 def _card(anomaly: Mapping[str, Any]) -> Html:

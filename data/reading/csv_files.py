@@ -111,8 +111,9 @@ def open_csv(
         delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
         column_types: Types where the values do not decide, by column, as Arrow names them: "string" keeps the zeros of
             00501, "decimal128(12, 2)" is exact.
-        note: Called with a line about a column that is text for the sake of a few values among numbers or times, and
-            about numbers that lose digits: the zeros that they begin with, or those that a float64 does not keep.
+        note: Called with a line about a column that is text for the sake of a few values among numbers or times,
+            about numbers that lose digits (the zeros that they begin with, or those that a float64 does not keep), and
+            about a first column without a name, such as pandas writes of an index: it is left out.
         progress: Called with the rows scanned; may raise to stop.
 
     Raises:
@@ -148,6 +149,8 @@ def open_csv(
     if schema is None:
         raise InputError("there are no CSV files to open", fix="name at least one")
     if note is not None:
+        if unnamed := next((file for file, _ in guesses_by_file if _unnamed(_header(file))), None):
+            note(f"{unnamed.path}:1: the first column has no name and is left out, as an index that pandas wrote")
         _note_surprises(guesses_by_file, schema, note)
     return Source(tuple(shards), settle(schema))
 
@@ -255,7 +258,7 @@ def _text_batches(
     names = _header(file)
     options = pacsv.ConvertOptions(
         column_types={name: pa.string() for name in names},
-        include_columns=columns,
+        include_columns=names[_unnamed(names) :] if columns is None else columns,
         null_values=list(nulls),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -271,7 +274,7 @@ def _text_batches(
                 del reader  # it reads ahead on a thread of its own, which ends when nothing refers to it
     except _ERRORS as error:
         if "Empty CSV" in str(error):  # a header without a line end
-            yield _no_rows(columns or names)
+            yield _no_rows(columns or names[_unnamed(names) :])
             return
         raise csv_error(file, error, block, piece.before) from error
 
@@ -315,5 +318,10 @@ def _header(file: CsvFile) -> list[str]:
         (ord(sign) < 32 and sign not in "\t\n\r") or "\ud800" <= sign <= "\udfff" for name in names for sign in name
     ):
         raise encoding_error(file, 1)
-    normal_schema(pa.schema([(name, pa.string()) for name in names]), str(file.path))
+    normal_schema(pa.schema([(name, pa.string()) for name in names[_unnamed(names) :]]), str(file.path))
     return names
+
+
+def _unnamed(names: list[str]) -> int:
+    """How many columns without a name come before the first that has one: the row names that pandas and R write."""
+    return next((index for index, name in enumerate(names) if name), 0)

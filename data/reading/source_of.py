@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset
 
-_ACCEPTED: Final = "a path, a list of paths, a pandas DataFrame, an Arrow table or data set, or a Source"
+_ACCEPTED: Final = "a path, a list of paths, a DataFrame, an Arrow table or data set, columns by name, or a Source"
 
 
 def source_of(data: object) -> Source:
@@ -38,6 +39,8 @@ def source_of(data: object) -> Source:
             - an Arrow table, record batch or record batch reader, or any object with `__arrow_c_stream__` (Polars,
               DuckDB, …), kept in memory;
             - a list of dicts, one per row: a key that a row lacks is missing there;
+            - a mapping from column to its values: a list, or an array of numpy's (of more dimensions: lists), Arrow's
+              or pandas';
             - a `pyarrow.dataset.Dataset`, read from its files;
             - a Source, returned as it is.
 
@@ -53,28 +56,63 @@ def source_of(data: object) -> Source:
         return open_files(_matches(os.fspath(data)))
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
         return open_files([match for path in data for match in _matches(os.fspath(path))])
-    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
-        return of_table(_from_rows(data))
-    if isinstance(data, pa.RecordBatch):
-        return of_table(pa.Table.from_batches([data]))
-    if isinstance(data, pa.Table):
-        return of_table(data)
-    module = type(data).__module__.partition(".")[0]
-    if module == "pandas" and type(data).__name__ == "DataFrame":
-        return of_table(_from_pandas(data))
-    if module == "pandas" and type(data).__name__ == "Series":
-        return of_table(_from_pandas(_named(data)))
-    if module == "pyarrow" and hasattr(data, "get_fragments"):
+    if _library(data) == "pyarrow" and hasattr(data, "get_fragments"):
         return of_dataset(data)
+    table = _table(data)
+    if table is not None:
+        return of_table(table)
+    columns = isinstance(data, list | tuple | pa.Array) or _library(data) == "numpy"
+    raise InputError(
+        f"{type(data).__name__!r} is nothing that rows can be read from",
+        fix="give a table of named columns, e.g. pyarrow.table({name: values})" if columns else f"give {_ACCEPTED}",
+    )
+
+
+def table_of(data: object) -> pa.Table:
+    """The Arrow table of rows in memory, which may be none: types and dictionaries as they come.
+
+    Args:
+        data: A DataFrame, an Arrow table or batch or what gives one, a mapping from column to values, or a list of
+            dicts, as `source_of` takes them.
+
+    Raises:
+        InputError: It is none of these, two columns share a name or differ in length, or a column is of no one type.
+    """
+    table = _table(data)
+    if table is not None:
+        return table
+    raise InputError(
+        f"{type(data).__name__!r} is no table in memory",
+        fix="give a pandas DataFrame, an Arrow table or record batch, or a mapping from column to values",
+    )
+
+
+def _table(data: object) -> pa.Table | None:
+    """The table of rows in memory; None of anything else."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if _library(data) == "pandas" and type(data).__name__ in ("DataFrame", "Series"):
+        frame: Any = data  # a pandas object: pandas ships no types
+        return _from_pandas(_named(frame) if frame.ndim == 1 else frame)
+    if isinstance(data, Mapping):
+        return _from_columns(data)
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        return _from_rows(data)
     if hasattr(data, "__arrow_c_stream__"):
         try:
-            return of_table(pa.table(data))
+            return pa.table(data)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"a {type(data).__name__} has no columns with names ({str(error).partition(chr(10))[0]})",
                 fix='give a table, e.g. pa.table({"name": values})',
             ) from None
-    raise InputError(f"{type(data).__name__!r} is nothing that rows can be read from", fix=f"give {_ACCEPTED}")
+    return None
+
+
+def _library(data: object) -> str:
+    return type(data).__module__.partition(".")[0]
 
 
 def _named(series: Any) -> Any:  # a pandas Series, a DataFrame of one column
@@ -222,13 +260,62 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for name in names:
         values = [row.get(name) for row in rows]
         try:
-            arrays[str(name)] = pa.array(values)
+            arrays[str(name)] = _from_list(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             kinds = sorted({type(value).__name__ for value in values if value is not None})
             raise InputError(
                 f"the rows: {name!r} is no column of one type ({' and '.join(kinds)})", fix="give all rows one type"
             ) from error
     return pa.table(arrays)
+
+
+def _from_list(values: Sequence[Any]) -> pa.Array:
+    """An array of Python values; among texts and integers NaN and NA are missing, as pandas has it."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError):
+        return pa.array(values, from_pandas=True)
+
+
+def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:
+    arrays: dict[str, Any] = {}
+    for name, values in columns.items():
+        try:
+            arrays[str(name)] = _from_values(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"column {name!r} is no column of one type ({str(error).splitlines()[0][:200]})",
+                fix="give it a list or an array of values of one type",
+            ) from error
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        (first, rows), (other, more) = next(
+            pair for pair in zip(lengths.items(), list(lengths.items())[1:], strict=False) if pair[0][1] != pair[1][1]
+        )
+        raise InputError(
+            f"column {other!r} has {more} values, {first!r} has {rows}", fix="give all columns a value for each row"
+        )
+    return pa.table(arrays)
+
+
+def _from_values(values: Any) -> pa.Array | pa.ChunkedArray:  # Any: whatever holds values
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if _library(values) == "pandas" and hasattr(values, "to_series"):  # an index
+        values = values.to_series()
+    if _library(values) == "pandas" and type(values).__name__ == "Series":
+        return _from_series(values)
+    if isinstance(values, list | tuple):
+        return _from_list(values)
+    if isinstance(values, np.ma.MaskedArray):
+        return pa.array(values.data, mask=np.ma.getmaskarray(values))
+    if not hasattr(values, "__array__") or np.ndim(values) == 0:
+        raise TypeError(f"{values!r:.80} is no list or array; one row of values goes to run_row, or is [{{…}}]")
+    array = np.asarray(values)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.ndim > 1:
+        return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), int(np.prod(array.shape[1:])))
+    return pa.array(array, from_pandas=array.dtype == object)
 
 
 def _from_pandas(frame: pd.DataFrame) -> pa.Table:

@@ -13,8 +13,9 @@ from ..schemas.schema import Feature, Ratio, Schema
 from ..schemas.struct_fields import Path, feature_at, state_at, with_feature_at
 from ..stats.column import ColumnState
 from ..stats.describe import describe_column
-from ..stats.document import Statistics, statistics_of
+from ..stats.document import Statistics
 from ..validation.anomalies import Anomalies, Anomaly
+from ..validation.frame_types import statistics_against
 from ..validation.validate import validate
 from .infer import InferenceRules, infer_feature
 from .patch import SchemaChange, SchemaPatch, merged, without_stale
@@ -50,8 +51,8 @@ def update_schema(
         InputError: The data cannot be read, or the schema has no such environment.
     """
     controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
-    control_statistics = {name: statistics_of(control) for name, control in controls.items() if control is not None}
-    return _UpdateRounds(schema, statistics_of(data, schema), control_statistics, environment, max_values).patch()
+    known = {name: statistics_against(control, schema)[0] for name, control in controls.items() if control is not None}
+    return _UpdateRounds(schema, statistics_against(data, schema)[0], known, environment, max_values).patch()
 
 
 class _UpdateRounds:

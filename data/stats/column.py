@@ -27,7 +27,7 @@ from ..aggregates.tables import (
 from ..aggregates.text_rows import settle_texts, texts_of
 from ..arrays import arrow_of, numpy_of
 from ..states import nested, nested_arrays
-from .column_sketches import Sketches, table_of, table_values
+from .column_sketches import Sketches, table_of, table_values, whole_numbers
 from .decimals import has_units, too_long, units_of
 from .images import ImageFacts, add_images, merge_images
 
@@ -167,6 +167,15 @@ class ColumnState:
     def fields(self) -> dict[str, ColumnState]:
         """The states of a struct's fields by name; none where it is no struct."""
         return self.inner if self.kind == "struct" else {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all values are integers, be they floats: such as pandas makes of integers where some are missing."""
+        if self.kind not in ("int", "float") or self.nan or self.positive_infinity or self.negative_infinity:
+            return False
+        if self.sketches is not None:
+            return self.sketches.whole
+        return self.table is None or whole_numbers(self.table.values)
 
     def add(self, array: Any) -> None:
         """Take in a batch's column (a pyarrow array).

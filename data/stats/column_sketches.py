@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ..aggregates.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from ..aggregates.sums import ExactMoments
@@ -34,6 +35,7 @@ class Sketches:
         length: Code points of all rows together; of text only.
         bytes: Bytes of all rows together; of text only.
         broken: Rows that are no valid UTF-8; of text only.
+        whole: Whether all numbers are whole, see `whole_numbers`; False of states of releases that did not look.
     """
 
     def __init__(self, *, text: bool) -> None:
@@ -49,6 +51,7 @@ class Sketches:
         self.length = 0
         self.bytes = 0
         self.broken = 0
+        self.whole = True
 
     def add(self, table: Any) -> None:
         """Take in a table."""
@@ -65,6 +68,7 @@ class Sketches:
         self.quantile.add(table)
         self.moments.add(table.values, table.counts)
         self.zeros += int(table.counts[table.values == 0].sum())
+        self.whole = self.whole and whole_numbers(table.values)
         self._bound(table.values[0].item(), table.values[-1].item())
 
     def _bound(self, low: float, high: float) -> None:
@@ -82,6 +86,7 @@ class Sketches:
         self.length += other.length
         self.bytes += other.bytes
         self.broken += other.broken
+        self.whole = self.whole and other.whole
         if other.low is not None and other.high is not None:
             self._bound(other.low, other.high)
 
@@ -108,7 +113,7 @@ class Sketches:
         assert frequent is not None
         head: dict[str, Any] = {
             "low": self.low, "high": self.high, "zeros": self.zeros, "length": self.length, "bytes": self.bytes,
-            "broken": self.broken,
+            "broken": self.broken, "whole": self.whole,
             "frequent_error": self.frequent.error, "quantile_error": self.quantile.error, "odd": self.quantile.odd,
         }  # fmt: skip
         arrays = {
@@ -133,6 +138,7 @@ class Sketches:
         sketches = cls(text=text)
         for name in ("low", "high", "zeros", "length", "bytes", "broken"):
             setattr(sketches, name, head[name])
+        sketches.whole = head.get("whole", False)
         sketches.frequent.table = table_of(arrays["values"], arrays["counts"])
         sketches.frequent.error = head["frequent_error"]
         sketches.distinct.registers = numpy_of(arrays["registers"]).copy()
@@ -145,6 +151,20 @@ class Sketches:
         sketches.quantile.odd = list(head["odd"])
         sketches.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
         return sketches
+
+
+def whole_numbers(values: NDArray[Any]) -> bool:
+    """Whether all numbers are integers; of floats those up to 2^53, beyond which some integers are no float64."""
+    if values.dtype.kind != "f":
+        return True
+    # A few first: a continuous column is seen by them.
+    return all(is_whole(part).all() for part in (values[:64], values))
+
+
+def is_whole(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are integers, as far as a float64 can be sure of them."""
+    sure: NDArray[np.bool_] = (values == np.floor(values)) & (np.abs(values) <= 2.0**53)
+    return sure
 
 
 def table_values(values: Any) -> Any:

@@ -67,14 +67,17 @@ class Anomalies:
     Attributes:
         splits: Rows per data set that was checked, in order.
         anomalies: All of them.
+        notes: What passed though it is of another type than the schema says, a line each.
     """
 
-    def __init__(self, splits: Mapping[str, int], anomalies: Iterable[Anomaly]) -> None:
+    def __init__(self, splits: Mapping[str, int], anomalies: Iterable[Anomaly], notes: Iterable[str] = ()) -> None:
         self.splits = dict(splits)
+        self.notes = tuple(notes)
         self.anomalies = tuple(sorted(anomalies, key=lambda anomaly: _ORDER[anomaly.severity]))
 
     def __repr__(self) -> str:
-        return f"Anomalies({self.summary})"
+        more = f"; {len(self.notes) - 3} more" if len(self.notes) > 3 else ""
+        return f"Anomalies({'; '.join([self.summary, *self.notes[:3]])}{more})"
 
     @property
     def errors(self) -> int:
@@ -110,6 +113,7 @@ class Anomalies:
                 replace(anomaly, rows=tuple(rows[index])) if index in rows else anomaly
                 for index, anomaly in enumerate(self.anomalies)
             ],
+            self.notes,
         )
 
     @property
@@ -122,6 +126,7 @@ class Anomalies:
             "summary": self.summary,
             "datasets": [{"name": name, "rows": rows} for name, rows in self.splits.items()],
             "anomalies": [_plain(anomaly) for anomaly in self.anomalies],
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def to_json(self) -> str:
@@ -169,7 +174,8 @@ class Anomalies:
             Anomaly(**item | {key: tuple(item.get(key, ())) for key in ("values", "rows", "path")})
             for item in document["anomalies"]
         ]
-        return cls({dataset["name"]: dataset["rows"] for dataset in document["datasets"]}, anomalies)
+        splits = {dataset["name"]: dataset["rows"] for dataset in document["datasets"]}
+        return cls(splits, anomalies, document.get("notes", ()))
 
     def to_html(self) -> str:
         """A self-contained page."""

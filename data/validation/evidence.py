@@ -10,6 +10,7 @@ from ..aggregates.tables import NumberTable, TextTable, show_text, top
 from ..arrays import arrow_of
 from ..schemas.schema import Feature
 from ..stats.column import ColumnState
+from ..stats.column_sketches import is_whole
 
 SHOWN: Final = 20  # offending values listed per anomaly
 
@@ -94,6 +95,16 @@ def top_non_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
     odd = np.fromiter((not is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
     part = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
     return tuple({"value": show_text(value), "count": count} for value, count in top(part, SHOWN))
+
+
+def top_not_whole(column: ColumnState) -> tuple[dict[str, Any], ...]:
+    """The most frequent numbers of a float column that are no integers, or too large to be sure of."""
+    table = _number_table(column)
+    if table is None:
+        return ()
+    odd = ~is_whole(table.values)
+    part = NumberTable(table.values[odd], table.counts[odd])
+    return tuple({"value": value, "count": count} for value, count in top(part, SHOWN))
 
 
 def is_number(text: bytes | str) -> bool:

@@ -16,6 +16,7 @@ from ..schemas.schema import Bool, Count, Feature, Range, Semantic, Time, Values
 from ..schemas.struct_fields import Path
 from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import kind_of, plain_array
+from ..stats.column_sketches import is_whole
 from .anomalies import Anomaly
 from .evidence import is_number
 from .image_domain import image_test
@@ -57,7 +58,7 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> RowTest | None:
         # Where a few texts among numbers made a text column, they are what to look at.
         wants_numbers = spec is not None and spec.type in ("int", "float")
         texts = [item["value"] for item in anomaly.values if wants_numbers and not is_number(item["value"])]
-        return lambda column: _among(column, texts) if _is_text(column) and texts else _valid(column)
+        return lambda column: _of_wrong_type(column, texts, spec)
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken
     if kind in ("FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES", "INVALID_FEATURE_SHAPE"):
@@ -80,6 +81,14 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> RowTest | None:
     if isinstance(domain, Range):
         return _outside_range(kind, domain)
     return None
+
+
+def _of_wrong_type(column: Any, texts: list[Any], spec: Feature | None) -> Mask:
+    if _is_text(column) and texts:
+        return _among(column, texts)
+    if spec is not None and spec.type == "int" and kind_of(column.type) == "float":
+        return _compare(column, lambda values: ~is_whole(values))
+    return _valid(column)
 
 
 def _outside_bool(kind: str) -> RowTest:

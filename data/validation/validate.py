@@ -1,6 +1,7 @@
 """Statistics against a schema: every condition is decided from value tables, so rare values are seen as well.
 
-Names and triggers are TFDV's (1.16), with these differences: integers are welcome in a float column; shares are
+Names and triggers are TFDV's (1.16), with these differences: integers are welcome in a float column, and whole numbers
+of floats where the schema says integers (pandas makes floats of integers with gaps), which is noted; shares are
 compared exactly (10 % off is not more than 1 − 0.9); all values are looked at, not the thousand most frequent; the
 largest number of rows is checked without a smallest; no rows at all is an error; only errors block.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,7 +39,6 @@ from ..schemas.schema import (
 from ..schemas.struct_fields import below, states_below, with_fields
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from ..stats.document import statistics_of
 from .anomalies import Anomalies, Anomaly
 from .drift import drift_anomalies, row_count_anomalies
 from .evidence import (
@@ -48,14 +48,25 @@ from .evidence import (
     numbers_where,
     texts,
     top_non_numbers,
+    top_not_whole,
     top_texts,
     unit_of,
 )
+from .frame_types import statistics_against
 from .image_domain import check_images
 from .parsed_numbers import check_parsed
 from .time_domain import check_time
 from .value_counts import check_counts, check_unique
 from .weighted_features import check_weighted
+
+_DECLARED: Final = {
+    "int": ("int64", 'dtype={{{!r}: "Int64"}}'),
+    "float": ("float64", 'dtype={{{!r}: "float64"}}'),
+    "bool": ("bool", 'dtype={{{!r}: "boolean"}}'),
+    "string": ("string", 'dtype={{{!r}: "string"}}'),
+    "date": ("date32", "parse_dates=[{!r}]"),
+    "timestamp": ("timestamp[us]", "parse_dates=[{!r}]"),
+}
 
 
 def _check_schema(data: object, schema: object) -> None:
@@ -80,6 +91,7 @@ def validate(
 
     Args:
         statistics: From `statistics` (or loaded), or what `statistics` takes: a DataFrame, an Arrow table, a path, …
+            What lies in memory is read as the schema says where that loses nothing: text as dates, say.
         schema: What a person accepted.
         environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
         previous: Statistics (or data) of an earlier span; features with `drift` bounds are compared with it.
@@ -88,7 +100,8 @@ def validate(
             compares.
 
     Returns:
-        The anomalies, without example rows: `anomalous_rows` adds them.
+        The anomalies, without example rows: `anomalous_rows` adds them. Their `notes` name the columns whose values are
+        as the schema says, but not their type.
 
     Raises:
         InputError: The schema has no such environment, or a check's SQL is wrong; or it is no schema.
@@ -101,13 +114,17 @@ def validate(
             f"the schema has no environment {environment!r}",
             fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
         )
-    checked = statistics_of(statistics, schema)
+    checked, frame_notes = statistics_against(statistics, schema)
     before, served, version = (
-        None if control is None else statistics_of(control) for control in (previous, serving, previous_version)
+        None if control is None else statistics_against(control, schema)[0]
+        for control in (previous, serving, previous_version)
     )
+    notes: list[str] = []
     anomalies: list[Anomaly] = []
     for split, rows in checked.splits.items():
-        anomalies += _DataSetValidation(split, rows, schema, environment).check(checked.state(split))
+        validation = _DataSetValidation(split, rows, schema, environment)
+        anomalies += validation.check(checked.state(split))
+        notes += validation.notes
     bounded = [
         spec for spec in schema.features
         if spec.stage not in UNCHECKED and schema.in_environment(spec, environment)
@@ -125,7 +142,7 @@ def validate(
         from .sql_checks import check_statistics  # it needs DuckDB
 
         anomalies += check_statistics(checked, schema.checks, previous=before, environment=environment)
-    return Anomalies(checked.splits, anomalies)
+    return Anomalies(checked.splits, anomalies, dict.fromkeys([*notes, *frame_notes]))
 
 
 @dataclass(frozen=True)
@@ -138,6 +155,7 @@ class _DataSetValidation:
         schema: Of its columns; of structs, of their fields by their paths' names.
         environment: Only features of this environment may be there; None: all.
         paths: Of fields of structs, by their names in `schema`.
+        notes: What was accepted though its type is another; filled by `check`.
     """
 
     split: str
@@ -145,6 +163,7 @@ class _DataSetValidation:
     schema: Schema
     environment: str | None
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
         return Anomaly(
@@ -239,8 +258,11 @@ class _DataSetValidation:
             yield from check_counts(spec, column, self.anomaly)
         yield from self.check_presence(spec, column)
         values = column.levels[-1]
-        if not _type_fits(spec, values.kind if spec.many else column.kind):
-            yield self.unexpected_type(spec, column, values if spec.many else column)
+        typed = values if spec.many else column
+        if (spec.type, typed.kind) == ("int", "float") and typed.whole:
+            self.notes.append(f"{name} is float ({typed.arrow}) with whole numbers only, which count as int")
+        elif not _type_fits(spec, typed.kind):
+            yield self.unexpected_type(spec, typed, column)
             return
         if isinstance(spec.domain, Values) or (spec.type == "string" and values.kind == "string"):
             yield from self.check_utf8(spec, values)
@@ -256,9 +278,9 @@ class _DataSetValidation:
         schema, paths = below(self.schema, path, spec.fields)
         columns = states_below(path, structs)
         paths |= {name: (*path, raw) for name, raw in zip(columns, structs.fields, strict=True)}
-        yield from _DataSetValidation(self.split, structs.count, schema, self.environment, paths).check_features(
-            columns
-        )
+        yield from _DataSetValidation(
+            self.split, structs.count, schema, self.environment, paths, self.notes
+        ).check_features(columns)
 
     def check_domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         if isinstance(spec.domain, Values):
@@ -294,15 +316,30 @@ class _DataSetValidation:
                 fix=f"find the rows that lost it, or lower min_count of {name} in the schema",
             )  # fmt: skip
 
-    def unexpected_type(self, spec: Feature, column: ColumnState, values: ColumnState) -> Anomaly:
-        odd = top_non_numbers(values) if spec.type in ("int", "float") and values.count else ()
+    def unexpected_type(self, spec: Feature, values: ColumnState, column: ColumnState) -> Anomaly:
+        odd: tuple[Mapping[str, Any], ...] = ()
+        hint = ""
+        mend = f"write {spec.name} as {spec.type}"
+        if spec.type in ("int", "float") and values.count and values.kind == "string":
+            odd = top_non_numbers(values)
+            hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
+        elif (spec.type, values.kind) == ("int", "float"):
+            odd = top_not_whole(values)
+            if odd:
+                worst = odd[0]["value"]
+                why = "is beyond 2^53, where floats lose digits" if worst.is_integer() else "is not whole"
+                hint = f"; e.g. {worst!r} {why}"
+            elif values.nan or values.positive_infinity or values.negative_infinity:
+                hint = "; some are NaN or infinite"
+        if spec.type in _DECLARED:
+            arrow, pandas = _DECLARED[spec.type]
+            mend += f", in a CSV by column_types={{{spec.name!r}: {arrow!r}}} (pandas: {pandas.format(spec.name)})"
         table = values.table
         distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
-        hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
         return self.anomaly(
             "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {values.kind}, the schema says {spec.type}{hint}",
             expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or top_texts(values),
-            fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
+            fix=f"{mend}, or change its type in the schema",
         )  # fmt: skip
 
     def check_utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:

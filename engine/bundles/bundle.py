@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -47,10 +47,14 @@ from ..lowering.programs import BundleError, Payload, Programs, program_facts, r
 from .compatibility import check_window
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
-from .runner import Runner, check_batch, check_row, to_arrow, to_numpy
+from .runner import Runner, as_batch, check_row, to_arrow, to_numpy
 
 if TYPE_CHECKING:
     from ...data.schemas.schema import Schema
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table | Mapping[str, Any] | Any
+"""Rows in memory: a record batch, an Arrow table, a mapping from column to values, a pandas DataFrame or anything with
+`__arrow_c_stream__` (Any: neither pandas nor pyarrow ships types)."""
 
 # What reading contents of the wrong form raises; Arrow reports a broken file as an OSError.
 _UNFIT: Final = (
@@ -170,25 +174,27 @@ class Bundle:
             self._runners[name] = Runner(self.graph, name, self._programs)
         return self._runners[name]
 
-    def run(self, name: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
+    def run(self, name: str, batch: Rows) -> dict[str, NDArray[Any]]:
         """Evaluate a signature on a batch.
 
         Args:
             name: Which signature.
-            batch: Its columns in any order; columns that it does not read are ignored.
+            batch: A record batch; or a table, a DataFrame, or a mapping from column to values. Columns may be in any
+                order; those that it does not read are ignored. Numbers are cast where no value changes: whole floats to
+                int64, integers to float64.
 
         Returns:
             Output name → array of `batch.num_rows` (and the output's shape); text as objects, None where missing.
 
         Raises:
-            InputError: No such signature; no batch; a column is missing, there twice or of another type; a value
-                cannot be used.
+            InputError: No such signature; no rows in memory; a column is missing, there twice or of another type; a
+                value cannot be used, or would change by a cast.
         """
         return {key: to_numpy(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
 
-    def _completed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the columns that it may lack."""
-        check_batch(batch)
+    def _completed(self, name: str, rows: Rows) -> pa.RecordBatch:
+        """The rows as a batch, with the columns that they may lack."""
+        batch = as_batch(rows)
         if self.defaults and name in self.signatures:
             signature = self.signatures[name]
             for column in signature.defaults.keys() - set(batch.schema.names):
@@ -196,7 +202,7 @@ class Bundle:
                 batch = batch.append_column(column, pa.repeat(value, batch.num_rows))
         return batch
 
-    def run_arrow(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def run_arrow(self, name: str, batch: Rows) -> pa.RecordBatch:
         """`run`, as Arrow: vectors are fixed-size lists."""
         outputs = {
             key: to_arrow(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()
@@ -204,7 +210,7 @@ class Bundle:
         return pa.RecordBatch.from_arrays(list(outputs.values()), names=list(outputs))
 
     def run_each(
-        self, name: str, batch: pa.RecordBatch
+        self, name: str, batch: Rows
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64], dict[int, InputError]]:
         """`run` for a batch of rows from different callers: a row that is unusable, or fails a check, fails alone.
 
@@ -217,9 +223,7 @@ class Bundle:
         outputs, kept, errors = self._runner(name).each(self._completed(name, batch))
         return {key: to_numpy(value) for key, value in outputs.items()}, kept, errors
 
-    def run_stream(
-        self, name: str, batches: Iterable[pa.RecordBatch], *, ahead: int = 2
-    ) -> Iterator[dict[str, NDArray[Any]]]:
+    def run_stream(self, name: str, batches: Iterable[Rows], *, ahead: int = 2) -> Iterator[dict[str, NDArray[Any]]]:
         """`run` for one batch after the other, in order: while one is on the device, the next is on the host.
 
         Args:

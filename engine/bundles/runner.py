@@ -274,17 +274,18 @@ def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str,
     return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values
 
 
-def check_batch(batch: object) -> None:
-    """Raise InputError unless it is a record batch; the fix says how to make one of a dict or a table."""
-    if isinstance(batch, pa.RecordBatch):
-        return
-    fix = "pass a pyarrow.RecordBatch, e.g. pa.RecordBatch.from_pydict({column: values})"
-    if isinstance(batch, Mapping):
-        fix = "pass pa.RecordBatch.from_pydict(columns); one row of values goes to run_row"
-    elif isinstance(batch, pa.Table):
-        fix = "pass its batches: table.combine_chunks().to_batches()"
-    kind = type(batch)
-    raise InputError(f"rows come as a pyarrow.RecordBatch, not as {kind.__module__}.{kind.__qualname__}", fix=fix)
+def as_batch(rows: object) -> pa.RecordBatch:
+    """Rows as one record batch: a batch as it is, else what `table_of` takes, a DataFrame, a table, columns by name.
+
+    Raises:
+        InputError: It is none of these, or no table can be made of it; the column is named.
+    """
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    from ...data.reading.source_of import table_of  # late: servers have batches
+
+    table = table_of(rows).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def check_row(row: object, columns: Iterable[str]) -> None:

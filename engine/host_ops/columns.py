@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ Assets = tuple[pa.Table, ...]
 Kernel = Callable[..., Any]  # Any: columns and arrays of the node's types, or one row's values
 
 
+_NUMBERS: Final = {"int64", "float64"}
 _SCALARS: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
 ARROW: Final = {**_SCALARS, **{dtype: pa.list_(_SCALARS[dtype[5:-1]]) for dtype in LIST_DTYPES}}
 
@@ -55,10 +57,11 @@ def column_dtype(kind: pa.DataType) -> str | None:
 def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Array:
     """An Arrow array as a host column of that dtype; a string column may stay dictionary-encoded.
 
+    Numbers are cast where no value changes: integers to floats and whole floats to integers (of which NaN is missing).
     What has no value at all may be of any type.
 
     Raises:
-        InputError: Its values are of another kind: text where numbers belong, say.
+        InputError: Its values are of another kind, text where numbers belong, say; or a number would change.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -66,12 +69,9 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
     if item is not None and is_list(array.type):
         return enter(array, lambda flat: as_column(flat, item, name))
     stored = column_dtype(array.type)
-    allowed = ("float64", "int64") if dtype == "float64" else (dtype,)
-    if stored not in allowed:
+    if stored != dtype and not {stored, dtype} <= _NUMBERS:
         if array.null_count < len(array):
-            raise InputError(
-                f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"
-            )
+            raise _of_another_type(name, array.type, dtype)
         return pa.nulls(len(array), ARROW[dtype])
     if pa.types.is_dictionary(array.type):
         if dtype == "string":
@@ -79,31 +79,50 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
         array = array.dictionary_decode()
     if is_time(array.type):
         array = as_milliseconds(array)
+    if array.type == ARROW[dtype]:
+        return array
+    if dtype == "int64" and pa.types.is_floating(array.type):
+        array = pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
     try:
-        return array if array.type == ARROW[dtype] else array.cast(ARROW[dtype])
+        return array.cast(ARROW[dtype])
     except pa.ArrowInvalid as error:
-        raise InputError(f"column {name!r} does not fit {dtype}: {error}", fix="keep its values in range") from error
+        if dtype == "float64" and pa.types.is_integer(array.type):
+            # Arrow refuses all integers beyond 2^53, also those that floats keep.
+            odd = next((value for value in array.to_pylist() if value is not None and int(float(value)) != value), None)
+            if odd is None:
+                return array.cast(pa.float64(), safe=False)
+            raise _changed(name, odd, dtype) from error
+        odd = next((value for value in array.to_pylist() if value is not None and not _is_int64(value)), error)
+        raise _changed(name, odd, dtype) from error
 
 
 def as_value(value: object, dtype: str, name: str) -> object:
-    """One row's value as the host's: None, str, int, float, bool or a list. Raises InputError as `as_column`."""
+    """One row's value as the host's: None, str, int, float, bool or a list. Raises InputError as `as_column`.
+
+    What pandas calls missing is None: NaN, NaT and NA.
+    """
     item = item_dtype(dtype)
     if item is not None and isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if item is not None and isinstance(value, (list, tuple)):
         return enter_row([as_value(each, item, name) for each in value], item == "float64")
     if dtype == "int64" and isinstance(value, (datetime.date, np.datetime64)):
-        return as_millisecond(value)
-    if dtype == "float64" and isinstance(value, decimal.Decimal):
-        return _as_float(value, name)
+        return None if is_missing(value) else as_millisecond(value)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (dtype == "string" and isinstance(value, str)) or (dtype == "bool" and isinstance(value, bool)):
         return value
-    if dtype == "float64" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _as_float(value, name)
-    if dtype == "int64" and isinstance(value, int) and not isinstance(value, bool) and value in INT64:
-        return value
+    if isinstance(value, (int, float, decimal.Decimal)) and not isinstance(value, bool):
+        if dtype == "float64":
+            return _as_float(value, name)
+        if is_missing(value):
+            return None
+        if dtype == "int64":
+            if not _is_int64(value):
+                raise _changed(name, value, dtype)
+            return int(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     raise InputError(
         f"column {name!r} is {value!r:.80}, the graph reads {dtype}", fix="give it the type it was made with"
     )
@@ -111,9 +130,27 @@ def as_value(value: object, dtype: str, name: str) -> object:
 
 def _as_float(value: int | float | decimal.Decimal, name: str) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (OverflowError, ValueError) as error:
         raise InputError(f"column {name!r} is {value!r:.80}: {error}", fix="keep its values in range") from error
+    if isinstance(value, int) and int(number) != value:
+        raise _changed(name, value, "float64")
+    return number
+
+
+def _is_int64(value: int | float | decimal.Decimal) -> bool:
+    return math.isfinite(value) and value == int(value) and int(value) in INT64
+
+
+def _of_another_type(name: str, kind: pa.DataType, dtype: str) -> InputError:
+    return InputError(f"column {name!r} is {kind}, the graph reads {dtype}", fix="give it the type it was made with")
+
+
+def _changed(name: str, value: object, dtype: str) -> InputError:
+    return InputError(
+        f"column {name!r} has {value!r:.80}, which does not fit {dtype}: the graph reads that",
+        fix="round it, or give the column the type it was made with",
+    )
 
 
 def is_missing(value: object) -> bool:

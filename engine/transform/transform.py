@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from ...data.base import Executor
 from ...data.examples import Manifest, sinks
+from ...data.local import LocalExecutor
+from ...data.reading.source_of import source_of
 from ...data.sources import Source
 from ...errors import InputError
 from ...progress import Progress, no_progress
@@ -33,8 +35,8 @@ TRANSFORM = "transform"
 @exporting()
 def analyze(
     fn: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    sources: Source | Sequence[Span],
-    executor: Executor,
+    sources: object,
+    executor: Executor | None = None,
     progress: Progress = no_progress,
     *,
     schema: pa.Schema | None = None,
@@ -49,10 +51,12 @@ def analyze(
 
     Args:
         fn: `preprocess(columns) -> columns`; see `engine.ops`.
-        sources: The training data; or its spans, in order.
-        executor: Who walks its shards.
+        sources: The training data: a Source or what `data.source_of` makes one of, a DataFrame, an Arrow table, columns
+            by name; or its spans, in order.
+        executor: Who walks its shards; threads of this process where None.
         progress: Called with the rows done, over all passes.
-        schema: The columns and their types, where they are wider than the source's: float for integers.
+        schema: The columns and their types, where they are not the source's: float for integers, or integers for floats
+            that are all whole.
         check_floats: Whether a row fails whose float outputs are not all finite; each value is looked at then.
         cache: The states of analyzers by span, taken and kept where the span's digest is known.
 
@@ -63,7 +67,8 @@ def analyze(
         InputError: The function is wrong or lets rows of a batch look at each other (with the user's line), a column
             has values that an analyzer cannot use, or spans have columns that do not fit together.
     """
-    spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
+    spans = _spans(sources)
+    executor = executor or LocalExecutor()
     if not spans:
         raise InputError("there is no span to analyse", fix="give at least one")
     columns = Span.joined(spans).schema if schema is None else schema
@@ -85,6 +90,12 @@ def analyze(
     return results.with_inverses(
         results.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
     )
+
+
+def _spans(sources: object) -> list[Span]:
+    if isinstance(sources, Sequence) and all(isinstance(span, Span) for span in sources):
+        return list(sources)
+    return [Span(source_of(sources))]
 
 
 def apply(

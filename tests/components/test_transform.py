@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.components import ExampleValidator, StatisticsGen
+from drivetrain.components import ExampleGen, ExampleValidator, StatisticsGen
 from drivetrain.components.transform import Transform
 from drivetrain.data.schemas.schema import Feature
 from drivetrain.data.schemas.schema import Schema as DataSchema
@@ -267,3 +268,21 @@ def test_floats_are_checked_where_that_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"output 'inverse' is missing or not finite"):
         Transform(examples(tmp_path, first=50), types, fn=inverse, check_floats=True)
     Transform(examples(tmp_path, first=50), types, fn=inverse)
+
+
+def test_integers_that_pandas_wrote_as_floats_are_what_the_schema_says(tmp_path: Path) -> None:
+    def fn(columns: ops.Columns) -> ops.Columns:
+        return {"n": ops.cast(ops.fill_missing(columns["n"], -1), "int32")}
+
+    accepted = schema(n="int")
+    for values, passes in (([3, None, 5], True), ([3, None, 5.5], False)):
+        pd.DataFrame({"n": values}).to_csv(tmp_path / "n.csv")
+        raw = ExampleGen(str(tmp_path / "n.csv"), splits={"train": 1})
+        assert ExampleValidator(raw, StatisticsGen(raw), accepted).passed == passes
+        if not passes:
+            with pytest.raises(InputError, match=r"column 'n' has 5\.5, which does not fit int64"):
+                Transform(raw, accepted, fn=fn)
+            continue
+        out, graph, *_ = Transform(raw, accepted, fn=fn)
+        assert rows_of(out, "train")["n"].to_pylist() == [3, -1, 5]
+        assert Bundle.load(graph.content).signatures["transform"].inputs["n"].dtype == "int64"

@@ -142,6 +142,7 @@ def test_a_file_without_rows_among_others_is_a_month_without_rows(tmp_path: Path
         (b"a,b", "x.csv: a header but no rows"),
         (b"a,a\n1,2\n", "x.csv: two columns are named 'a'"),
         (b"a,\n1,2\n", "x.csv: column 2 has no name"),
+        (b",\n1,2\n", "x.csv: column 1 has no name"),
         (b'a,b\n1,2\n3,"x\ny"\n\n4,5,6\n', "x.csv:6: 3 cells where the header has 2: 4,5,6"),
         (b"a,b\n1\n", "x.csv:2: 1 cells where the header has 2"),
         (b'a,b\n1,"2\n3,4\n', "x.csv: a quote is opened and never closed"),

@@ -179,3 +179,53 @@ def test_statistics_take_what_a_source_is_made_of(tmp_path: Path) -> None:
     assert [dataset["name"] for dataset in found.document["datasets"]] == ["frame", "file"]
     assert found.to_json() == statistics({"frame": source_of(table), "file": source_of(tmp_path / "x.csv")}).to_json()
     assert statistics(table).document["datasets"][0]["rows"] == 3
+
+
+def test_a_series_is_a_frame_of_one_column() -> None:
+    assert rows(source_of(pd.Series([1, None], name="n"))) == [{"n": 1.0}, {"n": None}]
+
+
+def test_columns_by_name() -> None:
+    columns: dict[str, Any] = {
+        "list": [1, 2, np.nan],
+        "texts": ["a", np.nan, pd.NA],
+        "numpy": np.array([1, 2, 3], ">i2"),
+        "masked": np.ma.masked_array([1, 2, 3], [False, True, False]),
+        "objects": np.array([True, None, np.nan], object),
+        "days": np.array(["2024-02-01", "NaT", "2024-02-03"], "datetime64[ms]"),
+        "vectors": np.arange(6.0).reshape(3, 2),
+        "arrow": pa.array([1, None, 3]),
+        "chunks": pa.chunked_array([[1], [2, 3]]),
+        "series": pd.Series([1, None, 3], dtype="Int64"),
+        "index": pd.Index(["x", "y", "z"]),
+        "category": pd.Categorical(["u", None, "u"]),
+    }
+    read = pd.DataFrame(rows(source_of(columns)))
+    wanted = pd.DataFrame({**columns, "vectors": columns["vectors"].tolist(), "chunks": [1, 2, 3]})
+    for name in columns:
+        if name == "vectors":
+            assert list(read[name]) == list(wanted[name])
+        else:
+            assert [None if pd.isna(value) else value for value in read[name]] == [
+                None if pd.isna(value) else value for value in wanted[name]
+            ], name
+    assert statistics({"train": columns, "eval": columns}).splits == {"train": 3, "eval": 3}
+
+
+@pytest.mark.parametrize(
+    ("data", "says", "fix"),
+    [
+        ({"a": [1], "b": [1, 2]}, "column 'b' has 2 values, 'a' has 1", "a value for each row"),
+        ({"a": [1, "x"]}, "column 'a' is no column of one type", "one type"),
+        ({"a": 1}, "1 is no list or array; one row of values goes to run_row", "a list"),
+        ({"a": "text"}, "'text' is no list or array", "a list"),
+        (np.arange(3), "'ndarray' is nothing that rows can be read from", "pyarrow.table({name: values})"),
+        (pa.chunked_array([[1]]), "a ChunkedArray has no columns with names", "pa.table"),
+        ([1, 2], "'list' is nothing that rows can be read from", "pyarrow.table"),
+    ],
+)
+def test_what_is_no_table_is_told(data: object, says: str, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        source_of(data)
+    assert says in caught.value.message
+    assert fix in str(caught.value.fix)
