@@ -13,6 +13,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -216,10 +217,11 @@ def test_the_dockerfile_of_the_examples() -> None:
     assert set(extras.split(",")) <= project["optional-dependencies"].keys()
     (storage,) = re.findall(r"^ARG STORAGE=(\S+)$", text, re.MULTILINE)
     assert storage in STORAGE.values()
-    left_out = (checkout / "examples" / "Dockerfile.dockerignore").read_text().split()
+    patterns = (checkout / "examples" / "Dockerfile.dockerignore").read_text().split()
     copied = re.findall(r"^COPY (?!--from)(\S+) \S+$", text, re.MULTILINE)
     assert copied == [".", "examples/${PROJECT}"]
     needed = [
+        ".src",
         "constraints.txt",
         "pyproject.toml",
         project["readme"],
@@ -227,7 +229,10 @@ def test_the_dockerfile_of_the_examples() -> None:
         "examples",
         "pipelines",
     ]
-    assert [name for name in needed if name in left_out or not (checkout / name).exists()] == []
+    for name in needed:
+        (*_, last) = ["!", *(pattern for pattern in patterns if fnmatch(name, pattern.removeprefix("!")))]
+        assert last.startswith("!"), f"{name} is left out by {last}"  # of all that match, the last decides
+        assert (checkout / name).exists()
     assert re.search(r'^RUN test -f "/app/\$\{PROJECT\}/pipeline.py" \|\| ', text, re.MULTILINE)  # else all are copied
     if shutil.which("hadolint") is not None:
         subprocess.run(["hadolint", checkout / "examples" / "Dockerfile"], check=True)
