@@ -208,7 +208,8 @@ def _time(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, table = feature.domain, time_table(seen.values)
     if not isinstance(domain, Time) or table is None:
         return replace(feature, domain=None)
-    mass = _floor(Fraction(int(table.counts[is_time(table, domain.format)].sum()), table.total))
+    domain = replace(domain, years=None)  # as likely other years as wrong times
+    mass = _floor(Fraction(int(table.counts[is_time(table, domain)].sum()), table.total))
     return replace(feature, domain=replace(domain, min_mass=mass) if mass else None)
 
 

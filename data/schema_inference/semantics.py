@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from ..aggregates.tables import NumberTable, TextTable
 from ..arrays import arrow_of
-from ..schemas.schema import Semantic, Time
+from ..schemas.schema import Count, Semantic, Time
 from ..schemas.time_formats import (
     FORMATS,
+    RECENT,
     UNIX,
     looks_like_time,
     reads_as_time,
@@ -103,7 +104,11 @@ def _text_time(table: TextTable, of: str) -> Meaning | None:
     also = [name for name in enough if matched[name] == matched[best] and name != best]
     mass = 1.0 if not missed[best] else matched[best] * 1000 // table.total / 1000
     evidence = f"{_share(matched[best], table.total)} {of} read as {best}"
-    return Meaning(Time(best, mass), evidence + (f", as well as {' and '.join(also)}" if also else ""))
+    recent = "%Y" in best and int(table.counts[reads_as_time(table.values, best, RECENT)].sum()) == matched[best]
+    return Meaning(
+        Time(best, mass, Count(*RECENT) if recent else None),
+        evidence + (f", as well as {' and '.join(also)}" if also else ""),
+    )
 
 
 def _is_category(table: TextTable, max_values: int) -> bool:

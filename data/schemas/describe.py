@@ -29,7 +29,7 @@ def _described(feature: Feature) -> dict[str, Any]:
     elif isinstance(domain, Bool):
         text = " or ".join(map(repr, domain.texts)) or "0 or 1"
     elif isinstance(domain, Time):
-        text = f"time, {domain.format}" + _at_least(domain.min_mass)
+        text = f"time, {domain.reading}" + _at_least(domain.min_mass)
     elif isinstance(domain, Semantic):
         share, most = domain.min_supported_fraction, domain.max_bytes
         limits = [f"at least {share:.6g} of the values in a known format"] if share is not None else []

@@ -170,10 +170,24 @@ class Time:
             integers: UNIX_DAYS, _SECONDS, _MILLISECONDS, _MICROSECONDS or _NANOSECONDS since 1970, which must lie in
             1990 to 2029.
         min_mass: Share of the rows present that must read so; 1: all.
+        years: Of text with `%Y`: the first and the last year that a time may have; None: any.
     """
 
     format: str
     min_mass: float = 1.0
+    years: Count | None = None
+
+    @property
+    def year_ends(self) -> tuple[int, int] | None:
+        """The first and the last year of four digits that it may have; None: any."""
+        if self.years is None:
+            return None
+        return self.years.min or 0, 9999 if self.years.max is None else self.years.max
+
+    @property
+    def reading(self) -> str:
+        """For people: the format, and the years."""
+        return self.format + (f" in {self.year_ends[0]} to {self.year_ends[1]}" if self.year_ends else "")
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,9 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
         fields = {"true_value": texts.true_value, "false_value": texts.false_value}
         yield "bool_domain", {key: value for key, value in fields.items() if value is not None}
     if isinstance(domain, Time):
-        notes.append(f"TFDV does not look at times: the format of {feature.name} is written, its share is not")
+        notes.append(
+            f"TFDV does not look at times: the format of {feature.name} is written, its share and years are not"
+        )
         yield "time_domain", {"integer_format" if domain.format in UNIX else "string_format": domain.format}
     if isinstance(domain, Semantic):
         limits = {

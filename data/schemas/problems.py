@@ -270,6 +270,13 @@ def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
     elif feature.type not in (*kinds, "any"):
         yield Problem(WRONG_DOMAIN, name, f"{what}: the time {domain.format} is for {kinds[0]}, not {feature.type}",
                       "remove it; timestamps and dates need none")  # fmt: skip
+    if domain.years is not None:
+        first, last = domain.years.min, domain.years.max
+        if "%Y" not in domain.format:
+            yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} has no %Y, so its years are not known",
+                          "remove `years`")  # fmt: skip
+        elif (0 if first is None else first) > (9999 if last is None else last):
+            yield Problem(INVALID_DOMAIN, name, f"{what}: no year lies from {first} to {last}", "swap the two")
     yield from _mass(feature, what, domain.min_mass)
 
 

@@ -24,6 +24,7 @@ UNIX: Final[Mapping[str, int]] = {
     "UNIX_MICROSECONDS": 86_400_000_000,
     "UNIX_NANOSECONDS": 86_400_000_000_000,
 }
+RECENT: Final = (1990, 2029)  # the same in years, for text
 _FIRST_DAY: Final = 7_305
 _LAST_DAY: Final = 21_915  # exclusive
 
@@ -79,16 +80,19 @@ def format_problem(text: str) -> str | None:
 
 
 @cache
-def pattern(text: str) -> str:
-    """The regular expression of a format of strptime."""
+def pattern(text: str, years: tuple[int, int] | None = None) -> str:
+    """The regular expression of a format of strptime; the year is one from the first to the last of `years`."""
+    directives = dict(_DIRECTIVES)
+    if years is not None:
+        directives["Y"] = "|".join(f"{year:04}" for year in range(max(years[0], 0), min(years[1], 9999) + 1))
     parts = re.split(r"%(.)", text)
-    inner = "".join(f"(?:{_DIRECTIVES[part]})" if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
+    inner = "".join(f"(?:{directives[part]})" if odd % 2 else re.escape(part) for odd, part in enumerate(parts))
     return rf"\A(?:{inner})\z"
 
 
-def reads_as_time(values: Any, text: str) -> Mask:
-    """Which of a pyarrow array's texts (none of them null) read as a format of strptime."""
-    hits = _mask(pc.match_substring_regex(values, pattern(text)))
+def reads_as_time(values: Any, text: str, years: tuple[int, int] | None = None) -> Mask:
+    """Which of a pyarrow array's texts (none of them null) read as a format of strptime, in these years."""
+    hits = _mask(pc.match_substring_regex(values, pattern(text, years)))
     if text in _DIGITS:  # six digits would read as a year and one digit each for month and day
         hits &= numpy_of(pc.binary_length(values)) == 8
     return hits

@@ -139,10 +139,10 @@ def _domain(feature: YamlValue, domain: YamlValue) -> Domain:
             cast(Literal["", "int", "float"], parse),
         )
     if kind == "time":
-        time = entries[kind].mapping(("format", "min_mass"))
+        time = entries[kind].mapping(("format", "min_mass", "years"))
         if "format" not in time:
             raise domain.error(f"{feature.name}: a time has a format", 'e.g. "%Y-%m-%d"')
-        return Time(time["format"].text(), _mass(time))
+        return Time(time["format"].text(), _mass(time), _count(time["years"]) if "years" in time else None)
     if kind == "image":
         limits = entries[kind].mapping(("min_supported_fraction", "max_bytes"))
         return Semantic("image", _number(limits, "min_supported_fraction"), _whole(limits, "max_bytes"))

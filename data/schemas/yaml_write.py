@@ -90,7 +90,9 @@ def feature_lines(feature: Feature) -> list[str]:
         texts = {key: getattr(domain, key) for key in ("true_value", "false_value") if getattr(domain, key) is not None}
         lines.append(f"    domain: {_flow({'bool': texts}) if texts else 'bool'}")
     elif isinstance(domain, Time):
-        time = {"format": domain.format} | ({"min_mass": domain.min_mass} if domain.min_mass != 1 else {})
+        time: dict[str, Any] = {"format": domain.format}
+        time |= {"min_mass": domain.min_mass} if domain.min_mass != 1 else {}
+        time |= {"years": _ends(domain.years)} if domain.years is not None else {}
         lines.append(f"    domain: {_flow({'time': time})}")
     elif isinstance(domain, Semantic):
         limits = {

@@ -146,7 +146,7 @@ def _no_time(kind: str, domain: Time) -> RowTest | None:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         marked = _valid(column)
-        marked[marked] = ~reads_as_time(column.drop_null().cast(pa.large_binary()), domain.format)
+        marked[marked] = ~reads_as_time(column.drop_null().cast(pa.large_binary()), domain.format, domain.year_ends)
         return marked
 
     return test

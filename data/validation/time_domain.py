@@ -28,9 +28,11 @@ def time_table(column: ColumnState) -> TextTable | NumberTable | None:
     return column.sketches.kept_texts(column.count)[1] if column.sketches.text else column.sketches.quantile.table()
 
 
-def is_time(table: TextTable | NumberTable, text: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which values of a table are times of a format."""
-    return within(table.values, text) if isinstance(table, NumberTable) else reads_as_time(table.values, text)
+def is_time(table: TextTable | NumberTable, domain: Time) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which values of a table are such times."""
+    if isinstance(table, NumberTable):
+        return within(table.values, domain.format)
+    return reads_as_time(table.values, domain.format, domain.year_ends)
 
 
 def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
@@ -43,7 +45,7 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: Ne
             fix=f"raise the statistics' limit of distinct values, or remove the time of {spec.name} from the schema",
         )  # fmt: skip
         return
-    odd = ~is_time(table, domain.format)
+    odd = ~is_time(table, domain)
     off = int(table.counts[odd].sum())
     if not off or Fraction(off, table.total) <= 1 - Fraction(str(domain.min_mass)):
         return
@@ -58,7 +60,7 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: Ne
         seen = table if column.sketches is None else column.sketches.kept_texts(column.count)[0]
         values = TextTable(seen.values.take(arrow_of(np.flatnonzero(odd))), seen.counts[odd])
     worst = [(show_text(value) if isinstance(value, bytes) else value, count) for value, count in top(values, SHOWN)]
-    reading = f"lie in 1990 to 2029 as {domain.format}" if domain.format in UNIX else f"read as {domain.format}"
+    reading = f"lie in 1990 to 2029 as {domain.format}" if domain.format in UNIX else f"read as {domain.reading}"
     wanted = f" in at least {percent(domain.min_mass)} of the {rows}" if domain.min_mass < 1 else ""
     yield new_anomaly(
         "TIME_TYPE_UNEXPECTED_VALUES", spec.name,

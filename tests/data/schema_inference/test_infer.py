@@ -14,13 +14,14 @@ import pytest
 import scipy.stats
 from drivetrain.data import StatisticsAccumulator, anomalous_rows, infer_schema, source_of, validate
 from drivetrain.data.schema_inference.infer import least_present
-from drivetrain.data.schemas.schema import Feature, Presence, Range, Schema, Semantic, Time, Values
+from drivetrain.data.schemas.schema import Count, Feature, Presence, Range, Schema, Semantic, Time, Values
 from drivetrain.data.schemas.time_formats import FORMATS, pattern, reads_as_time
 from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
 
+RECENT = Count(1990, 2029)
 DIGITS = ("%Y%m%d", "%m%d%Y", "%d%m%Y")
 
 
@@ -86,19 +87,19 @@ def test_what_strptime_reads_is_read(values: list[str]) -> None:
 
 def test_eight_tenths_of_a_hundred_values() -> None:
     day = [f"2018-11-{1 + i % 30:02d}" for i in range(100)]
-    assert inferred(day).domain == Time("%Y-%m-%d")
+    assert inferred(day).domain == Time("%Y-%m-%d", years=RECENT)
     assert not isinstance(inferred(day[:99]).domain, Time)
-    assert inferred([*day[:80], *["?"] * 20]).domain == Time("%Y-%m-%d", 0.8)
+    assert inferred([*day[:80], *["?"] * 20]).domain == Time("%Y-%m-%d", 0.8, RECENT)
     assert not isinstance(inferred([*day[:79], *["?"] * 21]).domain, Time)
     # TFDV gives up at one empty text
-    assert inferred([*day[:99], ""]).domain == Time("%Y-%m-%d", 0.99)
-    assert inferred(day, semantics=False).domain != Time("%Y-%m-%d")
+    assert inferred([*day[:99], ""]).domain == Time("%Y-%m-%d", 0.99, RECENT)
+    assert inferred(day, semantics=False).domain != Time("%Y-%m-%d", years=RECENT)
 
 
 def test_six_digits_are_no_date() -> None:
     """TFDV reads 123411 as the year 1234, month 1, day 1."""
     assert not isinstance(inferred([f"{1234 + i}11" for i in range(150)]).domain, Time)
-    assert inferred([f"201811{1 + i % 30:02d}" for i in range(150)]).domain == Time("%Y%m%d")
+    assert inferred([f"201811{1 + i % 30:02d}" for i in range(150)]).domain == Time("%Y%m%d", years=RECENT)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_times_among_too_many_texts_for_a_table() -> None:
     start = datetime(2013, 1, 1)
     texts = [str(start + timedelta(minutes=i)) for i in range(20_000)]
     feature = inferred(texts, limit=1000)
-    assert feature.domain == Time("%Y-%m-%d %H:%M:%S")
+    assert feature.domain == Time("%Y-%m-%d %H:%M:%S", years=RECENT)
     assert "all 512 values kept read as" in feature.evidence
     assert validate(stats(texts, 1000), Schema((feature,))).passed
     odd = [text if i % 4 else f"row {i}" for i, text in enumerate(texts)]
@@ -226,6 +227,28 @@ def test_a_wrong_time_is_an_anomaly_with_its_rows() -> None:
     assert [row["row"] for row in anomaly.rows] == [2]
     lenient = Schema((Feature("x", "string", domain=Time("%Y-%m-%d", 0.6)),))
     assert validate(stats(table["x"].to_pylist()), lenient).passed
+
+
+def test_a_clock_that_was_never_set_is_no_time_of_this_century() -> None:
+    """Where all years seen lie in 1990 to 2029, the bound that integers have."""
+    days = [f"{1990 + i % 40}-03-{1 + i % 28:02}T00:00:00Z" for i in range(200)]
+    schema = Schema((inferred(days),))
+    assert validate(stats(days), schema).passed
+    for odd in ("1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "2030-01-01T00:00:00Z"):
+        table = pa.table({"x": [*days, odd]})
+        anomalies = validate(stats(table["x"].to_pylist()), schema)
+        (anomaly,) = anomalous_rows({"train": source_of(table)}, anomalies, schema).anomalies
+        assert (anomaly.type, [row["row"] for row in anomaly.rows]) == ("TIME_TYPE_UNEXPECTED_VALUES", [200])
+        assert f"do not read as %Y-%m-%dT%H:%M:%S%z in 1990 to 2029, e.g. '{odd}'" in anomaly.message
+    assert inferred([*days, "1970-01-01T00:00:00Z"]).domain == Time("%Y-%m-%dT%H:%M:%S%z")
+    assert inferred([f"{1 + i % 12}:{i % 60:02}" for i in range(120)]).domain == Time("%H:%M")
+
+
+@given(st.integers(0, 9999), st.integers(0, 9999), st.integers(1, 9999))
+def test_years_are_compared_as_numbers(first: int, last: int, year: int) -> None:
+    domain = Time("%d.%m.%Y", years=Count(first, last))
+    array = pa.array([f"28.02.{year:04}".encode()], pa.large_binary())
+    assert reads_as_time(array, domain.format, domain.year_ends).tolist() == [first <= year <= last]
 
 
 def test_a_user_may_name_other_directives() -> None:

@@ -82,6 +82,8 @@ def updated(feature: Feature, values: Any, **more: Any) -> Feature | None:
         (["2018-01-01", "x", "y", "z"], Feature("x", "string", domain=Time("%Y-%m-%d")),
          {"domain": Time("%Y-%m-%d", 0.25)}),
         (["x"], Feature("x", "string", domain=Time("%Y-%m-%d")), {"domain": None}),
+        (["1970-01-01"], Feature("x", "string", domain=Time("%Y-%m-%d", years=Count(1990, 2029))),
+         {"domain": Time("%Y-%m-%d")}),
     ],
 )  # fmt: skip
 def test_it_is_relaxed_to_what_was_observed(values: Any, before: Feature, after: dict[str, Any]) -> None:
@@ -184,7 +186,7 @@ DOMAINS: dict[str, st.SearchStrategy[Domain | None]] = {
     "float": st.sampled_from([None, Bool(), Range(0.5, 2.5, True, True), Range(min=3)]),
     "string": st.sampled_from(
         [None, Bool("a", "b"), Values(("a", "1")), Values(("c",), 0.5), Values(()), Range(0, 5, parse="int"),
-         Range(0, 5, True, parse="float"), Time("%Y-%m-%d"), Time("%H:%M", 0.5)]
+         Range(0, 5, True, parse="float"), Time("%Y-%m-%d"), Time("%Y", 1.0, Count(2000)), Time("%H:%M", 0.5)]
     ),
     "bytes": st.sampled_from([None, Values(("a",))]),
 }  # fmt: skip

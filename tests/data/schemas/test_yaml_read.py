@@ -51,7 +51,7 @@ def features(draw: st.DrawFn, name: str) -> Feature:
     if kind == "string":
         pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
         meanings: st.SearchStrategy[Domain] = st.sampled_from(
-            [Time("%Y-%m-%d %H:%M"), Time("%d: %B, '%y' #", 0.5), Semantic("image")]
+            [Time("%Y-%m-%d %H:%M"), Time("%Y", 0.5, Count(1990, None)), Time("%d: %B, '%y' #", 0.5), Semantic("image")]
         )
         domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair | meanings)
     elif kind in ("int", "float"):
@@ -140,6 +140,8 @@ def test_evidence_stands_behind_its_line() -> None:
         (HEAD + '  x: {type: string, domain: {time: {format: "%Q"}}}', 3, "%Q is no directive"),
         (HEAD + '  x: {type: int, domain: {time: {format: "%Y"}}}', 3, "is for string, not int"),
         (HEAD + "  x: {type: int, domain: {time: {min_mass: 0.5}}}", 3, "a time has a format"),
+        (HEAD + '  x: {type: string, domain: {time: {format: "%y", years: {min: 1990}}}}', 3, "has no %Y"),
+        (HEAD + '  x: {type: string, domain: {time: {format: "%Y", years: {min: 3, max: 2}}}}', 3, "from 3 to 2"),
         (HEAD + "  x: {type: int, domain: natural_language}", 3, "natural_language is for text"),
         (HEAD + "  x: {type: int}\nweighted_features:\n  p: {value: x, weight: y}", 5, "weights are of 'y'"),
         (HEAD + "  x: {type: int}\nweighted_features: {x: {value: x, weight: x}}", 4, "is named as a feature is"),
