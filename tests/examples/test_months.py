@@ -30,7 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(project: Path, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "drivetrain", *arguments, "--json"],
+        [sys.executable, "-m", "drivetrain", *arguments, "--root", str(project.parent / ".drivetrain"), "--json"],
         cwd=project.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
