@@ -140,7 +140,7 @@ def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunRe
     """The table, then what was made says of itself."""
     run = open_run(home, result.run)
     table = nodes_table(outline(run.pipeline), result.nodes)
-    show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
+    show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table, run.seconds)
     views = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
     show_summaries(console, home, views)
 

@@ -51,6 +51,10 @@ class NodeView:
     error: str | None = None
     execution: int | None = None
 
+    def __repr__(self) -> str:
+        outputs = "".join(f", {output}" for output in self.outputs)
+        return f"NodeView({self.id}, {self.state} in {self.seconds:.2f} s{outputs})"
+
     def __getitem__(self, output: str) -> Artifact:
         """The output of that name.
 
@@ -115,6 +119,7 @@ class RunView:
         parameters: The values of the pipeline's parameters.
         started: When it began, UTC.
         finished: When it last ended, UTC; None before.
+        seconds: From its start to its last end; None before.
         nodes: Every task, in topological order: the nodes, those in loops for each item.
         outline: (guide, node id), depth first: the DAG as indented lines.
         dag: The pipeline as `report.dag` draws it.
@@ -130,6 +135,7 @@ class RunView:
     parameters: Mapping[str, object]
     started: datetime
     finished: datetime | None
+    seconds: float | None
     nodes: Mapping[str, NodeView]
     outline: tuple[tuple[str, str], ...]
     dag: Mapping[str, Any] = field(repr=False)  # any JSON
@@ -137,6 +143,10 @@ class RunView:
     tags: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     closing: Closing = field(default_factory=lambda: Closing("", (), {}), repr=False)
+
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f" in {self.seconds:.2f} s"
+        return f"RunView({self.id}, {self.pipeline}, {self.state}{took}, {len(self.nodes)} nodes)"
 
     def __getitem__(self, node: str) -> NodeView:
         """The node of that id.
@@ -244,6 +254,7 @@ def view(home: Home, run: Run) -> RunView:
         parameters=run.parameters,
         started=datetime.fromisoformat(facts["started"]),
         finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
+        seconds=run.seconds,
         nodes=nodes,
         outline=tuple(outline(run.pipeline)),
         dag=dag(run.pipeline),

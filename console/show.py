@@ -46,9 +46,7 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     from rich.markup import escape
 
     table = nodes_table(run_view.outline, run_view.nodes)
-    # The clock may have been set back meanwhile; no run took less than no time.
-    took = max(0.0, (run_view.finished - run_view.started).total_seconds()) if run_view.finished else None
-    show_nodes(console, f"{run_view.pipeline}, run {run_view.id}:", run_view.state, table, took)
+    show_nodes(console, f"{run_view.pipeline}, run {run_view.id}:", run_view.state, table, run_view.seconds)
     parameters = ", ".join(f"{name}={value}" for name, value in run_view.parameters.items())
     console.print(
         escape(f"started {run_view.started:%Y-%m-%d %H:%M} UTC" + (f", with {parameters}" if parameters else ""))

@@ -120,12 +120,12 @@ class ExecutionRecord:
 
     @property
     def seconds(self) -> float | None:
-        """How long it ran, as who ran it measured, else by the clock; never negative; None before its end."""
-        if self.started_at is None or self.finished_at is None:
-            return None
+        """How long it took, as who ran it measured, else by the clock; never negative; None before its end."""
         measured = self.properties.get("seconds")
         if isinstance(measured, (int, float)):
             return float(measured)
+        if self.started_at is None or self.finished_at is None:
+            return None
         return max(0.0, (self.finished_at - self.started_at).total_seconds())  # the clock may have been set back
 
 

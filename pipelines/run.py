@@ -48,6 +48,9 @@ class RunResult:
     state: RunState
     nodes: Mapping[str, NodeResult]
 
+    def __repr__(self) -> str:
+        return f"RunResult({self.run}, {self.state}, {len(self.nodes)} nodes)"
+
     def to_json(self) -> dict[str, object]:
         """As `run --json` prints it."""
         return {

@@ -59,6 +59,7 @@ class Attempt:
         reason: Why nothing earlier could stand in.
         observer: Hears of progress and notes.
         cancel: Set when the run is to stop.
+        begin: When the launch began, or this attempt where it is not its first, by the monotonic clock.
         metrics: What the component measures.
         reads: What the user's code opens.
     """
@@ -72,6 +73,7 @@ class Attempt:
     reason: str
     observer: LoggingObserver
     cancel: threading.Event
+    begin: float
     metrics: Metrics = field(default_factory=Metrics)
     reads: Reads = field(default_factory=Reads)
 
@@ -82,36 +84,37 @@ class Attempt:
             begun: Is given the execution once there is one: an error may come at any step, also after the commit.
 
         Returns:
-            The execution as it is now with what it published; or else as it was, with what ended it.
+            The execution with what it published; or else with what ended it. It has its state and properties of now.
 
         Raises:
             LeaseLost: Another process took over meanwhile.
             KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
             BaseException: Whatever ended it when it had published already.
         """
-        execution, begin = self._start(), time.monotonic()
+        execution = self._start()
         folder = self.home.root / "work" / "nodes" / self.claim.cache_key
+        about: Mapping[str, Any]
         try:
             begun.append(execution)
             with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
-                    about: Mapping[str, Any] = self._about(outputs)  # first: publishing moves the folders
+                    about = self._about(outputs)  # first: publishing moves the folders
                     new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
                 else:
                     new, about = self._sent(execution, folder)
-                seconds = round(time.monotonic() - begin, 6)  # by a clock that nobody sets
-                about = {**about, "seconds": seconds}
+                about = {**about, **self._seconds}
                 published = self.home.store.publish(execution, new, claim=self.claim, properties=about)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
+            about = failure_properties(error) | self.metrics.properties | self._seconds
             try:
-                failed = self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
+                failed = self._give_up(execution, error, about, canceled=canceled)
             finally:
                 self._remove_unpublished(execution)
             if canceled or not failed:
                 raise
-            return execution, error
+            return replace(execution, properties={**execution.properties, **about}), error
         finally:
             # Last of all: as long as the staging folder is there, a sweep after a crash finds this execution by it, and
             # removes what it moved into place and never committed.
@@ -120,7 +123,12 @@ class Attempt:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
         _remove(folder)
         self._remove_left(folder.parent)
-        return replace(execution, state="COMPLETE"), published
+        return replace(execution, state="COMPLETE", properties={**execution.properties, **about}), published
+
+    @property
+    def _seconds(self) -> dict[str, float]:
+        """How long it took, by a clock that nobody sets."""
+        return {"seconds": round(time.monotonic() - self.begin, 6)}
 
     def _remove_left(self, folders: Path) -> None:
         """Remove what runs left that did the same work without the cache, and failed: it is theirs alone."""
@@ -146,7 +154,9 @@ class Attempt:
                 store.release(self.claim)
             raise
 
-    def _give_up(self, execution: ExecutionRecord, error: BaseException, seconds: float, *, canceled: bool) -> bool:
+    def _give_up(
+        self, execution: ExecutionRecord, error: BaseException, about: Mapping[str, Any], *, canceled: bool
+    ) -> bool:
         """Record that an execution failed or was cancelled.
 
         Returns:
@@ -161,7 +171,7 @@ class Attempt:
                 "CANCELED" if canceled else "FAILED",
                 error=format_traceback(error),
                 claim=self.claim,
-                properties=failure_properties(error) | self.metrics.properties | {"seconds": round(seconds, 6)},
+                properties=about,
             )
         except LeaseLost:
             if not canceled:

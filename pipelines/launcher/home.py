@@ -211,6 +211,18 @@ class Run:
     context: ContextRecord
     directories: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Run({self.id}, {self.pipeline.name}, {self.state})"
+
+    @property
+    def seconds(self) -> float | None:
+        """From its start to its last end; None while it runs, and of one that has no end."""
+        facts = self.context.properties
+        if not facts.get("finished") or facts["state"] == "RUNNING":
+            return None
+        took = datetime.fromisoformat(facts["finished"]) - datetime.fromisoformat(facts["started"])
+        return max(0.0, took.total_seconds())  # the clock may have been set back
+
     def folders(self, base: Path, path: str) -> tuple[Path, ...]:
         """Where a relative path of an input is looked up, in this order: see docs/decisions/0003.
 

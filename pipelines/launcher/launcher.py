@@ -96,13 +96,12 @@ class Launcher:
             self.observer.started(name)
             task = self.flow.task(name)
             earlier = self.recovery.earlier(name) if self.resuming else None
-            result = earlier or _TaskLaunch(self, task, retried, begun).launch()
+            result = earlier or _TaskLaunch(self, task, begin, retried, begun).launch()
         except (KeyboardInterrupt, Canceled) as error:
             self.cancel.set()
             result = self.recovery.after_stop(name, error)
         except BaseException as error:  # SystemExit too; an error of the component's is a result already
-            result = self.recovery.after_error(name, begun, error)
-        result = replace(result, seconds=time.monotonic() - begin)
+            result = self.recovery.after_error(name, begun, error, time.monotonic() - begin)
         self.logs.end(result)
         if (lost := self.logs.lost()) is not None:
             self.observer.note(name, lost)
@@ -118,7 +117,7 @@ class Launcher:
         try:
             if (earlier := self.recovery.earlier(name) if self.resuming else None) is not None:
                 return earlier
-            launch = _TaskLaunch(self, self.flow.task(name))
+            launch = _TaskLaunch(self, self.flow.task(name), time.monotonic())
             resolved = launch.resolve()
             return resolved if isinstance(resolved, NodeResult) else launch.reuse(resolved)[0]
         except DrivetrainError:
@@ -132,6 +131,7 @@ class _TaskLaunch:
     Attributes:
         launcher: Of the run.
         task: The task.
+        begin: When the launch began, by the monotonic clock.
         retried: See `Launcher.launch`.
         begun: Is given the execution of each attempt as soon as there is one.
         holder: Who was last seen to do the same work.
@@ -139,6 +139,7 @@ class _TaskLaunch:
 
     launcher: Launcher
     task: Task
+    begin: float
     retried: int | None = None
     begun: list[ExecutionRecord] = field(default_factory=list)
     holder: Owner | None = None
@@ -173,11 +174,11 @@ class _TaskLaunch:
         if ready.left_out:
             return self._stand_in()
         if ready.verdict.end is not None:
-            return records.skipped_or_blocked(task, ready.verdict.end, ready.reason)
+            return records.skipped_or_blocked(task, ready.verdict.end, ready.reason, self._seconds)
         try:
             return self.launcher.resolver.resolve(task, self._progress)
         except Absent as absent:
-            return records.skipped_or_blocked(task, EndState.SKIPPED, absent.message)
+            return records.skipped_or_blocked(task, EndState.SKIPPED, absent.message, self._seconds)
 
     def _stand_in(self) -> NodeResult:
         """The end of a task that a partial run leaves out: an earlier run stands in for it where its outputs are used.
@@ -187,7 +188,7 @@ class _TaskLaunch:
         """
         records, run, task = self.launcher.records, self.launcher.run, self.task
         if task.node.id not in needed(run.pipeline, run.options.only):
-            return records.skipped_or_blocked(task, EndState.SKIPPED, LEFT_OUT, left_out=True)
+            return records.skipped_or_blocked(task, EndState.SKIPPED, LEFT_OUT, self._seconds, left_out=True)
         base = open_run(self.launcher.home, run.options.base)
         source = stand_in(self.launcher.home, base, task, self.launcher.flow)
         if source is None:
@@ -196,8 +197,14 @@ class _TaskLaunch:
                 fix=f"give another --base, or let {task.node.id} run",
             )
         if EndState.of(source) is EndState.SKIPPED:
-            return records.skipped_or_blocked(task, EndState.SKIPPED, f"it was skipped in run {base.id}")
-        return records.cached(task, f"taken from run {base.id}", source)
+            reason = f"it was skipped in run {base.id}"
+            return records.skipped_or_blocked(task, EndState.SKIPPED, reason, self._seconds)
+        return records.cached(task, f"taken from run {base.id}", self._seconds, source)
+
+    @property
+    def _seconds(self) -> float:
+        """How long the launch takes by now."""
+        return time.monotonic() - self.begin
 
     def _progress(self, done: int, total: int | None, unit: str) -> None:
         if self.launcher.cancel.is_set():
@@ -220,7 +227,7 @@ class _TaskLaunch:
             context = records.node_context(self.task.node)
             return None, lost or what_changed(home, run, self.task.node, context, resolved)
         reason = f"same work as run {source.properties['run']}"
-        return records.cached(self.task, reason, source, resolved), reason
+        return records.cached(self.task, reason, self._seconds, source, resolved), reason
 
     # 3. Whose turn is it?
 
@@ -282,6 +289,7 @@ class _TaskLaunch:
             reason,
             launcher.logging_observer,
             launcher.cancel,
+            self.begin if retries.done == 0 else time.monotonic(),
         )
         launcher.logs.begin(name, retries.done)
         launcher.working(name, True)
@@ -294,10 +302,11 @@ class _TaskLaunch:
             return launcher.records.succeeded(self.task, execution, reason, outcome)
         launcher.logs.write(name, format_traceback(outcome, whole=True))
         pause = launcher.recovery.schedule_retry(name, execution, retries, outcome, brief(outcome))
+        result = NodeResult.failed(name, outcome, execution.seconds or 0.0)
         if pause is None:
-            return NodeResult.failed(name, outcome)
+            return result
         if self.retried is not None:
-            return replace(NodeResult.failed(name, outcome), again=pause)
+            return replace(result, again=pause)
         self._pause(pause)
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Event
 
 from ...metadata import ContextRecord, ExecutionRecord
@@ -48,22 +47,26 @@ class TaskRecords:
             self._contexts[kind, name] = self._home.store.context(kind, name, durable=False)
         return self._contexts[kind, name]
 
-    def skipped_or_blocked(self, task: Task, end: EndState, reason: str, *, left_out: bool = False) -> NodeResult:
-        """Record that a task did not run; `left_out` says that no later partial run may take it from this one."""
+    def skipped_or_blocked(
+        self, task: Task, end: EndState, reason: str, seconds: float, *, left_out: bool = False
+    ) -> NodeResult:
+        """Record that a task did not run, and how long it took to see; `left_out`: no later partial run may take it."""
+        seconds = round(seconds, 6)
         flag = {"left_out": True} if left_out else {}
         self._home.store.record(
             task.node.component,
             end.value,
             contexts=self.contexts(task),
-            properties={"run": self._run.id, "node": task.name, "reason": reason, **flag},
+            properties={"run": self._run.id, "node": task.name, "reason": reason, "seconds": seconds, **flag},
         )
-        return NodeResult(task.name, end, reason=reason)
+        return NodeResult(task.name, end, seconds, reason)
 
     def cached(
-        self, task: Task, reason: str, source: ExecutionRecord, resolved: ResolvedTask | None = None
+        self, task: Task, reason: str, seconds: float, source: ExecutionRecord, resolved: ResolvedTask | None = None
     ) -> NodeResult:
         """Record that an earlier execution stands in for a task, which has its outputs and metrics from now on."""
         metrics = source.properties.get("metrics")
+        about = {"reason": reason, "seconds": round(seconds, 6), **({"metrics": metrics} if metrics else {})}
         execution = self._home.store.record(
             task.node.component,
             EndState.CACHED.value,
@@ -72,12 +75,7 @@ class TaskRecords:
             cache_key=resolved.key if resolved else None,
             preimage=resolved.preimage if resolved else None,
             cached_from=source,
-            properties={
-                "run": self._run.id,
-                "node": task.name,
-                "reason": reason,
-                **({"metrics": metrics} if metrics else {}),
-            },
+            properties={"run": self._run.id, "node": task.name, **about},
         )
         return self.succeeded(task, execution, reason, self._home.store.outputs(execution))
 
@@ -86,13 +84,14 @@ class TaskRecords:
         self._flow.ended(task.node.id, task.index, execution, outputs)
         return self._result(task, execution, reason, outputs)
 
-    def failed(self, task: Task, error: BaseException) -> None:
+    def failed(self, task: Task, error: BaseException, seconds: float) -> None:
         """Record a failure that came before the task had a key."""
+        about = {**failure_properties(error), "seconds": round(seconds, 6)}
         self._home.store.record(
             task.node.component,
             EndState.FAILED.value,
             contexts=self.contexts(task),
-            properties={"run": self._run.id, "node": task.name, **failure_properties(error)},
+            properties={"run": self._run.id, "node": task.name, **about},
             error=format_traceback(error),
         )
 
@@ -107,17 +106,17 @@ class TaskRecords:
         if end is not None and end.succeeded:
             result = self._result(task, execution, reason, self._home.store.outputs(execution))
         elif end is not None:
-            result = NodeResult(name, end, reason=reason, user_error=bool(execution.properties.get("user_error")))
+            user_error = bool(execution.properties.get("user_error"))
+            result = NodeResult(name, end, execution.seconds or 0.0, reason, user_error=user_error)
         else:
             end = EndState.CANCELED if self._cancel.is_set() else EndState.FAILED
             result = NodeResult(name, end, reason="its process ended without a record: killed, or out of memory")
-        return replace(result, seconds=execution.seconds or 0.0)
+        return result
 
     def _result(self, task: Task, execution: ExecutionRecord, reason: str, outputs: Outputs) -> NodeResult:
         artifacts = {key: tuple(records) for key, records in outputs.items()}
         vetoed = task.node.gates is not None and any(
             record.properties.get("passed") is False for records in artifacts.values() for record in records
         )
-        # An attempt that has just published has its record from before, in which it is RUNNING still.
         end = EndState.CACHED if execution.state == "CACHED" else EndState.COMPLETE
-        return NodeResult(task.name, end, reason=reason, outputs=artifacts, vetoed=vetoed)
+        return NodeResult(task.name, end, execution.seconds or 0.0, reason, artifacts, vetoed)

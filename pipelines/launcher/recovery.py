@@ -70,32 +70,38 @@ class Recovery:
 
     def after_stop(self, name: str, error: BaseException) -> NodeResult:
         """After the run was stopped while a task was launched; it may have published by then."""
+        seconds = 0.0
         with suppress(DrivetrainError):
             if (result := self.earlier(name)) is not None:
                 return result
-        return NodeResult(name, EndState.CANCELED, reason=reason_of(error))
+            if (recorded := self._records.read(name)) is not None:
+                seconds = recorded.seconds
+        return NodeResult(name, EndState.CANCELED, seconds, reason_of(error))
 
-    def after_error(self, name: str, begun: Sequence[ExecutionRecord], error: BaseException) -> NodeResult:
+    def after_error(
+        self, name: str, begun: Sequence[ExecutionRecord], error: BaseException, seconds: float
+    ) -> NodeResult:
         """After an error of ours, not the component's: inputs that are gone, the store, the disk.
 
         Args:
             name: The task.
             begun: The executions that were begun for it; the last may have published before the error came.
             error: What went wrong.
+            seconds: How long the launch took.
         """
         with suppress(DrivetrainError):
             if begun and self._home.store.execution(begun[-1].uid).state == "COMPLETE":
                 self._logs.write(name, format_traceback(error, whole=True))
                 if (result := self._records.read(name)) is not None:
                     return result
-        return self.refuse(name, error)
+        return self.refuse(name, error, seconds)
 
-    def refuse(self, name: str, error: BaseException) -> NodeResult:
+    def refuse(self, name: str, error: BaseException, seconds: float = 0.0) -> NodeResult:
         """Record that a task failed before its work began."""
         with suppress(DrivetrainError):
-            self._records.failed(self._flow.task(name), error)
+            self._records.failed(self._flow.task(name), error, seconds)
         self._logs.write(name, format_traceback(error, whole=True))
-        return NodeResult.failed(name, error)
+        return NodeResult.failed(name, error, seconds)
 
     def after_death(self, name: str, pid: int, end: EndState, reason: str) -> NodeResult | None:
         """Record how a task ended whose process on this host died, and remove what that process left.

@@ -28,7 +28,7 @@ class NodeResult:
     Attributes:
         node: The task's name.
         state: How it ended.
-        seconds: Wall time of the launch.
+        seconds: Wall time of the launch, of a task that was tried again of its last attempt, as the store has it.
         reason: Why it ran, was reused, skipped or blocked, or what went wrong (then a second line may name the fix).
         outputs: The artifacts that it made or reused, by output key.
         vetoed: Whether it is a gate that said no.
@@ -46,9 +46,9 @@ class NodeResult:
     again: float | None = None
 
     @classmethod
-    def failed(cls, node: str, error: BaseException) -> NodeResult:
+    def failed(cls, node: str, error: BaseException, seconds: float) -> NodeResult:
         """The result of a task that an error ended."""
-        return cls(node, EndState.FAILED, reason=reason_of(error), user_error=as_mistake(error) is not None)
+        return cls(node, EndState.FAILED, seconds, reason_of(error), user_error=as_mistake(error) is not None)
 
     def to_json(self) -> dict[str, object]:
         """Its entry in what `run --json` prints."""

@@ -267,8 +267,7 @@ class Supervisor:
         """A result with the outputs, which events do not carry: they are read from the store."""
         if not result.state.succeeded:
             return result
-        recorded = self.launcher.records.read(result.node)
-        return replace(recorded, seconds=result.seconds) if recorded else result
+        return self.launcher.records.read(result.node) or result
 
     def _died(
         self, name: str, child: Child, death: str, retried: int, seconds: float, stopped: bool, reason: str | None

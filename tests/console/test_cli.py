@@ -41,7 +41,7 @@ def test_usage_and_input_errors_are_two_on_standard_error(
 def test_an_unexpected_error_is_one_short_line_and_a_hint(
     shop: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def explode(folder: Path) -> None:
+    def explode(folder: Path, which: str | None) -> None:
         raise RuntimeError("a bug of ours")
 
     monkeypatch.setattr("drivetrain.console.run.load_pipeline", explode)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 from drivetrain.console.session import RunView
 from drivetrain.metadata import Evaluation
+from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
 
 Command = Callable[..., Result]
 
@@ -95,3 +96,15 @@ def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_pat
     assert drivetrain("show", "--html", ".").exit_code == 2
     nowhere = drivetrain("show", "--html", "nowhere/run.html")
     assert (nowhere.exit_code, "nowhere/run.html cannot be written" in nowhere.stderr) == (2, True)
+
+
+def test_a_run_and_its_nodes_are_one_line(opened: RunView, drivetrain: Command, tmp_path: Path) -> None:
+    drivetrain("run", "shop")
+    run = dt.open()
+    assert re.fullmatch(rf"RunView\({run.id}, shop, COMPLETE in \d+\.\d\d s, 5 nodes\)", repr(run))
+    assert re.fullmatch(r"NodeView\(Make, CACHED in \d+\.\d\d s, examples\)", repr(run["Make"]))
+    home = Home(tmp_path / ".drivetrain")
+    assert repr(open_run(home, run.id)) == f"Run({run.id}, shop, COMPLETE)"
+    result = run_pipeline(home, load_pipeline(tmp_path / "shop"))
+    assert repr(result) == f"RunResult({result.run}, COMPLETE, 5 nodes)"
+    home.close()

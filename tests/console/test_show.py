@@ -1,6 +1,7 @@
 """`show`: a past run as the store has it."""
 
 import html
+import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +25,7 @@ def test_show_says_of_a_past_run_what_run_said(two_runs: Runs, drivetrain: Comma
         assert shown["run"] == run["run"]
         assert shown["state"] == run["state"]
         for name, node in run["nodes"].items():
-            for key in ("state", "reason", "outputs"):
-                assert shown["nodes"][name][key] == node[key]
+            assert shown["nodes"][name] == node
     newest = drivetrain("show").stdout
     assert two_runs[1]["run"] in newest
     assert two_runs[1]["nodes"]["Train"]["outputs"]["model"][0]["uri"] in newest.replace("\n", "")
@@ -192,3 +192,30 @@ def test_diff_compares_the_numbers_of_summaries(
     answer = last_json(drivetrain("diff", *runs, "--json"))["nodes"]
     assert answer["Worst"]["metrics"] == {"ORD": [31.0, 32.5]}
     assert "metrics" not in answer["Silent"]
+
+
+def seconds(answer: Json) -> dict[str, float]:
+    return {name: node["seconds"] for name, node in answer["nodes"].items()}
+
+
+@pytest.mark.parametrize("fail", ["", "crash", "user"])
+def test_run_and_show_agree_on_the_seconds(shop: Path, drivetrain: Command, last_json: Read, fail: str) -> None:
+    """Of nodes that ran, were reused, failed, were blocked, and of the run."""
+    for options in ((), (), ("--no-cache",)):
+        answer = last_json(drivetrain("run", "shop", "-p", f"fail={fail}", "-p", "seconds=0.05", "--json", *options))
+        assert seconds(answer) == seconds(last_json(drivetrain("show", "--json")))
+        assert all(took > 0 for name, took in seconds(answer).items() if answer["nodes"][name]["state"] != "BLOCKED")
+    table = drivetrain("run", "shop", "-p", f"fail={fail}").stdout
+    shown = drivetrain("show").stdout
+    (end,) = (line for line in table.splitlines() if line.startswith("shop, run ") and ": " in line)
+    assert re.search(r" in \d+\.\d\d s$", end)
+    assert end in shown.splitlines()
+    rows = [line.split()[-3:] for line in table.splitlines() if " CACHED " in line]
+    assert rows == [line.split()[-3:] for line in shown.splitlines() if " CACHED " in line]
+
+
+def test_a_resumed_run_keeps_the_seconds_of_what_it_keeps(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    failed = last_json(drivetrain("run", "shop", "-p", "fail=crash", "--json"))
+    resumed = last_json(drivetrain("resume", "--json"))
+    assert seconds(resumed)["Make"] == seconds(failed)["Make"]
+    assert seconds(resumed) == seconds(last_json(drivetrain("show", "--json")))
