@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InputError
 from ..metadata import Anomalies, Examples, Schema, Statistics, summarize
@@ -16,8 +18,12 @@ if TYPE_CHECKING:
     from ..data import Schema as SchemaValue
     from ..data import Suite
 
-_ROWS: Final = 5
-"""Rows that a summary quotes of each anomaly."""
+_ROWS: Final = 3
+"""Rows that a summary quotes of each problem."""
+_PROBLEMS: Final = 10
+"""Problems in a summary; the report has all."""
+_NAMED: Final = 5
+"""Problems that are named in one line."""
 _WIDTH: Final = 160
 """Characters of a quoted row; the report has it whole."""
 
@@ -89,14 +95,15 @@ def ExampleValidator(
         sources = with_derived(sources, derive)
     if anomalies.anomalies:
         anomalies = anomalous_rows(sources, anomalies, schema_value, progress=context.progress)
+    summary = _brief(anomalies.document["anomalies"]) if anomalies.anomalies else anomalies.summary
     if suite is None:
-        artifact = Anomalies.new(passed=anomalies.passed, errors=anomalies.errors, summary=anomalies.summary)
+        artifact = Anomalies.new(passed=anomalies.passed, errors=anomalies.errors, summary=summary)
     else:
         from ..data import check_expectations
 
         results = check_expectations(statistics_value, suite, sources, progress=context.progress)
         errors = anomalies.errors + results.errors
-        artifact = Anomalies.new(passed=not errors, errors=errors, summary=f"{anomalies.summary}; {results.summary}")
+        artifact = Anomalies.new(passed=not errors, errors=errors, summary=f"{summary}; {results.summary}")
         results.save(artifact.content / "expectations_result.json")
         (artifact.extra / "expectations.html").write_text(results.to_html(), "utf-8")
         if data_docs or results.ways["rows"]:
@@ -130,20 +137,64 @@ def _one_file(expectations: Files) -> Path:
 
 @summarize.register
 def _veto(anomalies: Anomalies) -> str:
-    """Of a veto, every anomaly with rows that show it and the fix; nothing where the data may be used."""
+    """Of a veto each problem once, its splits, rows that show it and the fix; nothing where the data may be used."""
     if anomalies.properties.get("passed") is not False:
         return ""
     lines = [str(anomalies.properties.get("summary", ""))]
     file = anomalies.content / "anomalies.json"
     # Plain JSON, though `data.Anomalies` reads it too: a command that shows a run must not wait for Arrow's import.
     # A user's own gate may write no such file.
-    for anomaly in json.loads(file.read_text("utf-8"))["anomalies"] if file.is_file() else ():
-        where = f"{anomaly['split']} / {anomaly['feature']}" if anomaly["feature"] else anomaly["split"]
-        lines.append(f"  {anomaly['severity'].lower()} {where}: {anomaly['message']}")
-        for row in anomaly["rows"][:_ROWS]:
-            lines.append(f"    row {row['row']:,}: {_row(row['values'], anomaly['feature'])}")
-        lines.append(f"    fix: {anomaly['fix']}")
+    problems = _problems(json.loads(file.read_text("utf-8"))["anomalies"]) if file.is_file() else []
+    shown = [(problem, _by_message(problem)) for problem in problems[:_PROBLEMS]]
+    severity = max((len(problem[0]["severity"]) for problem, _ in shown), default=0)
+    column = max((len(problem[0]["feature"] or "") for problem, _ in shown), default=0)
+    split = max((len(splits) for _, messages in shown for splits in messages.values()), default=0)
+    for problem, messages in shown:
+        head = f"{problem[0]['severity'].lower():<{severity}}  {problem[0]['feature'] or '':<{column}}"
+        for message, splits in messages.items():
+            lines.append(f"  {head}  {splits:<{split}}  {message}")
+            head = " " * len(head)
+        # In turn of each split, since the first of them may have enough for all.
+        rows = (row for turn in zip_longest(*(_rows(anomaly) for anomaly in problem)) for row in turn if row)
+        lines += [f"    {row}" for row in islice(rows, _ROWS)]
+        lines.append(f"    fix: {problem[0]['fix']}")
+    if len(problems) > len(shown):
+        lines.append(f"  and {len(problems) - len(shown)} more, in the report")
     return "\n".join(lines)
+
+
+def _problems(anomalies: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:  # Any: JSON
+    """Anomalies that differ by their split alone, together."""
+    problems: dict[tuple[str, str, str | None], list[Mapping[str, Any]]] = {}
+    for anomaly in anomalies:
+        problems.setdefault((anomaly["severity"], anomaly["type"], anomaly["feature"]), []).append(anomaly)
+    return list(problems.values())
+
+
+def _brief(anomalies: Sequence[Mapping[str, Any]]) -> str:  # Any: JSON
+    """How many problems there are, and which: one line."""
+    problems = [problem[0] for problem in _problems(anomalies)]
+    counts = Counter(problem["severity"].lower() for problem in problems)
+    counted = ", ".join(f"{n} {kind}{'s' if n > 1 and kind != 'info' else ''}" for kind, n in counts.items())
+    named = [f"{problem['feature'] or problem['split']}: {problem['type']}" for problem in problems]
+    more = f"; {len(named) - _NAMED} more" if named[_NAMED:] else ""
+    return f"{counted} ({'; '.join(named[:_NAMED])}{more})"
+
+
+def _by_message(problem: Iterable[Mapping[str, Any]]) -> dict[str, str]:  # Any: JSON
+    """The splits of each message, since numbers in it may differ between them."""
+    splits: dict[str, str] = {}
+    for anomaly in problem:
+        before = splits.get(anomaly["message"])
+        splits[anomaly["message"]] = f"{before}, {anomaly['split']}" if before else anomaly["split"]
+    return splits
+
+
+def _rows(anomaly: Mapping[str, Any]) -> list[str]:  # Any: JSON
+    return [
+        f"row {row['row']:,} of {anomaly['split']}: {_row(row['values'], anomaly['feature'])}"
+        for row in anomaly["rows"][:_ROWS]
+    ]
 
 
 def _row(values: Mapping[str, object], feature: str | None) -> str:

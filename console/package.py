@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
     from ..pipelines import Pipeline
     from ..pipelines.project.wheel import Wheel
+
+
+_MANY: Final = 20
+"""Files that are listed, of either kind."""
+_NEVER_MEANT: Final = ("hidden", "made by tools", "a virtual environment")
+"""Reasons why something is left out that nobody would want in a wheel."""
 
 
 @click.command(
@@ -165,8 +171,18 @@ def _below(folder: Path, pattern: str) -> list[str]:
 def _show(console: Console, path: Path, wheel: Wheel) -> None:
     from rich.markup import escape
 
-    for name, size in wheel.files:
+    # What a person may have forgotten is said first by name; what tools left there, in one line.
+    missed = [(name, reason) for name, reason in wheel.left_out if reason not in _NEVER_MEANT]
+    others = [name for name, reason in wheel.left_out if reason in _NEVER_MEANT]
+    for name, size in wheel.files[:_MANY]:
         console.print(f"  {escape(name)}  [dim]{size:,} bytes[/]", soft_wrap=True)
-    for name, reason in wheel.left_out:
+    if len(wheel.files) > _MANY:
+        console.print(f"  and {len(wheel.files) - _MANY:,} more, which --json lists")
+    for name, reason in missed[:_MANY]:
         console.print(f"[dim]- {escape(name)}: left out, {reason}[/]", soft_wrap=True)
+    if len(missed) > _MANY:
+        console.print(f"[dim]- and {len(missed) - _MANY:,} more left out, which --json lists[/]")
+    if others:
+        more = f" and {len(others) - 3:,} more" if others[3:] else ""
+        console.print(f"[dim]- {escape(', '.join(others[:3]))}{more}: hidden, or made by tools[/]", soft_wrap=True)
     console.print(f"{escape(str(path))}: {len(wheel.files)} files, {len(wheel.data):,} bytes", soft_wrap=True)

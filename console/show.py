@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ..metadata import Summary
 
+_REASON: Final = 70
+"""Characters of the reason why a node was held back."""
 _FEW: Final = 6
 """Items of a node that are shown one by one; of more, together, those alone that went wrong."""
 
@@ -55,22 +57,37 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
         console.print(f"tagged {tags_text(run_view.tags)}", markup=False, soft_wrap=True)
     if run_view.note:
         console.print(f"note: {run_view.note}", markup=False, soft_wrap=True)
-    outputs = [(f"{node.id}.{key}", record) for node in run_view for key, record in node.records.items()]
+    outputs = list(_outputs(run_view.nodes))
     if outputs:
         # Lines, not a table: a URI that is to be copied must not be folded.
-        names, kinds = (max(map(len, column)) for column in zip(*((n, r.type) for n, r in outputs), strict=True))
+        names, kinds = (max(map(len, column)) for column in zip(*((n, kind) for n, kind, _ in outputs), strict=True))
         console.print()
-        for name, record in outputs:
-            line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]:<12}"
-            console.print(f"{line}  {record.external or record.uri}", markup=False, soft_wrap=True)
+        for name, kind, lies in outputs:
+            console.print(f"{name:<{names}}  {kind:<{kinds}}  {lies}", markup=False, soft_wrap=True)
     show_summaries(console, home, run_view.nodes)
-    for node in run_view:
-        if node.error:
-            console.print()
-            console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
-            console.print(node.error.rstrip(), markup=False, soft_wrap=True)
+    failed = [node for node in run_view if node.error]
+    for node in failed[:_FEW]:
+        console.print()
+        console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
+        console.print(str(node.error).rstrip(), markup=False, soft_wrap=True)
+    if len(failed) > _FEW:
+        console.print(f"\n{len(failed) - _FEW:,} more failed: `drivetrain logs {run_view.id} NODE` of each")
     for line in run_view.closing.lines():
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _outputs(nodes: Mapping[str, NodeView]) -> Iterator[tuple[str, str, str]]:
+    """Name, type and place of each output; where a node has many items, how many there are of each."""
+    for node, items in tasks_by_node(nodes).items():
+        if len(items) <= _FEW:
+            for name in items:
+                for key, record in nodes[name].records.items():
+                    lies = f"{record.fingerprint[:12]:<12}  {record.external or record.uri}"
+                    yield f"{name}.{key}", record.type, lies
+            continue
+        kinds = Counter((key, record.type) for name in items for key, record in nodes[name].records.items())
+        for (key, kind), count in kinds.items():
+            yield f"{node}[{len(items):,}].{key}", kind, f"{count:,} of them, which --json lists"
 
 
 class NodeOutcome(Protocol):
@@ -119,10 +136,15 @@ def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, NodeOutc
                 Text.assemble((guide, "dim"), name),
                 Text(ended.state, STYLES[ended.state]),
                 f"{ended.seconds:.2f}",
-                # The first line, which says it all but the fix; a path below the working folder from there.
-                escape(ended.reason.partition("\n")[0].removeprefix(f"{Path.cwd()}/")),
+                escape(_short(ended)),
             )
     return table
+
+
+def _short(ended: NodeOutcome) -> str:
+    """The reason's first line; of a gate's veto, which is told in full below the table, as much as fits a line."""
+    reason = ended.reason.partition("\n")[0].removeprefix(f"{Path.cwd()}/")  # a path from the working folder on
+    return f"{reason[:_REASON]}…" if ended.state == "BLOCKED" and len(reason) > _REASON else reason
 
 
 def _lines(node: str, items: Mapping[str, NodeOutcome]) -> Iterator[tuple[str, NodeOutcome]]:

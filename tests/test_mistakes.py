@@ -110,13 +110,15 @@ class Desk:
             path.write_text(text.replace(old, new) if old else new + text, "utf-8")
 
     def shell(self, typed: str) -> str:
-        """Type lines; gives what the last said on standard error, and its exit code where that is not 2."""
+        """Type lines; gives what the last said on standard error, or of a stop, and its exit code where it is not 2."""
         said = ""
         for line in typed.splitlines():
             verb, _, arguments = line.removeprefix("$ ").partition(" ")
             if verb == "drivetrain":
                 result = CliRunner().invoke(cli, arguments.split(), prog_name="drivetrain")
-                said = result.stderr + (f"exit code: {result.exit_code}\n" if result.exit_code != 2 else "")
+                stop = re.search(r"^stopped by .*?(?=^  report: )", result.stdout, re.M | re.S)
+                said = stop[0] if stop else result.stderr
+                said += f"exit code: {result.exit_code}\n" if result.exit_code != 2 else ""
             else:
                 subprocess.run(line.removeprefix("$ "), shell=True, check=True)
         return self._plain(said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,7 @@ def diff(settings: ConsoleSettings, old: Path, new: Path, which: str | None) -> 
         parts = {"pipeline": answer["pipeline"], **answer["nodes"]}
         lines = [f"{node}: added" for node in answer["added"]] + [f"{node}: removed" for node in answer["removed"]]
         for part, changes in parts.items():
-            lines += [
-                f"{part}: {what}: {_shown(before)} → {_shown(after)}" for what, (before, after) in changes.items()
-            ]
+            lines += [f"{part}: {what}: {_change(before, after)}" for what, (before, after) in changes.items()]
         for line in lines or ["nothing changed"]:
             console.print(line, markup=False, soft_wrap=True)
 
@@ -45,9 +44,24 @@ def diff(settings: ConsoleSettings, old: Path, new: Path, which: str | None) -> 
     return OK
 
 
+def _change(before: object, after: object) -> str:
+    """From what to what; of two objects with one entry that differs, that entry alone."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        differing = [key for key in before | after if before.get(key) != after.get(key)]
+        if differing == ["code"]:
+            return f"{before.get('$fn', 'it')} has other code"
+        if len(differing) == 1:
+            key = differing[0]
+            name = "" if key == "defaultValue" else f"{key} "
+            return f"{name}{_shown(before.get(key))} → {_shown(after.get(key))}"
+    return f"{_shown(before)} → {_shown(after)}"
+
+
 def _shown(value: object) -> str:
-    """A value in at most 120 characters; a dash where there is none."""
+    """A value in at most 120 characters, of a digest the first 12; a dash where there is none."""
     if value is None:
         return "–"
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+        return value[:12]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 120 else f"{text[:117]}..."

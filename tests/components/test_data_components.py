@@ -19,6 +19,7 @@ from drivetrain.console.schema.infer import infer as schema_infer
 from drivetrain.data import Statistics, infer_schema, schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
+from drivetrain.metadata.summary import summary_of
 from drivetrain.pipelines import load_pipeline
 
 
@@ -57,6 +58,26 @@ def test_from_files_to_a_verdict(tmp_path: Path) -> None:
     (anomaly,) = json.loads((stopped.content / "anomalies.json").read_text())["anomalies"]
     assert anomaly["type"] == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"
     assert anomaly["rows"][0]["values"] == {"word": "zzz", "size": 7}
+
+
+def test_a_stop_shows_a_problem_of_several_splits_once(tmp_path: Path) -> None:
+    rows = [f"{name},{number}" for number in range(40) for name in ("a", "b" if number % 4 else "odd")]
+    (tmp_path / "data.csv").write_text("name,number\n" + "\n".join(rows) + "\n")
+    (tmp_path / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nfeatures:\n  name: {type: string, domain: {values: [a, b]}}\n"
+        "  number: {type: int}\n  gone: {type: int, presence: {min_fraction: 1.0}}\n"
+    )
+    examples = ExampleGen(str(tmp_path / "data.csv"))
+    anomalies = ExampleValidator(examples, StatisticsGen(examples), ImportSchema(str(tmp_path / "schema.yaml")))
+    assert re.fullmatch(r"2 errors \((name|gone): [A-Z_]+; (name|gone): [A-Z_]+\)", anomalies.summary)
+    text = summary_of(anomalies).text
+    assert text.startswith(f"{anomalies.summary}\n")
+    assert re.search(r"^  error  gone  train, eval  column gone is not in the data$", text, re.M)
+    assert re.search(r"^  error  name  train +\d+ rows? .* 'odd'", text, re.M), "its numbers differ between the splits"
+    assert re.search(r"^               eval +\d+ rows? .* 'odd'", text, re.M)
+    quoted = re.findall(r"^    row \d+ of (train|eval): name=odd", text, re.M)
+    assert quoted == ["train", "eval", "train"]
+    assert text.count("fix: ") == 2
 
 
 def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:

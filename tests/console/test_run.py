@@ -56,8 +56,8 @@ def test_a_veto_is_three_and_quotes_the_rows(shop: Path, drivetrain: Command, la
     assert result.exit_code == 3
     said = " ".join(result.stdout.split())
     assert "stopped by Guard" in said
-    assert "train / carrier: 1 row holds [values] that are not in the domain" in said
-    assert "row 17: carrier=ZZ_NEW, year=2013, dest=–" in said
+    assert "error carrier train 1 row holds [values] that are not in the domain" in said
+    assert "row 17 of train: carrier=ZZ_NEW, year=2013, dest=–" in said
     assert "fix: mend the row or add ZZ_NEW to the domain" in said
     answer = last_json(drivetrain("run", "shop", "-p", "rows=11", "--json"))
     assert answer["state"] == "STOPPED"

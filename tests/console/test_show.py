@@ -35,7 +35,7 @@ def test_show_says_of_a_past_run_what_run_said(two_runs: Runs, drivetrain: Comma
 
 def test_show_quotes_a_veto_again(shop: Path, drivetrain: Command) -> None:
     drivetrain("run", "shop", "--param", "rows=11")
-    assert "row 17: carrier=ZZ_NEW" in drivetrain("show").stdout
+    assert "row 17 of train: carrier=ZZ_NEW" in drivetrain("show").stdout
 
 
 LOOPS = """
@@ -71,6 +71,8 @@ def test_many_items_share_a_line_and_those_that_failed_have_their_own(
     assert "18 complete, 2 failed" in table
     shown = last_json(drivetrain("show", "--json"))
     assert shown["nodes"]["Part[3]"]["state"] == "FAILED"
+    said = " ".join(drivetrain("show").stdout.split())
+    assert "Part[20].value Value 18 of them, which --json lists" in said
     assert list(shown["nodes"])[:3] == ["Part[0]", "Part[1]", "Part[2]"]
     assert drivetrain("why", "Part[4]").exit_code == 0
     assert drivetrain("lineage", "Part[4]").exit_code == 0

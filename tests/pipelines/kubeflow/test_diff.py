@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -184,3 +185,16 @@ def test_the_verb_takes_files_and_projects(project: Project, tmp_path: Path) -> 
     assert "Make: image: i:1 → i:2" in told.output
     told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder), "--json"])
     assert json.loads(told.output)["nodes"]["Make"]["image"] == ["i:1", "i:2"]
+
+
+def test_what_changed_is_said_without_what_stands_around_it(project: Project, tmp_path: Path) -> None:
+    folder = built(project, SHOP).project
+    (folder / "kubeflow.yaml").write_text("image: i:1\nartifacts: s3://b\nstore: {secret: s, key: k}\n")
+    file = tmp_path / "old.yaml"
+    assert CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "-o", str(file)]).exit_code == 0
+    source = (folder / "pipeline.py").read_text()
+    (folder / "pipeline.py").write_text(source.replace("count: int = 3", "count: int = 77"))
+    said = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)]).output
+    assert "pipeline: parameter count: 3 → 77\n" in said
+    assert "parameterType" not in said
+    assert re.search(r"pipeline: version: [0-9a-f]{12} → [0-9a-f]{12}\n", said)
