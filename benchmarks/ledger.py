@@ -48,6 +48,8 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("the disk alone:*", Kind.CONTEXT),
     ("pyarrow decode:*", Kind.CONTEXT),
     ("raw JAX loop:*", Kind.CONTEXT),
+    ("reading the CSV alone:*", Kind.CONTEXT),
+    ("python alone:*", Kind.CONTEXT),
     ("*by KFP's SDK:*", Kind.CONTEXT),
     ("*: decode *", Kind.CONTEXT),
     ("*: duckdb *", Kind.CONTEXT),
