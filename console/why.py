@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..metadata import ExecutionRecord, explain
+from ..metadata import ArtifactRecord, ExecutionRecord, explain
 from ..pipelines import Home, Run, open_run
 from .exit_codes import OK
 from .live import STYLES
@@ -16,6 +17,9 @@ from .session import origin, run_of, view
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_INPUT: Final = re.compile(r"input (\w+)")  # how a line begins that `explain` has of an input
 
 
 @click.command(epilog="\b\nExample:\n  drivetrain why Transform\n  drivetrain why Trainer --run 20261121-093000-1a2b\n")
@@ -44,10 +48,25 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
     if now is None or before is None or before.cache_key is None:
         return answer | {"compared_with": None, "changes": []}
     old = home.store.preimage(before.cache_key) or {}
+    inputs = home.store.inputs(execution)
+    changed = [name for name, uids in now["inputs"].items() if old.get("inputs", {}).get(name, uids) != uids]
     return answer | {
         "compared_with": {"run": run_of(home, before), "state": before.state},
         "changes": explain(old, now),
+        "causes": {name: cause for name in changed if (cause := _cause(home, inputs.get(name, [])))},
     }
+
+
+def _cause(home: Home, records: list[ArtifactRecord]) -> str:
+    """Why an input is another: the way up past all that ran only because its own inputs were others."""
+    cause = ""
+    while records and records[-1].producer is not None:
+        execution = home.store.execution(records[-1].producer)
+        reasons = str(execution.properties.get("reason", "")).split("; ")
+        cause = f"{execution.properties.get('node', execution.component)} ran: {'; '.join(reasons)}"
+        names = [match[1] for reason in reasons if (match := _INPUT.match(reason))]
+        records = home.store.inputs(execution).get(names[0], []) if len(names) == len(reasons) else []
+    return cause
 
 
 def _before(home: Home, run: Run, node: str, execution: ExecutionRecord) -> ExecutionRecord | None:
@@ -79,3 +98,6 @@ def _show_why(console: Console, answer: Mapping[str, object]) -> None:
     console.print(f"  since run {compared['run']}:", markup=False)
     for line in changes:
         console.print(f"  - {line}", markup=False, soft_wrap=True)
+        match, causes = _INPUT.match(line), answer["causes"]
+        if match and isinstance(causes, dict) and match[1] in causes:
+            console.print(f"    {causes[match[1]]}", markup=False, soft_wrap=True)

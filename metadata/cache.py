@@ -44,6 +44,8 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
     """Each differing leaf with the way to it."""
     if repr(old) == repr(new):  # most of it: not gone through
         return
+    if path[-1:] == ("$files",) and isinstance(old, Sequence) and isinstance(new, Sequence):
+        old, new = ({name: f"{size:,} {sha256}" for name, size, sha256 in files} for files in (old, new))
     before, after = _members(old), _members(new)
     if before is None or after is None:
         if not _same(old, new):
@@ -101,6 +103,13 @@ def _line(path: tuple[str, ...], old: object, new: object) -> str:
     if head == "code" and rest and _is_digest(old) and _is_digest(new):
         *function, file = rest
         return f"code{' of ' if function else ''}{'.'.join(function)} {verb}: {file}"
+    if "$files" in rest[:-1]:
+        at = rest.index("$files")
+        return f"parameter {'.'.join(rest[:at])}: file {_file(rest[at + 1], verb, old, new)}"
+    if rest[:1] == ["distributions"] and len(rest) > 1:
+        return (
+            f"{rest[1]} {verb}: {old if new is _ABSENT else new}" if verb != "changed" else f"{rest[1]} {old} -> {new}"
+        )
     subject = _NAMES.get(head, head)
     for index, part in enumerate(part for part in rest if part != "$map"):  # how a mapping's values are wrapped
         subject += part if part.startswith("[") else f"{' ' if index == 0 else '.'}{part}"
@@ -108,6 +117,12 @@ def _line(path: tuple[str, ...], old: object, new: object) -> str:
         return f"{subject} {verb}: {_short(old if new is _ABSENT else new)}"
     fingerprint = "fingerprint " if head == "inputs" and _is_digest(old) and _is_digest(new) else ""
     return f"{subject}: {fingerprint}{_short(old)} -> {_short(new)}"
+
+
+def _file(name: str, verb: str, old: object, new: object) -> str:
+    """What became of one file: its size before and after."""
+    sizes = [each.partition(" ")[0] for each in (old, new) if isinstance(each, str)]
+    return f"{name} {verb} ({' -> '.join(dict.fromkeys(sizes))} bytes)"
 
 
 def _is_digest(value: object) -> bool:

@@ -24,6 +24,9 @@ def test_why_names_the_changed_part_and_the_run_it_compares_with(
     assert "helper.py" in drivetrain("why", "Train").stdout
     downstream = last_json(drivetrain("why", "Judge", "--json"))
     assert [change.split(":")[0] for change in downstream["changes"]] == ["input model"]
+    # Judge ran because of Train's model, and Train because of the code.
+    assert downstream["causes"] == {"model": f"Train ran: {answer['changes'][0]}"}
+    assert f"    Train ran: {answer['changes'][0]}" in drivetrain("why", "Judge").stdout.splitlines()
 
 
 def test_why_says_where_cached_work_was_done(two_runs: Runs, drivetrain: Command, last_json: Read) -> None:

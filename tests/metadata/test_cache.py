@@ -111,6 +111,21 @@ A, B = "a" * 64, "b" * 64
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [A, B]}}, ["input x[1] added: bbbbbbbb…"]),
         ({"environment": {"jax": "1"}}, {"environment": {"jax": "2"}}, ['environment jax: "1" -> "2"']),
         ({"component": "a"}, {"component": "b"}, ['component: "a" -> "b"']),
+        (
+            {"parameters": {"data": {"$files": [["a.csv", 1922812, A], ["b.csv", 5, A], ["d.csv", 7, A]]}}},
+            {"parameters": {"data": {"$files": [["a.csv", 2031654, B], ["c.csv", 5, A], ["d.csv", 7, B]]}}},
+            [
+                "parameter data: file a.csv changed (1,922,812 -> 2,031,654 bytes)",
+                "parameter data: file c.csv added (5 bytes)",
+                "parameter data: file d.csv changed (7 bytes)",
+                "parameter data: file b.csv removed (5 bytes)",
+            ],
+        ),
+        (
+            {"environment": {"distributions": {"jax": "0.4", "optax": "1"}}},
+            {"environment": {"distributions": {"jax": "0.5", "flax": "2"}}},
+            ["flax 2 added", "jax 0.4 -> 0.5", "optax 1 removed"],
+        ),
     ],
 )
 def test_explanations_are_sentences(old: dict[str, Any], new: dict[str, Any], lines: list[str]) -> None:
