@@ -107,9 +107,8 @@ def _line(path: tuple[str, ...], old: object, new: object) -> str:
         at = rest.index("$files")
         return f"parameter {'.'.join(rest[:at])}: file {_file(rest[at + 1], verb, old, new)}"
     if rest[:1] == ["distributions"] and len(rest) > 1:
-        return (
-            f"{rest[1]} {verb}: {old if new is _ABSENT else new}" if verb != "changed" else f"{rest[1]} {old} -> {new}"
-        )
+        what = f"{old} -> {new}" if verb == "changed" else f"{old if new is _ABSENT else new} {verb}"
+        return f"{rest[1]} {what}"
     subject = _NAMES.get(head, head)
     for index, part in enumerate(part for part in rest if part != "$map"):  # how a mapping's values are wrapped
         subject += part if part.startswith("[") else f"{' ' if index == 0 else '.'}{part}"
