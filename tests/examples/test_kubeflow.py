@@ -1,7 +1,9 @@
-"""Every example compiles for Kubeflow, and the linter finds nothing in it."""
+"""Every example compiles for Kubeflow; the linter finds what is to be filled in, and then nothing."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,9 +19,39 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_an_example_compiles_for_kubeflow(name: str, tmp_path: Path) -> None:
     project, file = tmp_path / name, tmp_path / "compiled.yaml"
     shutil.copytree(EXAMPLES / name, project, ignore=shutil.ignore_patterns(".drivetrain", "__pycache__"))
+    first = json.loads(CliRunner().invoke(cli, ["kubeflow", "lint", str(project), "--json"]).stdout)
+    messages = " ".join(finding["message"] for finding in first["findings"])
+    assert "placeholder REGISTRY" in messages
+    assert "placeholder BUCKET" in messages
+    assert ("lost with it" in messages) == ("Pusher(" in (project / "pipeline.py").read_text())
     settings = (project / "kubeflow.yaml").read_text()
     (project / "kubeflow.yaml").write_text(settings.replace("REGISTRY", "registry.example").replace("BUCKET", "bucket"))
+    source = (project / "pipeline.py").read_text()
+    (project / "pipeline.py").write_text(re.sub(r'"(?=serving/)', '"s3://bucket/', source))
     compiled = CliRunner().invoke(cli, ["kubeflow", "compile", str(project), "--output", str(file)])
     assert compiled.exit_code == 0, compiled.output
     linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(file)])
     assert linted.exit_code == 0, linted.output
+
+
+@pytest.mark.parametrize(
+    ("destination", "lost"),
+    [
+        ("serving/flights", True),
+        ("/models/flights", False),
+        ("/modelsmore/flights", True),
+        ("file:///models/flights", True),
+        ("gs://b/flights", False),
+    ],
+)
+def test_a_push_outlives_its_pod_by_a_url_or_a_claim(destination: str, lost: bool, tmp_path: Path) -> None:
+    project = tmp_path / "flights"
+    shutil.copytree(EXAMPLES / "flights", project, ignore=shutil.ignore_patterns(".drivetrain", "__pycache__"))
+    (project / "kubeflow.yaml").write_text(
+        "image: registry.example/flights:1\nartifacts: s3://bucket/flights\nstore: {secret: store, key: url}\n"
+        "nodes: {Pusher: {pvcs: {/models: claim}}}\n"
+    )
+    source = (project / "pipeline.py").read_text()
+    (project / "pipeline.py").write_text(source.replace("serving/flights", destination))
+    linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(project)])
+    assert (linted.exit_code == 2, f"'{destination}' lies in the pod" in linted.stdout) == (lost, lost), linted.output
