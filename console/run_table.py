@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +46,11 @@ class RunFacts:
         """The parameters of the pipeline; none where they cannot be read."""
         return self.run.parameters if isinstance(self.run, Run) else {}
 
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return str(self.recorded("pipeline") or "")
+
     def recorded(self, name: str) -> Any:  # Any: JSON
         """What the run's record says, None where it does not."""
         return self.run.context.properties.get(name)
@@ -65,6 +70,20 @@ class RunFacts:
             "note": self.recorded("note") or "",
             **({} if isinstance(self.run, Run) else {"unreadable": self.run.error.message}),
         }
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One that may be printed: of a "name" or a "state", of a "number", or of a "text", which may be folded."""
+
+    title: str
+    kind: str
+    cells: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """Characters, the gap included."""
+        return max(map(len, (self.title, *self.cells))) + 2
 
 
 @dataclass(frozen=True)
@@ -103,16 +122,22 @@ class RunTable:
 
     @cached_property
     def changed(self) -> tuple[str, ...]:
-        """The parameters that do not have one value in all runs that have them."""
+        """The parameters that do not have one value in all runs of the pipelines that have them."""
         return tuple(name for name in self.parameters if len(self._values(name)) > 1)
 
-    @property
-    def unchanged(self) -> dict[str, str]:
-        """The others, with the value that they have."""
-        return {name: next(iter(self._values(name))) for name in self.parameters if name not in self.changed}
+    def _values(self, name: str) -> set[str | None]:
+        """What a parameter is in the runs; None where it was not there yet, or is not any more."""
+        pipelines = {row.pipeline for row in self.rows if name in row.parameters}
+        rows = [row for row in self.rows if row.pipeline in pipelines and isinstance(row.run, Run)]
+        return {spelled(row.parameters[name]) if name in row.parameters else None for row in rows}
 
-    def _values(self, name: str) -> dict[str, None]:
-        return dict.fromkeys(spelled(row.parameters[name]) for row in self.rows if name in row.parameters)
+    def _unchanged(self) -> Iterator[str]:
+        """The other parameters with the value that they have, a line for each pipeline."""
+        pipelines = {row.pipeline: row.parameters for row in self.rows if isinstance(row.run, Run)}
+        for pipeline, parameters in pipelines.items():
+            values = [f"{name}={spelled(value)}" for name, value in parameters.items() if name not in self.changed]
+            if values:
+                yield f"{pipeline if len(pipelines) > 1 else 'all'} with {', '.join(values)}"
 
     def sorted(self, by: str) -> RunTable:
         """The rows by a metric or a parameter; with a - before its name the largest first. Those without it are last.
@@ -149,55 +174,57 @@ class RunTable:
 
         columns, hidden = self._fitting(console.width, first)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for title, kind, _ in columns:
+        for column in columns:
+            folds = column.kind == "text"
             table.add_column(
-                escape(title), justify="right" if kind == "number" else "left", no_wrap=kind != "text",
-                overflow="fold" if kind == "text" else "ellipsis",
-            )  # fmt: skip
-        for at in range(len(self.rows)):
-            # A newer release may have states of its own.
-            table.add_row(
-                *(
-                    Text(cells[at], STYLES.get(cells[at], "dim") if kind == "state" else "")
-                    for _, kind, cells in columns
-                )
+                escape(column.title),
+                justify="right" if column.kind == "number" else "left",
+                no_wrap=not folds,
+                overflow="fold" if folds else "ellipsis",
             )
+        for cells in zip(*(column.cells for column in columns), strict=True):
+            # A newer release may have states of its own.
+            styles = (
+                STYLES.get(cell, "dim") if c.kind == "state" else "" for c, cell in zip(columns, cells, strict=True)
+            )
+            table.add_row(*map(Text, cells, styles))
         console.print(table)
-        if unchanged := ", ".join(f"{name}={value}" for name, value in self.unchanged.items()):
-            console.print(f"all with {unchanged}", markup=False, soft_wrap=True, style="dim")
-        if hidden:
-            rest = f"no room for {', '.join(hidden)}: --json and dt.runs() have all"
-            console.print(rest, markup=False, soft_wrap=True, style="dim")
+        hint = [f"no room for {', '.join(hidden)}: --json and dt.runs() have all"] if hidden else []
+        for line in (*self._unchanged(), *hint):
+            console.print(line, markup=False, soft_wrap=True, style="dim")
 
-    def _fitting(self, width: int, first: Iterable[str]) -> tuple[list[tuple[str, str, list[str]]], list[str]]:
-        """The columns that fit as (title, kind, cells), and the titles of those that do not.
+    def _fitting(self, width: int, first: Iterable[str]) -> tuple[list[_Column], list[str]]:
+        """The columns that fit, and the titles of those that do not.
 
         A metric gives way before a parameter: the rest of a run's metrics is its evaluation's.
         """
-        front = [("run", "name", [row.run.id for row in self.rows])]
-        pipelines = [str(row.recorded("pipeline") or "") for row in self.rows]
-        if len(set(pipelines)) > 1:
-            front.append(("pipeline", "name", pipelines))
-        front.append(("state", "state", [row.run.state for row in self.rows]))
-        started = [str(row.recorded("started") or "")[:16].replace("T", " ") for row in self.rows]
-        front.append(("started (UTC)", "name", started))
-        if any(row.blessed is not None for row in self.rows):
-            words = {True: "yes", False: "no", None: ""}
-            front.append(("blessed", "name", [words[row.blessed] for row in self.rows]))
-        back = [
-            ("tags", "text", [tags_text(row.recorded("tags") or {}) for row in self.rows]),
-            ("note", "text", list(map(_note, self.rows))),
+
+        def column(title: str, kind: str, cell: Callable[[RunFacts], str]) -> _Column:
+            return _Column(title, kind, tuple(map(cell, self.rows)))
+
+        blessed = {True: "yes", False: "no", None: ""}
+        front = [
+            column("run", "name", lambda row: row.run.id),
+            column("pipeline", "name", lambda row: row.pipeline),
+            column("state", "state", lambda row: row.run.state),
+            column("started (UTC)", "name", lambda row: str(row.recorded("started") or "")[:16].replace("T", " ")),
+            column("blessed", "name", lambda row: blessed[row.blessed]),
         ]
-        back = [column for column in back if any(column[2])]
-        names = [*(name for name in first if name in self.metrics), *self.metrics]
-        metrics = [(name, "number", [_cell(self.metrics[name](row)) for row in self.rows]) for name in
-                   dict.fromkeys(names)]  # fmt: skip
-        parameters = [(name, "number", [_parameter(row, name) for row in self.rows]) for name in self.changed]
-        room = width - sum(_width(column) for column in front) - sum(min(_width(column), _NOTE) for column in back)
+        if len(set(front[1].cells)) == 1:
+            del front[1]
+        back = [
+            column("tags", "text", lambda row: tags_text(row.recorded("tags") or {})),
+            column("note", "text", _note),
+        ]
+        front, back = ([column for column in columns if any(column.cells)] for columns in (front, back))
+        names = dict.fromkeys((*(name for name in first if name in self.metrics), *self.metrics))
+        metrics = [column(name, "number", partial(_cell, self.metrics[name])) for name in names]
+        parameters = [column(name, "number", partial(_parameter, name)) for name in self.changed]
+        room = width - sum(each.width for each in front) - sum(min(each.width, _NOTE) for each in back)
         hidden: list[str] = []
         for several, least in ((metrics, 1), (parameters, 0), (metrics, 0)):
-            while len(several) > least and sum(map(_width, metrics + parameters)) - 2 > room:
-                hidden.insert(0, several.pop()[0])
+            while len(several) > least and sum(each.width for each in metrics + parameters) - 2 > room:
+                hidden.insert(0, several.pop().title)
         return [*front, *metrics, *parameters, *back], hidden
 
     def to_pandas(self) -> pd.DataFrame:
@@ -213,7 +240,7 @@ class RunTable:
 
         columns: dict[str, Any] = {
             "run": [row.run.id for row in self.rows],
-            "pipeline": [row.recorded("pipeline") for row in self.rows],
+            "pipeline": [row.pipeline for row in self.rows],
             "state": [row.run.state for row in self.rows],
             "started": time("started"),
             "finished": time("finished"),
@@ -287,8 +314,8 @@ def facts(home: Home, run: Run | UnreadableRun) -> RunFacts:
             metrics[name] |= record.metrics
             if record.type == "Evaluation" and "blessed" in record.properties:
                 verdicts.append(record.properties["blessed"] is True)
-    return RunFacts(run, {name: metrics[name] for name in sorted(metrics) if metrics[name]},
-                    all(verdicts) if verdicts else None)  # fmt: skip
+    metrics = {name: metrics[name] for name in sorted(metrics) if metrics[name]}
+    return RunFacts(run, metrics, all(verdicts) if verdicts else None)
 
 
 def spelled(value: object) -> str:
@@ -315,14 +342,11 @@ def _note(row: RunFacts) -> str:
     return f"unreadable: {row.run.error.message}; {row.run.error.fix or ''}"
 
 
-def _cell(value: float | None) -> str:
+def _cell(of: Callable[[RunFacts], float | None], row: RunFacts) -> str:
+    value = of(row)
     return "" if value is None else number(value)
 
 
-def _parameter(row: RunFacts, name: str) -> str:
+def _parameter(name: str, row: RunFacts) -> str:
     text = spelled(row.parameters[name]) if name in row.parameters else ""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _width(column: tuple[str, str, list[str]]) -> int:
-    return max(map(len, (column[0], *column[2]))) + 2

@@ -53,7 +53,9 @@ def test_each_of_several_is_run_by_its_name(shop: Path, drivetrain: Command, las
     assert list(second["nodes"]) == ["Count", "Double"]
     assert {name: node["state"] for name, node in second["nodes"].items()} == {"Count": "CACHED", "Double": "COMPLETE"}
     assert [run["pipeline"] for run in last_json(drivetrain("runs", "--json"))["runs"]] == ["score", "train"]
-    assert drivetrain("runs").stdout.splitlines()[0].split()[:3] == ["run", "pipeline", "state"]
+    lines = drivetrain("runs").stdout.splitlines()
+    assert lines[0].split() == ["run", "pipeline", "state", "started", "(UTC)"]
+    assert lines[-2:] == ["score with to=3, span=0", "train with to=3"]
     # What is done to a run knows which it was.
     assert list(last_json(drivetrain("rerun", first["run"], "--json"))["nodes"]) == ["Count"]
     assert "Double on the inputs of run" in drivetrain("spin", "Double", "--run", second["run"]).stdout

@@ -215,3 +215,16 @@ def test_nothing_is_sorted_by_what_no_run_has() -> None:
     rows: tuple[RunFacts, ...] = ()
     with pytest.raises(InputError, match="no run has a metric or a parameter 'auc'"):
         RunTable(rows).sorted("-auc")
+
+
+def test_a_parameter_that_came_later_is_one_that_differs(taxi: Any, drivetrain: Command, tmp_path: Path) -> None:
+    file = tmp_path / "taxi" / "pipeline.py"
+    file.write_text(file.read_text().replace(', data: str = "taxi.csv"', ""))
+    taxi()
+    assert drivetrain("runs").stdout.splitlines()[-1] == "all with epochs=1, auc=0.5, twice=false"
+    file.write_text(file.read_text().replace("auc: float = 0.5", 'auc: float = 0.5, data: str = "taxi.csv"'))
+    taxi()
+    lines = words(drivetrain("runs").stdout)
+    assert lines[0][-1] == "data"
+    assert [line[-1] for line in lines[1:3]] == ["taxi.csv", "1.0000"]
+    assert lines[3] == ["all", "with", "epochs=1,", "auc=0.5,", "twice=false"]
