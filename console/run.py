@@ -40,7 +40,7 @@ ObserverFactory = Callable[[Run], Observer]
     "  drivetrain run examples/flights\n"
     "  drivetrain run examples/flights --param epochs=5 --no-cache\n"
     "  drivetrain run examples/flights --from Trainer --tag wide --note 'two more columns'\n"
-    "  drivetrain run examples/flights --runner process --parallel 4\n"
+    "  drivetrain run examples/flights --require-blessed --runner process --parallel 4\n"
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
