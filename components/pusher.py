@@ -497,7 +497,9 @@ def _stored_digest(store: Store, version: int) -> str | None:
 
 
 def _resolved(destination: str, base: Path) -> Path | str:
-    """The folder that a destination means, or its URL."""
+    """The folder that a destination means, or its URL; while a cluster is simulated, the folder that stands for it."""
+    if instead := os.environ.get("DRIVETRAIN_EFFECTS"):
+        return Path(instead, *(part for part in re.split("[:/]+", destination) if part not in ("", ".", "..")))
     folder = local_path(destination)
     return destination if folder is None else base / folder
 
@@ -568,9 +570,12 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     _refuse({"destination": destination, "keep": keep}, {})
     launch = current()
     trace = {"run": launch.run, "node": launch.node, "execution": launch.execution, "model": model.uri}
+    resolved = _resolved(destination, launch.base)
+    if "DRIVETRAIN_EFFECTS" in os.environ:
+        launch.note(f"pushes to {resolved}, which stands for {destination}")
     version, digest = push(
         model.content,
-        _resolved(destination, launch.base),
+        resolved,
         keep=keep,
         progress=launch.progress,
         trace={name: text for name, text in trace.items() if text},

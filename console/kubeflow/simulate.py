@@ -31,6 +31,9 @@ from .compile import compiled
 @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many pods run at once at most.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @click.option("--evict", multiple=True, metavar="NODE", help="Evict this node's first pod, a second after it started.")
+@click.option(
+    "--effects", is_flag=True, help="Push to the real destinations; else to a folder of the root, work/simulated."
+)
 @click.option("--fail-fast", is_flag=True, help="Start nothing more of a DAG once a task of it failed, as Argo may.")
 @shared
 def simulate(
@@ -43,13 +46,16 @@ def simulate(
     parallel: int | None,
     no_cache: bool,
     evict: tuple[str, ...],
+    effects: bool,
     fail_fast: bool,
 ) -> int:
     """Carry a compiled pipeline out on this machine as Kubeflow would.
 
     The very documents are executed: who waits for whom, conditions in CEL, loops, exits, retries. Every task is a
-    process of its own, which runs the container's command. With --json the last line is that of `drivetrain run`, with
-    "kubeflow": {"run", "state", "pods", "decided"} in it.
+    process of its own, which runs the container's command. What Pusher pushes goes to a folder of the root, unless
+    --effects is given; what components of your own do outside of it, they do.
+
+    With --json the last line is that of `drivetrain run`, with "kubeflow": {"run", "state", "pods", "decided"} in it.
     """
     from ...pipelines.ir.tasks import parse_task
     from ...pipelines.kubeflow.lint import lint, refuse
@@ -75,9 +81,11 @@ def simulate(
         node, index = parse_task(name)
         if len(index) != len(built.scope(built[node].id)):
             raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
-    cluster = SimulatedCluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
 
     def go(home: Home, watched: ObserverFactory) -> RunResult:
+        instead = {} if effects else {"*": {"DRIVETRAIN_EFFECTS": str(home.root / "work" / "simulated")}}
+        evictions = tuple(Eviction(name) for name in evict)
+        cluster = SimulatedCluster(parallel, fail_fast, evictions=evictions, environment=instead)
         options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
         run = new_run(home, built, pipeline.project, values, options)
         arguments = arguments_of(run.pipeline, run.parameters)

@@ -57,6 +57,47 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
     assert "ignored Make.00000000.json: Make.00000000.json is half-written" in half.stdout
 
 
+PUSHES = """
+import drivetrain as dt
+from drivetrain.components import Pusher
+from drivetrain.metadata import Model
+
+@dt.component
+def Make() -> Model:
+    model = Model.new()
+    (model.content / "manifest.json").write_text("{}")
+    return model
+
+@dt.pipeline
+def shop(destination: str = "serving/shop") -> None:
+    Pusher(Make(), destination=destination)
+"""
+
+
+@pytest.mark.slow
+def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Path], tmp_path: Path) -> None:
+    folder, elsewhere = project(pipeline=PUSHES), tmp_path / "elsewhere"
+    (folder / "kubeflow.yaml").write_text(SETTINGS)
+    simulated = tmp_path / ".drivetrain" / "work" / "simulated"
+    stand_ins = {
+        "serving/shop": ("serving", "shop"),
+        "../elsewhere": ("elsewhere",),
+        str(elsewhere): elsewhere.parts[1:],
+        "s3://bucket/shop": ("s3", "bucket", "shop"),
+    }
+    for destination, parts in stand_ins.items():
+        words = ("simulate", str(folder), "-p", f"destination={destination}", "--json")
+        assert _drivetrain(*words, where=tmp_path).returncode == 0
+        assert (simulated.joinpath(*parts) / "1" / "manifest.json").is_file()
+    assert not elsewhere.exists()
+    assert not (tmp_path / "serving").exists()
+    again = _drivetrain("simulate", str(folder), "--json", where=tmp_path)
+    assert json.loads(again.stdout.splitlines()[-1])["nodes"]["Pusher"]["state"] == "CACHED"
+    real = _drivetrain("simulate", str(folder), "--effects", "--json", where=tmp_path)
+    assert json.loads(real.stdout.splitlines()[-1])["nodes"]["Pusher"]["state"] == "COMPLETE", "not what was simulated"
+    assert (tmp_path / "serving" / "shop" / "1" / "manifest.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
