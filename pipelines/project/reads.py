@@ -57,11 +57,10 @@ class Reads:
         self._written: set[str] = set()
 
     def opened(self, path: str, stamp: Stamp | None, *, writes: bool) -> None:
-        """Note that a file was opened; what was written first is the execution's own."""
+        """Note that a file was opened."""
         if writes:
-            if path not in self._stamps:
-                self._written.add(path)
-        elif path not in self._written:
+            self._written.add(path)
+        else:
             self._stamps.setdefault(path, stamp)
 
     def record(
@@ -86,6 +85,8 @@ class Reads:
         paths = []
         for path, stamp in sorted(stamps.items()):
             if path in apart or path.startswith(folders) or not _counts(path, project):
+                continue
+            if path in self._written:  # its own result, or what it keeps from one time to the next
                 continue
             if path.startswith(scratch) and stamp is not None and stamp[1] >= self._begin:
                 continue  # a file on the way, e.g. of a child process

@@ -174,7 +174,7 @@ def _read(path: Path) -> str:
 def test_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "shop"
     (project / ".git").mkdir(parents=True)
-    for name in ("a.txt", "b.txt", "out/old.txt", ".git/HEAD", "code.py"):
+    for name in ("a.txt", "b.txt", "out/old.txt", ".git/HEAD", "code.py", "state.txt"):
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(name)
         os.utime(project / name, (1000, 1000))
@@ -186,7 +186,8 @@ def test_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(FileNotFoundError):
             _read(project / "none.txt")
         _read(project / "b.txt")
-        (project / "b.txt").write_text("changed after it was read")
+        os.truncate(project / "b.txt", 1)  # as another process does it: Python tells nothing
+        (project / "state.txt").write_text(_read(project / "state.txt") + ".")
         json.loads(_read(Path(json.__file__).with_name("decoder.py"))[:0] or "1")  # a library's
     recorded, more = reads.record(project, {"shop.code": project / "code.py"}, [project / "out"])
     assert more == 0
