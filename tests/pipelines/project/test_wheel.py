@@ -233,9 +233,14 @@ def test_what_the_pipeline_names_needs_no_include(shop: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_what_building_needs_and_nobody_names(shop: Path, tmp_path: Path) -> None:
     pipeline = (shop / "pipeline.py").read_text()
+    (shop / "title.txt").write_text("Shop")
     reads = 'from pathlib import Path\n\nTITLE = (Path(__file__).parent / "title.txt").read_text()\n'
     (shop / "pipeline.py").write_text(f"{reads}\n{pipeline}")
-    (shop / "title.txt").write_text("Shop")
+    packed = drivetrain("package", "shop", "-o", "imported", cwd=tmp_path)["files"]
+    assert "title.txt" in [file["path"] for file in packed]  # read while it was imported: nobody needs to name it
+    begin = "def shop() -> None:\n"
+    reads = '    assert (Path(__file__).parent / "title.txt").read_text()\n'
+    (shop / "pipeline.py").write_text("from pathlib import Path\n" + pipeline.replace(begin, begin + reads))
     done = command("drivetrain", "package", "shop", "-o", "out", cwd=tmp_path)
     assert done.returncode == 2
     assert "cannot be built from the wheel alone" in done.stderr
