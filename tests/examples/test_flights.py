@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.tests.examples import flights_job as job
@@ -195,7 +197,7 @@ def test_a_corrupted_month_stops_before_anything_is_learnt(cold: tuple[Path, job
             table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, pa.string()))
         return table
 
-    june = job.flights().filter(pa.compute.equal(job.flights()["month"], 6))
+    june = job.flights().filter(pc.equal(job.flights()["month"], 6))
     path = tmp_path / "june.csv"
     pa.csv.write_csv(corrupt(june), path)
     done = job.run(tmp_path / ".drivetrain", "--param", f"data={path}")
