@@ -16,7 +16,7 @@ import jax
 from jax.extend import core as jex
 
 from ...errors import InputError
-from .._caller import saved_position
+from ...positions import saved_position
 from ..custom_ops.device import exporting
 from ..custom_ops.registry import call_targets
 from ..graphs.cost import costs

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
+from ...positions import saved_position
 from ...user_code import defined_at, mistake, raised_at
-from .._caller import ENTRY, caller, saved_position
+from .._caller import ENTRY, caller
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
 from ..ragged.ragged import Ragged

@@ -26,6 +26,7 @@ from ...metadata import (
     summary_of,
 )
 from ...metadata.payload import explain_full_disk
+from ...positions import line_of
 from ...progress import Progress, no_progress
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
@@ -107,6 +108,8 @@ class Attempt:
                 published = self.home.store.publish(execution, new, claim=self.claim, properties=about)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
+            if isinstance(error, DrivetrainError) and error.where:  # of a saved graph: a definition and a statement
+                error.where = line_of(error.where, self.run.project) or error.where
             about = failure_properties(error) | self.metrics.properties | self._seconds
             try:
                 failed = self._give_up(execution, error, about, canceled=canceled)

@@ -83,7 +83,7 @@ def test_min_max_of_no_whole_number_at_all_is_midway() -> None:
 )
 def test_the_row_and_the_value_are_told(fn: Callable[[Columns], Any], says: str) -> None:
     (batch,) = TABLE.combine_chunks().to_batches()
-    with pytest.raises(InputError, match=rf"(?s)test_ugly_values.py:\d+: .*{says}"):
+    with pytest.raises(InputError, match=rf"(?s)test_ugly_values.py:test_the_row_and_the_value_are_told: .*{says}"):
         learn(lambda c: ops.fill_missing(fn(c), 0)).run("transform", batch)
 
 

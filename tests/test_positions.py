@@ -15,8 +15,8 @@ pytest.importorskip("jax")
 
 from drivetrain import data
 from drivetrain.engine import analyze
-from drivetrain.engine._caller import saved_position
 from drivetrain.errors import InputError
+from drivetrain.positions import line_of, saved_position
 
 pytestmark = pytest.mark.engine
 
@@ -63,6 +63,27 @@ AT = {
 def test_a_position_is_a_definition_and_a_statement(tmp_path: Path, line: int) -> None:
     (tmp_path / "m.py").write_text(SOURCE)
     assert saved_position(f"{tmp_path / 'm.py'}:{line}") == AT[line]
+
+
+@pytest.mark.parametrize("line", AT)
+def test_a_position_leads_back_to_its_statement(tmp_path: Path, line: int) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "m.py").write_text(SOURCE)
+    (tmp_path / ".old").mkdir()
+    (tmp_path / ".old" / "m.py").write_text(SOURCE)
+    at = line_of(AT[line], tmp_path)
+    assert at is not None
+    assert saved_position(at) == AT[line]
+    assert at.startswith(f"{tmp_path}/sub/m.py:")
+
+
+def test_what_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(SOURCE)
+    for position in ("m.py:3", "m.py:gone+1", "m.py:first+99", "other.py:first", "m.py:first.x", "/a/m.py:first", ""):
+        assert line_of(position, tmp_path) is None
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "m.py").write_text("")  # which of the two?
+    assert line_of("m.py:first", tmp_path) is None
 
 
 def test_comments_and_layout_move_nothing(tmp_path: Path) -> None:
@@ -120,3 +141,25 @@ def test_a_comment_changes_no_byte_of_what_is_saved(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no negative fare") as caught:
         bundle.run("transform", pa.RecordBatch.from_pydict({"fare": [-1.0], "kind": ["a"]}))
     assert caught.value.where == "features.py:preprocess+2"
+
+
+@pytest.mark.slow
+def test_a_failing_check_of_a_run_names_the_line(tmp_path: Path) -> None:
+    """The graph says which statement; who has the source reads the line."""
+    from drivetrain.pipelines import Home, load_pipeline, run_pipeline
+
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "features.py").write_text(FEATURES)
+    (folder / "pipeline.py").write_text(
+        "import drivetrain as dt\n"
+        "from drivetrain.components import ExampleGen, SchemaGen, StatisticsGen, Transform\n\n"
+        "@dt.pipeline\ndef shop():\n    examples = ExampleGen('rows.csv')\n"
+        "    Transform(examples, SchemaGen(StatisticsGen(examples)), fn='features:preprocess')\n"
+    )
+    (folder / "rows.csv").write_text("fare,kind\n" + "1.5,a\n2.5,b\n" * 50 + "-1.5,a\n" * 20)
+    home = Home(tmp_path / "root")
+    result = run_pipeline(home, load_pipeline(folder))
+    home.close()
+    line = FEATURES.splitlines().index('    ops.check(fare >= 0.0, "no negative fare")') + 1
+    assert result.nodes["Transform"].reason.startswith(f"{folder / 'features.py'}:{line}: ")
