@@ -262,15 +262,14 @@ def _short(where: str) -> str:
 
 
 def _span(places: Sequence[str]) -> str:
-    """Give "model.py:31" or "model.py:31–33" or "model.py, loss.py"."""
-    files: dict[str, list[int]] = {}
-    for line_of_code in places:
-        file, _, line = line_of_code.rpartition(":")
-        files.setdefault(file, []).append(int(line) if line.isdigit() else 0)
-    if len(files) > 1:
-        return ", ".join(files)
-    ((file, lines),) = files.items()
-    return f"{file}:{min(lines)}" if len(set(lines)) == 1 else f"{file}:{min(lines)}–{max(lines)}"
+    """Give "model.py:31", "model.py:31–33", "model.py:train+2–5" or "model.py, loss.py"."""
+    if len(places) == 1:
+        return places[0]
+    numbered = [re.fullmatch(r"(.*:(?:.*\+)?)([0-9]+)", each) for each in places]
+    numbers = [int(match[2]) for match in numbered if match]
+    if len(numbers) == len(places) and len({match[1] for match in numbered if match}) == 1:
+        return f"{places[0].rstrip('0123456789')}{min(numbers)}–{max(numbers)}"
+    return ", ".join(dict.fromkeys(each.rpartition(":")[0] for each in places))
 
 
 # --- drawing ---

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
-from drivetrain.report.graph import drawing, render, units
+from drivetrain.report.graph import _span, drawing, render, units
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,19 @@ def test_every_kind_has_a_shape_and_a_name_of_its_own() -> None:
     legend = ["input", "host op", "analyzer", "device op", "device stage", "output", "next value of a weight"]
     assert [name for name in [*legend, "check of each row"] if name not in shown] == []
     assert {"4 dot_general, tanh", "▪ 2 weights, 512 B", "next mean", "no negative delay", "on gpu:1"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    ("places", "title"),
+    [
+        (["model.py:31"], "model.py:31"),
+        (["model.py:33", "model.py:31"], "model.py:31–33"),
+        (["model.py:train"], "model.py:train"),
+        (["model.py:train+2", "model.py:train+12", "model.py:train+5"], "model.py:train+2–12"),
+        (["model.py:train+2", "model.py:loss+5"], "model.py"),
+        (["model.py:train", "model.py:31"], "model.py"),
+        (["model.py:31", "loss.py:2"], "model.py, loss.py"),
+    ],
+)
+def test_a_stack_is_titled_by_where_its_code_lies(places: list[str], title: str) -> None:
+    assert _span(places) == title
