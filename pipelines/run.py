@@ -173,17 +173,18 @@ def _leave(
     A run may end more than once, when it is resumed. A node on exit runs for each end, but once only: where it had run
     for this very end before the run was interrupted, its result stays.
     """
-    failed = [result for result in results.values() if result.state is EndState.FAILED]
-    status = {
-        "run": launcher.run.id,
-        "state": state_of(results.values()),
-        "failed": [result.node for result in failed],
-        "reason": failed[0].reason if failed else "",
-    }
-    run, told_before = record_status(launcher.home, launcher.run, status)
+    run, told_before = record_status(launcher.home, launcher.run, end_status(launcher.run, results.values()))
     # With the same logs: a run warns only once that they are incomplete.
     leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
     return _walk(leaving, runner, nodes)
+
+
+def end_status(run: Run, results: Iterable[NodeResult]) -> dict[str, object]:
+    """How a run's work ended, as its nodes on exit get it: the same on every runner, wherever the project lies."""
+    results = list(results)
+    failed = [result for result in results if result.state is EndState.FAILED]
+    reason = failed[0].reason.replace(f"{run.project}/", "") if failed else ""
+    return {"run": run.id, "state": state_of(results), "failed": [each.node for each in failed], "reason": reason}
 
 
 def state_of(results: Iterable[NodeResult]) -> RunState:

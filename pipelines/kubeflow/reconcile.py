@@ -22,7 +22,7 @@ from ..launcher.home import Home, Run, open_run, record_status
 from ..launcher.launcher import LEASE, Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from ..run import state_of
+from ..run import end_status, state_of
 from . import records
 
 _NEVER = "its pod never started"
@@ -45,14 +45,7 @@ def reconcile_work(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool
     launcher = Launcher(home, run, resuming=True)
     with _exclusively(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes if not node.on_exit], kfp_state)
-        failed = [result for result in results.values() if result.state is EndState.FAILED]
-        status = {
-            "run": run.id,
-            "state": state_of(results.values()),
-            "failed": [result.node for result in failed],
-            "reason": failed[0].reason if failed else "",
-        }
-        return record_status(home, open_run(home, run.id), status)
+        return record_status(home, open_run(home, run.id), end_status(run, results.values()))
 
 
 def reconcile_upstream(launcher: Launcher, task: str) -> None:

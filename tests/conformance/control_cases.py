@@ -300,7 +300,7 @@ OTHERS = (
             Step(
                 "Note Skipped Alarm", cached="Make", skipped="Double", failed="Fails", state="FAILED",
                 parameters={"bad": True},
-                values={"Note": "FAILED ['Fails'] 3", "Alarm": "ValueError: told to fail None None"},
+                values={"Note": "FAILED ['Fails'] 3", "Alarm": "parts.py:87: ValueError: told to fail None None"},
             ),
         ),
     ),

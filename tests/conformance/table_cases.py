@@ -66,7 +66,7 @@ def _species(result: RunResult, home: Home) -> None:
 def _pushed(*versions: str) -> Callable[[RunResult, Home], None]:
     def look(result: RunResult, home: Home) -> None:
         folder = home.base / "serving" / "penguins"
-        assert sorted(path.name for path in folder.glob("[0-9]*")) == list(versions)
+        assert sorted(path.name for path in folder.glob("[0-9]*/")) == list(versions)
 
     return look
 
