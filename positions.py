@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_SAVED: Final = re.compile(r"(?P<file>[^/:]+\.py):(?P<definition>[A-Za-z_][\w.]*)?(?:\+(?P<number>[0-9]+))?")
+_SAVED: Final = re.compile(r"(?P<file>[^/:*?[\]]+\.py):(?P<definition>[^\W\d][\w.]*)?(?:\+(?P<number>[1-9][0-9]*))?")
 
 
 def saved_position(where: str | None) -> str | None:
@@ -48,8 +48,10 @@ def line_of(position: str, folder: Path) -> str | None:
         return None
     statement: ast.stmt | None = None
     for name in filter(None, (match["definition"] or "").split(".")):
-        statement = next((each for each in _statements(body) if getattr(each, "name", None) == name), None)
-        body = getattr(statement, "body", [])
+        named = [each for each in _statements(body) if getattr(each, "name", None) == name]
+        if len(named) != 1:
+            return None
+        statement, body = named[0], getattr(named[0], "body", [])
     if match["number"]:
         statement = next(islice(_statements(body), int(match["number"]) - 1, None), None)
     return None if statement is None else f"{files[0]}:{statement.lineno}"

@@ -79,7 +79,17 @@ def test_a_position_leads_back_to_its_statement(tmp_path: Path, line: int) -> No
 
 def test_what_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text(SOURCE)
-    for position in ("m.py:3", "m.py:gone+1", "m.py:first+99", "other.py:first", "m.py:first.x", "/a/m.py:first", ""):
+    for position in (
+        "m.py:3",
+        "m.py:gone+1",
+        "m.py:first+99",
+        "other.py:first",
+        "m.py:first.x",
+        "/a/m.py:first",
+        "",
+        "**.py:f",
+        "m.py:first+0",
+    ):
         assert line_of(position, tmp_path) is None
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "m.py").write_text("")  # which of the two?

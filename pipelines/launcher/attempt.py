@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...errors import BuildError, Canceled, DrivetrainError
 from ...metadata import (
@@ -44,6 +44,9 @@ from .observers import LoggingObserver
 from .outbox import drop, pack, unsent
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
+
+_ROOTS: Final = ("artifacts", "work", "logs", "metadata.db", "metadata.db-wal", "metadata.db-shm")
+"""What a root holds."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,10 @@ class Attempt:
     def _recorded_reads(self) -> list[list[object]]:
         """What the user's code opened besides its inputs: the root's files and those of parameters count otherwise."""
         sets = (value for value in self.resolved.parameters.values() if isinstance(value, FileSet))
-        without = [self.home.root, *(file.path for each in sets for file in each.files)]
+        root, project = self.home.root, self.run.project
+        # Of a root that the project lies in, its own folders.
+        folders = [root / name for name in _ROOTS] if project.is_relative_to(root) else [root]
+        without = [*folders, *(file.path for each in sets for file in each.files)]
         recorded, more = self.reads.record(self.run.project, self.resolved.modules, without)
         if more:
             text = f"its code opened {more} files too many to follow: a change of them is not noticed; use dt.files"

@@ -228,6 +228,8 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
         "platform": f"{sys.platform}-{platform.machine()}",
         "distributions": {name: version for name in names if (version := _version(name))},
     }
+    if sys.flags.optimize:  # no assertions
+        facts["optimize"] = sys.flags.optimize
     if "jax" in names:
         facts["xla_flags"] = os.environ.get("XLA_FLAGS", "")
         facts["jax_options"] = {
@@ -319,7 +321,7 @@ def _find(name: str, roots: dict[str, Path]) -> Path | None:
     path = "/".join((str(roots[top]), *rest))  # text, not paths: it is asked for often
     if not rest and os.path.isfile(path):  # noqa: PTH113
         return roots[top]
-    return _first_file(path, ("/__init__.py", ".py", *EXTENSION_SUFFIXES) if rest else ("/__init__.py",))
+    return _first_file(path, ("/__init__.py", *EXTENSION_SUFFIXES, ".py") if rest else ("/__init__.py",))
 
 
 @lru_cache(4096)

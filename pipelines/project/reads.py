@@ -1,8 +1,10 @@
 """Which files the user's code opens while it is imported or run: they are inputs too, as in a compiler's depfile.
 
 Python tells an audit hook of each file that is opened and each folder that is listed. Where the nearest code on the
-stack, libraries aside, is the user's, the file counts. What other processes open, and compiled libraries past Python
-(pyarrow's readers, DuckDB), is not seen: such files are named in the pipeline, by `dt.files`.
+stack, libraries aside, is the user's, the file counts: for the execution, and for each module whose code is on the
+stack, since what a module has read it may keep, and give to the next node of this process. What other processes open,
+and compiled libraries past Python (pyarrow's readers, DuckDB), is not seen: such files are named in the pipeline, by
+`dt.files`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import importlib.util
 import os
 import stat
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -26,12 +29,17 @@ from typing import Any, Final
 
 from ...user_code import is_drivetrains, is_library, is_users
 
-Stamp = tuple[int, int]
-"""Size in bytes (-1 of a folder) and time of the last change in ns; the stamp of what is not there is None."""
+Stamp = tuple[int, int, int, int]
+"""Size in bytes (-1 of a folder), times of the last change of content and of the inode in ns, inode.
+
+The stamp of what is not there, or neither a file nor a folder, is None.
+"""
 _SYSTEM: Final = (
     *(f"{folder}/" for folder in ("/proc", "/dev", "/sys", "/etc", "/lib", "/lib64", "/usr/lib", "/usr/share")),
-    *(f"{folder}/" for folder in ("/usr/local/lib", "/run/secrets", sys.prefix, sys.base_prefix)),
+    *(f"{folder}/" for folder in ("/usr/local/lib", "/run/secrets", sysconfig.get_path("stdlib"))),
+    *([f"{sys.prefix}/"] if sys.prefix != sys.base_prefix else []),
 )
+_IMPORTER: Final = str(Path(__file__).with_name("functions.py"))  # it imports the project's modules for the user
 _HASHED: Final = 64 << 20
 """Bytes up to which content decides; of a larger file its size and date."""
 _MOST: Final = 10_000
@@ -39,10 +47,10 @@ _MOST: Final = 10_000
 _SETTLED: Final = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its date, on any file system."""
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# By module: what it read while it was imported; and its components' declarations, whose files their own keys cover.
-_AT_IMPORT: Final[dict[str, dict[str, Stamp | None]]] = {}
+# By module: what its code read, what it wrote; what its components' declarations read, which their own keys cover.
+_BY_MODULE: Final[dict[str, dict[str, Stamp | None]]] = {}
 _DECLARED: Final[dict[str, dict[str, Stamp | None]]] = {}
-_WRITTEN_AT_IMPORT: Final[set[str]] = set()
+_WRITTEN: Final[dict[str, set[str]]] = {}
 _ACTIVE: Final[list[Reads]] = []
 _CURRENT: Final[ContextVar[Reads | None]] = ContextVar("reads", default=None)
 _LOCK: Final = threading.Lock()
@@ -66,11 +74,11 @@ class Reads:
     def record(
         self, project: Path, modules: Mapping[str, Path], without: Collection[Path]
     ) -> tuple[list[list[object]], int]:
-        """What the next run compares, as JSON: [path, size, time of change, SHA-256] of each file.
+        """What the next run compares, as JSON: [path, stamp, SHA-256] of each file.
 
         Args:
             project: The folder that paths in it are relative to.
-            modules: The source files that count as code, by module; what they read when they were imported counts too.
+            modules: The source files that count as code, by module; what they have read counts too.
             without: Folders and files that count otherwise, or not at all.
 
         Returns:
@@ -78,7 +86,7 @@ class Reads:
         """
         stamps = dict(self._stamps)
         for module in modules:
-            stamps.update(_AT_IMPORT.get(module, {}))
+            stamps.update(_BY_MODULE.get(module, {}))
         apart = {str(path) for path in (*modules.values(), *without)}
         folders = tuple(f"{path}/" for path in apart)
         scratch = f"{tempfile.gettempdir()}/"
@@ -86,8 +94,10 @@ class Reads:
         for path, stamp in sorted(stamps.items()):
             if path in apart or path.startswith(folders) or not _counts(path, project):
                 continue
-            if path in self._written:  # its own result, or what it keeps from one time to the next
+            if path in self._written:  # its own result, or what it keeps for the next time
                 continue
+            if stamp is not None and stamp[0] < 0 and stamp_of(path) != stamp:
+                continue  # a folder that it works in
             if path.startswith(scratch) and stamp is not None and stamp[1] >= self._begin:
                 continue  # a file on the way, e.g. of a child process
             paths.append(path)
@@ -115,13 +125,13 @@ def first_changed(recorded: Sequence[Any], project: Path) -> str | None:  # Any:
     return next((str(path) for path, *before in recorded if not _is_as_before(str(project / path), *before)), None)
 
 
-def _is_as_before(file: str, size: int | None, changed_at: int, digest: str | None) -> bool:
+def _is_as_before(file: str, before: Sequence[int] | None, digest: str | None) -> bool:
     stamp = stamp_of(file)
-    if stamp is None or size is None:
-        return stamp is None and size is None
+    if stamp is None or before is None:
+        return stamp is None and before is None
     if digest == "":
         return False
-    return stamp == (size, changed_at) or (digest is not None and _digest(file, stamp) == digest)
+    return stamp == tuple(before) or (digest is not None and _digest(file, stamp) == digest)
 
 
 @cache
@@ -136,26 +146,29 @@ def note_file_read(module: str, path: Path) -> None:
 
 
 def read_at_import(module: str) -> Mapping[str, Stamp | None]:
-    """What a module and its declarations read while it was imported, and how it was then."""
-    return {**_AT_IMPORT.get(module, {}), **_DECLARED.get(module, {})}
+    """What a module's code and its declarations have read, and how it was then."""
+    return {**_BY_MODULE.get(module, {}), **_DECLARED.get(module, {})}
 
 
 def forget(module: str) -> None:
-    """Forget what a module read: it will be imported anew, and with it what changed of the modules that it imported.
+    """Forget what a module read: it will be imported anew, and where one changed, all that it imported from outside.
 
-    One from outside its project that did not change stays loaded, and is remembered: it will not be opened again.
+    Where none of those changed they stay loaded, and are remembered: they will not be opened again.
     """
     _DECLARED.pop(module, None)
-    stay = {}
-    for path, read in _AT_IMPORT.pop(module, {}).items():
-        loaded = [name for name, each in tuple(sys.modules.items()) if getattr(each, "__file__", None) == path]
-        if stamp_of(path) == read and loaded:
-            stay[path] = read
-        else:
-            for name in loaded:
-                del sys.modules[name]
-    if stay:
-        _AT_IMPORT[module] = stay
+    _WRITTEN.pop(module, None)
+    read = _BY_MODULE.pop(module, {})
+    files = {getattr(each, "__file__", None): name for name, each in tuple(sys.modules.items())}
+    loaded = {path: files[path] for path in read if path in files}
+    if all(stamp_of(path) == read[path] for path in loaded):
+        if loaded:
+            _BY_MODULE[module] = {path: read[path] for path in loaded}
+        return
+    for name in loaded.values():
+        sys.modules.pop(name, None)
+        parent, _, child = name.rpartition(".")
+        with contextlib.suppress(AttributeError):
+            delattr(sys.modules.get(parent), child)
 
 
 def stamp_of(path: str) -> Stamp | None:
@@ -164,7 +177,10 @@ def stamp_of(path: str) -> Stamp | None:
         status = os.stat(path)  # noqa: PTH116 - asked for thousands of files
     except (OSError, ValueError):
         return None
-    return -1 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns
+    folder = stat.S_ISDIR(status.st_mode)
+    if not folder and not stat.S_ISREG(status.st_mode):
+        return None  # to read a pipe may wait for ever
+    return -1 if folder else status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:  # Any: what the event has
@@ -177,14 +193,17 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:  # Any: what the even
         if not isinstance(path, (str, bytes, os.PathLike)):
             return  # a file that is open already
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay: what they mean may change
-        if name.startswith(_SYSTEM) or is_library(name):
+        if name.startswith(_SYSTEM) or (is_library(name) and not is_users(name)):
             return
+        if event == "open" and os.path.isdir(name):  # noqa: PTH112 - to remove what is in it
+            return
+        name.encode()  # a name that is no text cannot be recorded
         _note(name, event != "open", _is_write(*arguments[1:3]) if event == "open" else False)
 
 
 def _is_write(mode: object, flags: object) -> bool:
     if isinstance(mode, str):
-        return any(letter in mode for letter in "wax")
+        return any(letter in mode for letter in "wax+")
     return isinstance(flags, int) and bool(flags & _WRITES)
 
 
@@ -193,8 +212,8 @@ def _note(name: str, listing: bool, writes: bool) -> None:
     importing = frame is not None and frame.f_code.co_filename.startswith("<frozen importlib")
     if importing and listing:
         return  # the search for a module
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        if is_drivetrains(frame.f_code.co_filename):
+    while frame is not None and not is_users(file := frame.f_code.co_filename):
+        if is_drivetrains(file) and file != _IMPORTER:
             return
         frame = frame.f_back
     if frame is None:
@@ -207,18 +226,19 @@ def _note(name: str, listing: bool, writes: bool) -> None:
         reads.opened(name, stamp, writes=writes)
     while frame is not None:
         file = frame.f_code.co_filename
-        if frame.f_code.co_name == "<module>" and is_users(file) and _counts(name, Path(file).parent):
+        if is_users(file) and _counts(name, Path(file).parent):
+            module = frame.f_globals.get("__name__", "")
             if writes:
-                _WRITTEN_AT_IMPORT.add(name)
-            elif name not in _WRITTEN_AT_IMPORT:
-                _AT_IMPORT.setdefault(frame.f_globals.get("__name__", ""), {})[name] = stamp
+                _WRITTEN.setdefault(module, set()).add(name)
+                _BY_MODULE.get(module, {}).pop(name, None)
+            elif name not in _WRITTEN.get(module, ()):
+                _BY_MODULE.setdefault(module, {})[name] = stamp
         frame = frame.f_back
 
 
 def _counts(path: str, project: Path) -> bool:
-    """Whether a file may be an input: it is not hidden, nor in a hidden folder of the project or the user's home."""
-    folders = [str(project), str(Path.home())] if "HOME" in os.environ else [str(project)]
-    inside = next((path.removeprefix(folder) for folder in folders if path.startswith(f"{folder}/")), path)
+    """Whether a file may be an input: it is not hidden, nor in a hidden folder that the project is not in."""
+    inside = path.removeprefix(os.path.commonpath([path, project]))
     return not any(part.startswith(".") or part == "__pycache__" for part in inside.split("/"))
 
 
@@ -226,13 +246,13 @@ def _recorded(path: str, stamp: Stamp | None, project: Path) -> list[object]:
     folder = f"{project}/"
     name = path.removeprefix(folder)
     if stamp is None:
-        return [name, None, None, None]
+        return [name, None, None]
     digest = _digest(path, stamp)
     if stamp_of(path) != stamp:
         digest = ""  # it changed meanwhile: which of the two was read cannot be told
     # Within the grain of the clock, another change would not show in the date: content alone decides then.
-    changed_at = stamp[1] if time.time_ns() - stamp[1] > _SETTLED else 0
-    return [name, stamp[0], changed_at, digest]
+    settled = time.time_ns() - max(stamp[1], stamp[2]) > _SETTLED
+    return [name, stamp if settled else (stamp[0], 0, 0, 0), digest]
 
 
 def _digest(path: str, stamp: Stamp) -> str | None:
