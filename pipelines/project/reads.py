@@ -84,9 +84,10 @@ class Reads:
         Returns:
             With how many were left out because there are too many.
         """
-        stamps = dict(self._stamps)
+        stamps: dict[str, Stamp | None] = {}
         for module in modules:
             stamps.update(_BY_MODULE.get(module, {}))
+        stamps.update(self._stamps)  # of the first time: where the file changed before it was read again, that shows
         apart = {str(path) for path in (*modules.values(), *without)}
         folders = tuple(f"{path}/" for path in apart)
         scratch = f"{tempfile.gettempdir()}/"

@@ -21,9 +21,9 @@ from drivetrain.metadata import Evaluation, Model, PushedModel
 
 @dt.component
 def Train(auc: float, span: int) -> Model:
-    made = Model.new()
-    (made.content / "auc").write_text(f"{auc} {span}")
-    return made
+    model = Model.new()
+    (model.content / "auc").write_text(f"{auc} {span}")
+    return model
 
 
 @dt.component

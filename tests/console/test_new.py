@@ -29,9 +29,9 @@ def test_a_project_has_its_own_name_and_says_what_to_do_next(
     template: str, drivetrain: Command, last_json: Read, tmp_path: Path
 ) -> None:
     name = f"shop_{TEMPLATES[template]}"
-    made = drivetrain("new", f"work/{name}", "--from", template)
-    assert made.exit_code == 0
-    assert f"drivetrain run work/{name}" in made.stdout
+    result = drivetrain("new", f"work/{name}", "--from", template)
+    assert result.exit_code == 0
+    assert f"drivetrain run work/{name}" in result.stdout
     project = tmp_path / "work" / name
     assert load_pipeline(project).name == name
     assert load_pipeline(project).parameters["destination"].default == f"serving/{name}"

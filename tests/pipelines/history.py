@@ -101,7 +101,7 @@ PARTS = """
 
     @dt.component
     def Grades(graded: list[Graded]) -> list[str]:
-        return [one.name for one in graded]
+        return [artifact.name for artifact in graded]
 
     @dt.component
     def Best(score: Score | None = None) -> str:

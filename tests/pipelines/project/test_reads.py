@@ -304,3 +304,18 @@ def test_a_module_that_a_computed_import_finds_counts(shop: Callable[[str, str],
     (folder / "deep.py").write_text("RATE = 2")
     assert total() == 2.0
     home.close()
+
+
+def test_a_file_that_changes_between_two_reads_is_no_basis(tmp_path: Path) -> None:
+    """The module remembers the newest read, the execution the first: the first decides."""
+    file = tmp_path / "a.txt"
+    file.write_text("old")
+    os.utime(file, (1000, 1000))
+    with recording(reads := Reads()):
+        _read(file)
+        file.unlink()
+        subprocess.run([sys.executable, "-c", f"open({str(file)!r}, 'w').write('new')"], check=True)
+        os.utime(file, (2000, 2000))
+        _read(file)
+    recorded, _ = reads.record(tmp_path, {__name__: Path(__file__)}, [])
+    assert first_changed(recorded, tmp_path) == "a.txt"
