@@ -1,14 +1,14 @@
-# The verbs of the house. Needed beforehand: python3 (3.11 to 3.13) and make.
+# What is done with this repository. Needed beforehand: python3 (3.11 to 3.13) and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Slow tests wait for child processes, disks and clocks: one worker more than cores keeps the cores busy.
-SLOW_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests wait for child processes, disks and clocks: one worker more than cores keeps the cores busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
-.PHONY: help install demo test test-slow beam lint format bench bench-compare lock wheel clean
+.PHONY: help install demo test test-fast test-slow beam attack lint format bench bench-compare lock wheel clean
 
 help:  ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,15 +25,21 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## The whole job on real data: raw flights in, a served-ready model out
 	$(BIN)/drivetrain run examples/flights
 
-test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at most)
-	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses auto --dist loadfile
+test: $(STAMP)  ## Lint, types, layers and the fast tests, side by side (8 minutes at most)
+	$(MAKE) --no-print-directory --jobs 2 lint test-fast
+
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
-	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(SLOW_WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
 	.ci/beam/fetch prism flink spark
 	DRIVETRAIN_CONFORMANCE=all DRIVETRAIN_REQUIRE=beam,prism,flink,spark $(BIN)/python -m pytest -m 'beam or prism or flink or spark'
+
+attack: $(STAMP)  ## Attack with new seeds for MINUTES (30), or those of SEED again; ATTACKS names which, of tests/attack
+	$(BIN)/python -m drivetrain.tests.attack --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(ATTACKS)
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter, names
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,24 @@ _decode = json.JSONDecoder().raw_decode
 _LONG = re.compile(r"[:,[]-?[0-9]{19}")
 
 
+def is_deep(value: object, levels: int = 200) -> bool:
+    """Whether a JSON value nests lists and mappings in more levels than that: what walks them recurses.
+
+    Python's JSON reader gives up at some thousand levels, depending on how deep its caller is; others earlier.
+    """
+    level: list[object] = [value]
+    for _ in range(levels):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
 def _plain(value: object) -> object:
     if value is None or isinstance(value, bool):
         return value
@@ -66,7 +84,9 @@ def _plain(value: object) -> object:
         return plain
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         return [_plain(item) for item in value]
-    raise InputError(f"a {type(value).__name__} is no JSON value: {value!r:.80}", fix="use text, numbers, lists, dicts")
+    raise InputError(
+        f"a {type(value).__name__} is not a JSON value: {value!r:.80}", fix="use text, numbers, lists, dicts"
+    )
 
 
 def _key(key: object) -> str:
@@ -139,10 +159,24 @@ def digest_tree(root: Path) -> TreeDigest:
     Raises:
         InputError: It holds a link or a special file, which a payload must not.
     """
-    paths = sorted(_files(str(root), "")) if root.is_dir() else []
-    files = tuple(FileEntry(name, *_measured(path)) for name, path in paths)
-    body = [[file.path, file.size, file.sha256] for file in files]
-    return TreeDigest(digest("drivetrain-tree-v1", body), files)
+    return digest_files(paths_below(root))
+
+
+def paths_below(root: Path) -> dict[str, str]:
+    """The files of a folder, by their paths in it; of one that is not there, none. Raises as `digest_tree`."""
+    return dict(_files(str(root), "")) if root.is_dir() else {}
+
+
+def digest_files(paths: Mapping[str, str]) -> TreeDigest:
+    """The digest of the folder that would hold these files; each by its path in it, and where it lies."""
+    return tree_of(FileEntry(name, *_measured(path)) for name, path in paths.items())
+
+
+def tree_of(files: Iterable[FileEntry]) -> TreeDigest:
+    """The digest of a folder of which the files are known."""
+    ordered = tuple(sorted(files, key=lambda file: file.path))
+    body = [[file.path, file.size, file.sha256] for file in ordered]
+    return TreeDigest(digest("drivetrain-tree-v1", body), ordered)
 
 
 def _files(folder: str, prefix: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Inputs that are not files of this machine: data sets that come as a package, files behind a URI, rows of a query.
 
 The orchestrator resolves a component's inputs before it runs, since their content is part of the cache key, but it must
-not know the room that reads data. So it asks this table, the one place that names both: `PACKAGED` says where the
+not know the package that reads data. So it asks this table, the one place that names both: `PACKAGED` says where the
 files of a packaged data set lie, `READERS` names the functions that do the rest, imported when they are first called.
 """
 

@@ -28,6 +28,7 @@ def saved_position(where: str | None) -> str | None:
     name = file.replace("\\", "/").rsplit("/", 1)[-1]
     if file.startswith("<") or not line.isdecimal():
         return f"{name}:{line}"
+    linecache.checkcache(file)  # in a notebook it may have been edited and imported anew
     definition, number = _statement("".join(linecache.getlines(file)), int(line))
     return f"{name}:{definition}{number}" if definition or number else f"{name}:{line}"
 

@@ -1,4 +1,4 @@
-"""How long work says how far it is: one callback for all rooms, from reading rows to checking payloads."""
+"""How long work says how far it is: one callback for all packages, from reading rows to checking payloads."""
 
 from __future__ import annotations
 

@@ -34,11 +34,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
 from urllib.error import HTTPError
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from .digest import sync_folder
 from .errors import Canceled, DrivetrainError, InputError, missing_extra
 from .progress import Progress
+from .redaction import holds_credentials, redact
 
 T = TypeVar("T")
 CountBytes: TypeAlias = Callable[[int], None]
@@ -50,9 +51,6 @@ AT_ONCE = 8
 """Files that are moved at the same time."""
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_SECRET_PARAMETERS: Final = {
-    "x-amz-signature", "x-goog-signature", "signature", "sig", "token", "password", "access_token",
-}  # fmt: skip
 _SECRET_VARIABLE: Final = re.compile(
     r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|CONNECTION_STRING|SIGNATURE|_SAS", re.IGNORECASE
 )
@@ -74,6 +72,8 @@ _BLOCK: Final = 8 << 20
 _PART: Final = 8 << 20  # bytes of a large file that are sent at once, and so held in memory
 _PARTS: Final = 9000  # of which S3 takes 10,000 at most
 _HTTP_TIMEOUT: Final = 60  # seconds without a byte
+_MOST_RECORD: Final = 256 << 20  # bytes of a file that is read whole: a claim, a manifest
+_MOST_UNTOLD: Final = 256 << 30  # bytes of a file whose size its store does not say
 _TICK: Final = 0.2  # seconds between two looks at how much was moved
 
 
@@ -138,6 +138,10 @@ class StorageUnavailable(DrivetrainError):  # noqa: N818 - named for what happen
     """A store did not answer as it should, however often it was asked; it may later."""
 
 
+class TooLong(InputError):  # noqa: N818 - named for what is wrong
+    """A file has more bytes than it may have, perhaps without end."""
+
+
 # --- addresses ---
 
 
@@ -167,7 +171,7 @@ def refuse_secrets(url: str) -> None:
     """See that a URL can be shown and stored.
 
     Raises:
-        InputError: It holds a password or a signature; the error does not show it.
+        InputError: It holds a password, a token or a signature; the error does not show it.
     """
     try:
         parts = urlsplit(url)
@@ -175,10 +179,9 @@ def refuse_secrets(url: str) -> None:
         raise InputError(
             f"this {url.partition(':')[0]}:// URL cannot be parsed ({error})", fix="check the address"
         ) from None
-    parameters = {key.lower() for key in parse_qs(parts.query)}
-    if ":" in parts.netloc.rpartition("@")[0] or parameters & _SECRET_PARAMETERS:
+    if holds_credentials(url):
         raise InputError(
-            f"the {parts.scheme}:// URL holds a password or a signature, which would be stored with the run",
+            f"the {parts.scheme}:// URL holds a password, a token or a signature, which would be stored with the run",
             fix="take it out, and give the credentials by the environment",
         )
 
@@ -258,8 +261,19 @@ class Store:
     # --- reading ---
 
     def read(self, name: str) -> bytes:
-        """A file's bytes."""
-        return bytes(self._retry(name, "read", lambda: self._files.cat_file(self._path(name))))
+        """A small file's bytes.
+
+        Raises:
+            TooLong: It has more than 256 MiB.
+        """
+
+        def get() -> bytes:
+            where = self._path(name)
+            if not isinstance(self._files, _WebFiles):  # which bounds what it reads
+                _refuse_longer(self._named(name), int(self._fresh().info(where).get("size") or 0), _MOST_RECORD)
+            return bytes(self._files.cat_file(where))
+
+        return self._retry(name, "read", get)
 
     def blocks(self, name: str, size: int) -> Iterator[bytes]:
         """The bytes of a file of `size` bytes, a block at a time."""
@@ -278,13 +292,18 @@ class Store:
         self,
         name: str,
         path: Path,
+        size: int,
         count: CountBytes = lambda done: None,
         wait: Callable[[float], object] = time.sleep,
         parts: int = 1,
     ) -> None:
-        """Copy a file to a local one, a large one in so many parts at once; counts its bytes so far."""
+        """Copy a file of at most `size` bytes to a local one, a large one in so many parts at once; counts its bytes.
+
+        Raises:
+            TooLong: More bytes come. What came lies in the local file, no more than a block of them beyond `size`.
+        """
         where = self._path(name)
-        self._retry(name, "read", lambda: self._get(where, path, count, parts), wait)
+        self._retry(name, "read", lambda: self._get(where, path, size, count, parts), wait)
 
     def stat(self, name: str) -> Entry:
         """What the store says of a file."""
@@ -335,10 +354,15 @@ class Store:
         return self._retry("", "read", self._matches, _counting_wait(count))
 
     def fetch_match(self, match: Match, path: Path, count: CountBytes) -> None:
-        """Copy a file that `matches` gave to a local one, of the size that was listed."""
+        """Copy a file that `matches` gave to a local one, of the size that was listed.
+
+        Raises:
+            TooLong: More bytes come, or, where no size was listed, more than 256 GiB.
+        """
+        most = _MOST_UNTOLD if match.size is None else match.size
 
         def get() -> None:
-            self._get(match.address, path, count, 1)
+            self._get(match.address, path, most, count, 1)
             if match.size not in (None, path.stat().st_size):
                 raise OSError(f"{path.stat().st_size} of {match.size} bytes came")
 
@@ -459,7 +483,7 @@ class Store:
         return f"{self.address}/{name}" if name else self.address
 
     def _retry(self, name: str, verb: str, do: Callable[[], T], wait: Callable[[float], object] = time.sleep) -> T:
-        self._path(name)  # a bad name is no error of the store's
+        self._path(name)  # a bad name is not an error of the store's
         return retry(self._named(name), verb, do, wait=wait)
 
     def _written(self, name: str, put: Callable[[], None], wait: Callable[[float], object]) -> None:
@@ -487,16 +511,21 @@ class Store:
                 raise IsADirectoryError(self.address)
         return [Match(str(info["name"]), info.get("size"), _checksum(info)) for info in infos]
 
-    def _get(self, where: str, path: Path, count: CountBytes, parts: int) -> None:
+    def _get(self, where: str, path: Path, most: int, count: CountBytes, parts: int) -> None:
+        def bounded_count(done: int) -> None:
+            # What was written, not what is counted: gcsfs counts again what it asks for again.
+            if done:
+                _refuse_longer(where, path.stat().st_size, most)
+            count(done)
+
         count(0)
         if self._in_memory:
             # fsspec's files in memory are one object for all who open them: threads would move each other's position.
-            data = self._files.cat_file(where)
-            path.write_bytes(data)
-            count(len(data))
+            path.write_bytes(self._files.cat_file(where))
+            bounded_count(path.stat().st_size)
             return
         options = self._part_options("_get_file", parts, 0)
-        self._files.get_file(where, str(path), callback=self._callback(count), **options)
+        self._files.get_file(where, str(path), callback=self._callback(bounded_count), **options)
 
     @property
     def _in_memory(self) -> bool:
@@ -652,6 +681,15 @@ def retry(
     raise AssertionError("unreachable")
 
 
+def _refuse_longer(what: str, size: int, most: int) -> None:
+    """Raise TooLong where an answer, which may never end, has more bytes than it may have."""
+    if size > most:
+        raise TooLong(
+            f"{what} is longer than the {most:,} bytes that it may have",
+            fix="check the address, and what its server sends",
+        )
+
+
 def _counting_wait(count: CountBytes) -> Callable[[float], None]:
     """A wait that asks now and then whether to stop: the pauses are longer than a person who cancels waits."""
 
@@ -710,10 +748,8 @@ def redacted_cause(error: BaseException) -> RedactedCause:
 
 
 def redacted(error: BaseException) -> str:
-    """The first line of an error's text, without passwords in URLs or what this process's environment keeps secret."""
-    text = (str(error) or type(error).__name__).splitlines()[0]
-    text = re.sub(r"(?i)://[^/@\s]*@", "://…@", text)
-    text = re.sub(r"(?i)([?&](?:x-amz-[a-z-]+|x-goog-[a-z-]+|sig|signature|token|\w*key\w*)=)[^&\s]*", r"\1…", text)
+    """The first line of an error's text, redacted, without what this process's environment keeps secret."""
+    text = redact((str(error) or type(error).__name__).splitlines()[0])
     for name, value in os.environ.items():
         if len(value) >= 6 and _SECRET_VARIABLE.search(name):
             text = text.replace(value, "…")
@@ -908,14 +944,18 @@ class _WebFiles:
     def cat_file(self, url: str, start: int | None = None, end: int | None = None) -> bytes:
         if start is None or end is None:
             with _opened(url, "GET") as response:
-                return bytes(response.read())
+                body = bytes(response.read(_MOST_RECORD + 1))
+            _refuse_longer(url, len(body), _MOST_RECORD)
+            if response.length:  # `read` with a size takes a lost connection for the end
+                raise OSError(f"{response.length} bytes did not come")
+            return body
         with _opened(url, "GET", {"Range": f"bytes={start}-{end - 1}"}) as response:
             if response.status != 206:  # a server that does not know ranges sends all, perhaps more than memory holds
                 skipped = 0
                 while skipped < start and (block := response.read(min(1 << 20, start - skipped))):
                     skipped += len(block)
             body = bytes(response.read(end - start))
-            if len(body) < end - start and response.length:  # `read` with a size takes a lost connection for the end
+            if len(body) < end - start and response.length:  # as above
                 raise OSError(f"{response.length} bytes did not come")
             return body
 

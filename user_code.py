@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -39,7 +39,7 @@ def _standard_library() -> tuple[str, ...]:
     return tuple({f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib")})
 
 
-@cache
+@lru_cache(4096)
 def is_users(file: str) -> bool:
     """Whether a file holds the code of neither drivetrain nor a library."""
     if file.startswith("<"):
@@ -55,7 +55,7 @@ def is_library(file: str) -> bool:
     return any(folder in file for folder in _LIBRARIES)
 
 
-@cache
+@lru_cache(4096)
 def is_drivetrains(file: str) -> bool:
     """Whether a file holds code of drivetrain's."""
     return file.startswith(_ours())
@@ -85,13 +85,13 @@ def raised_at(trace: TracebackType | None) -> str | None:
 
 
 def defined_at(fn: Callable[..., Any]) -> str | None:  # Any: any function
-    """Give "file:line" of a function's definition; None of what is no function of Python's."""
+    """Give "file:line" of a function's definition; None of what is not a function of Python's."""
     code = getattr(fn, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def as_mistake(error: BaseException) -> DrivetrainError | None:
-    """What the user can mend behind an exception.
+    """The user's mistake that an exception comes from, as an error that says how to fix it.
 
     Returns:
         The error itself where it is one of ours, else one that names the line of the user's code that raised it; None
@@ -189,7 +189,7 @@ def _users_frame(trace: TracebackType | None) -> tuple[FrameType, int, int] | No
 
 
 def _raised_by_user(trace: TracebackType | None) -> bool:
-    """Whether the innermost frame that is no library's is the user's: drivetrain's own faults are not his."""
+    """Whether the innermost frame that is not a library's is the user's: drivetrain's own faults are not his."""
     users = False
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -209,6 +209,9 @@ def _name_error(error: NameError) -> tuple[str, str | None]:
         return f"{name!r} is used before it has a value (UnboundLocalError)", "assign it above this line"
     frame = _users_frame(error.__traceback__)
     names = [] if frame is None else [*frame[0].f_locals, *frame[0].f_globals, *dir(builtins)]
+    for module in ("metadata", "components"):  # if they are loaded: artifact types and components by their names
+        if error.name in getattr(sys.modules.get(f"{__package__}.{module}"), "__all__", ()):
+            return f"there is no name {error.name!r} (NameError)", f"from {__package__}.{module} import {error.name}"
     return f"there is no name {error.name!r} (NameError)", _close(error.name or "", names) or "define it, or import it"
 
 

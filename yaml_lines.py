@@ -7,7 +7,7 @@ then gives its entries, items, texts and numbers, or an error that names the fil
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +21,8 @@ _INFINITE: Final = {sign + ".inf": float(sign + "inf") for sign in ("", "+", "-"
 _CONSTANTS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
 _TRUTHS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
-_MAX_DIGITS: Final = 1000
-"""Of a number: Python takes quadratic time to read one."""
+_MAX_DIGITS: Final = 300
+"""Of a number, which a float then holds; Python takes quadratic time to read a long one. Longer ones are text."""
 _MAX_DEPTH: Final = 200
 """Of nodes within nodes. Readers recurse, so this must stay well below Python's limit of 1000 frames."""
 _MAX_ALIASED: Final = 100_000
@@ -51,12 +51,12 @@ class YamlValue:
 
     @property
     def line(self) -> int:
-        """Its first line, from 1."""
+        """The file's line on which it begins, counted from 1."""
         return int(self.node.start_mark.line) + 1
 
     @property
     def where(self) -> str:
-        """Its "file:line"."""
+        """The file and that line, as errors give them: "schema.yaml:12"."""
         return f"{self.file}:{self.line}"
 
     @property
@@ -108,7 +108,7 @@ class YamlValue:
         return entries
 
     def items(self) -> list[YamlValue]:
-        """A list's items."""
+        """A list's items in their order, each named by its index: "columns[3]"."""
         if not self.is_list:
             raise self.error(f"{self.name} must be a list", "write `- item` lines, or [item, ...]")
         return [replace(self, name=f"{self.name}[{i}]", node=node) for i, node in enumerate(self.node.value)]
@@ -131,13 +131,13 @@ class YamlValue:
         """
         if not self.is_scalar or self.node.tag != "tag:yaml.org,2002:str":
             shown = self.node.value if self.is_scalar else "more than one value"
-            raise self.error(f"{self.name} is no text: {shown}", f'put it into quotes: "{shown}"')
+            raise self.error(f"{self.name} is not text: {shown}", f'put it into quotes: "{shown}"')
         if not self.node.value and not empty:
             raise self.error(f"{self.name} is empty", "write a value, or leave it out")
         return str(self.node.value)
 
     def choice(self, *options: str) -> str:
-        """One of these texts."""
+        """A text that must be one of the options."""
         text = self.string()
         if text not in options:
             raise self.error(f"{self.name} is {text!r}", f"write {', '.join(options[:-1])} or {options[-1]}")
@@ -157,21 +157,21 @@ class YamlValue:
         return _INFINITE.get(text.lower(), text)
 
     def number(self) -> float:
-        """A number."""
+        """A number by YAML 1.2, an int where it is spelled as one, perhaps infinite; no truth value, no quoted text."""
         number = self.scalar()
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise self.error(f"{self.name}: a number is wanted", "e.g. 0.95")
         return number
 
     def whole(self) -> int:
-        """A whole number."""
+        """An int: a number that is spelled with digits and a sign only, so `1.0` and `1e3` are refused."""
         number = self.number()
         if not isinstance(number, int):
             raise self.error(f"{self.name}: a whole number is wanted", "e.g. 100")
         return number
 
     def truth(self) -> bool:
-        """True or false."""
+        """A truth value, in the spellings of YAML 1.1 too (yes, no, on, off), but not as a quoted text."""
         truth = self.scalar()
         if isinstance(truth, str) and not getattr(self.node, "style", None):
             truth = _TRUTHS.get(truth.lower())  # yes, no, on, off: YAML 1.1's
@@ -208,37 +208,67 @@ def read_yaml(text: str, file: str, *, name: str, error_class: type[DrivetrainEr
         error_class: What to raise, here and later from its values.
 
     Raises:
-        DrivetrainError: Of the class that was named: it is no YAML, is nested too deeply, has a key twice or one that
-            is no text, half a character, or an alias that stands for itself or for too much.
+        DrivetrainError: Of the class that was named: it is not YAML, is nested too deeply, has a key twice or one that
+            is not text, half a character, or an alias that stands for itself or for too much.
     """
+    return next(iter(_read(_compose, text, file, name, error_class)), None)
+
+
+def load_documents(
+    text: str, file: str, *, name: str, error_class: type[DrivetrainError] = InputError
+) -> list[Any]:  # Any: YAML
+    """The documents of a text that are not empty, as PyYAML's safe loader makes them; raises as `read_yaml`."""
+    values = [document.yaml_1_1() for document in _read(_compose_all, text, file, name, error_class)]
+    return [value for value in values if value is not None]
+
+
+def _read(
+    composing: Callable[[str, Any], Iterable[yaml.Node | None]],
+    text: str,
+    file: str,
+    name: str,
+    error_class: type[DrivetrainError],
+) -> list[YamlValue]:
     try:
-        node = compose(text)
+        nodes = _composed(composing, text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise error_class(f"no YAML: {error.problem}", fix="correct the line", where=f"{file}:{line}") from None
+        raise error_class(f"not YAML: {error.problem}", fix="correct the line", where=f"{file}:{line}") from None
     except yaml.YAMLError as error:  # a control character, which has no line
-        raise error_class(f"no YAML: {error}", fix="remove it", where=file) from None
+        raise error_class(f"not YAML: {error}", fix="remove it", where=file) from None
     except RecursionError:
         raise error_class(f"{name} is nested too deeply", fix="correct it", where=file) from None
-    if node is None:
-        return None
-    root = YamlValue(file, name, node, error_class, is_root=True)
-    _check(root, _SeenNodes())
-    return root
+    documents = [YamlValue(file, name, node, error_class, is_root=True) for node in nodes]
+    for document in documents:
+        _check(document, _SeenNodes())
+    return documents
 
 
 def compose(text: str) -> yaml.Node | None:
     """The text's node, None where it is empty; by libyaml where PyYAML was built with it, several times as fast.
 
     Raises:
-        yaml.YAMLError: It is no YAML.
+        yaml.YAMLError: It is not YAML.
         RecursionError: It is nested too deeply.
     """
+    return next(iter(_composed(_compose, text)), None)
+
+
+def _compose(text: str, loader: Any) -> list[yaml.Node | None]:  # Any: the class that is installed
+    return [yaml.compose(text, Loader=loader)]
+
+
+def _compose_all(text: str, loader: Any) -> Iterable[yaml.Node | None]:
+    return yaml.compose_all(text, Loader=loader)
+
+
+def _composed(composing: Callable[[str, Any], Iterable[yaml.Node | None]], text: str) -> list[yaml.Node]:
     try:
-        return yaml.compose(text, Loader=_ComposingLoader)
+        nodes = list(composing(text, _ComposingLoader))
     except (yaml.YAMLError, UnicodeError):
         # PyYAML's own parser says more of what is wrong, and takes surrogates, which `_check` then names.
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        nodes = list(composing(text, yaml.SafeLoader))
+    return [node for node in nodes if node is not None]
 
 
 if TYPE_CHECKING or not yaml.__with_libyaml__:
@@ -302,10 +332,10 @@ def _checked_keys(value: YamlValue) -> list[str]:
     for key_node, _ in value.node.value:
         key = replace(value, name=f"a key of {value.name}", node=key_node)
         if not key.is_scalar:
-            raise key.error(f"{key.name} is no text", "write a name")
+            raise key.error(f"{key.name} is not text", "write a name")
         _refuse_surrogates(key)
         if key_node.value in seen:
-            raise key.error(f"{value.name}: {key_node.value!r} stands twice", "keep one of them")
+            raise key.error(f"{value.name}: {key_node.value!r} appears twice", "keep one of them")
         seen.add(key_node.value)
         keys.append(key_node.value)
     return keys

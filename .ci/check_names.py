@@ -43,7 +43,7 @@ def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def product_files(paths: list[str]) -> list[Path]:
     """Python files below the paths; all product code where none is named."""
-    tops = [Path(path) for path in paths] or [*(ROOT / room for room in PRODUCT), *ROOT.glob("*.py")]
+    tops = [Path(path) for path in paths] or [*(ROOT / package for package in PRODUCT), *ROOT.glob("*.py")]
     return sorted(file for top in tops for file in ([top] if top.is_file() else top.rglob("*.py")))
 
 

@@ -1,4 +1,4 @@
-"""The data room's figures, each as a ratio against a reference measured in the same run.
+"""The figures of `data/`, each as a ratio against a reference measured in the same run.
 
     python benchmarks/data.py [--repeat 3] [--json FILE] [--tfdv PYTHON]
 
@@ -62,7 +62,7 @@ print(cpu() - start, cpu(), peak())
 """
 BARS = {  # figure: bound, and whether it is an upper one
     "flights x10: ours / decode, CPU": (2.5, True),
-    "continuous: ours / decode, CPU": (10, True),
+    "continuous: ours / decode, CPU": (8, True),
     "continuous: ours / DuckDB, wall": (1.2, True),
     "validation of flights: ms": (10, True),
     "flights x40: peak MB of a process": (1000, True),

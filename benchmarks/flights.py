@@ -3,15 +3,20 @@
     python benchmarks/flights.py [--repeat 3] [--json FILE]
 
 These machines are noisy: CPU seconds count, references alternate with what they are held against, medians are
-printed. Cold: `drivetrain run examples/flights` in an empty root, the whole process tree. Cached: the same once more.
+printed. Cold: `drivetrain run examples/flights` in an empty root, the whole process tree. Cached: the same once more;
+and once more by copies of the package, in one of which each module is there twice. All processes find Python's
+bytecode in its cache, as an installed package does, whatever `PYTHONDONTWRITEBYTECODE` says here.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
+import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,10 +35,20 @@ FOOTNOTE = (
 )
 
 
-def measured(command: list[str]) -> dict[str, Any]:
-    """CPU seconds of a process and its children, wall seconds, peak bytes of the largest process."""
+def measured(command: list[str], path: Path | None = None) -> dict[str, Any]:
+    """CPU seconds of a process and its children, wall seconds, peak bytes of the largest process.
+
+    Args:
+        command: Run in the root folder.
+        path: Where Python looks for modules first.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
     begin = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/")
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/", env=environment
+    )
     out = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -47,10 +62,20 @@ def measured(command: list[str]) -> dict[str, Any]:
     }
 
 
-def drivetrain(*arguments: str) -> dict[str, Any]:
+def drivetrain(*arguments: str, path: Path | None = None) -> dict[str, Any]:
     """A verb with --json."""
-    process = measured([sys.executable, "-m", "drivetrain", *arguments, "--json"])
+    process = measured([sys.executable, "-m", "drivetrain", *arguments, "--json"], path)
     return {**process, "result": json.loads(process["out"].splitlines()[-1])}
+
+
+def copied(folder: Path, *, twice: bool) -> Path:
+    """A folder with a copy of the package; with `twice`, each module is in it under its name and under another."""
+    copy = folder / "drivetrain"
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "notebooks")
+    shutil.copytree(REPOSITORY, copy, ignore=left_out)
+    for module in [path for path in copy.rglob("*.py") if twice and not path.name.startswith("__")]:
+        shutil.copy2(module, module.with_name(f"{module.stem}_once_more.py"))
+    return folder
 
 
 def reference(name: str, content: Path, transformed: Path) -> dict[str, Any]:
@@ -185,8 +210,16 @@ def once() -> dict[str, float]:
         def content(node: str, key: str) -> Path:
             return root / str(nodes[node]["outputs"][key][0]["uri"]) / "content"
 
-        cached = [drivetrain("run", str(PROJECT), "--root", str(root)) for _ in range(5)]
-        states = {node["state"] for run in cached for node in run["result"]["nodes"].values()}
+        # Of the package as it is too: where it lies costs something by itself.
+        copies = [copied(Path(folder, f"copy{number}"), twice=number == 2) for number in (1, 2)]
+        for copy in copies:
+            drivetrain("run", str(PROJECT), "--root", str(root), path=copy)  # writes the bytecode of the copy
+        cached, plain, twice = [], [], []
+        for _ in range(5):
+            cached.append(drivetrain("run", str(PROJECT), "--root", str(root)))
+            plain.append(drivetrain("run", str(PROJECT), "--root", str(root), path=copies[0]))
+            twice.append(drivetrain("run", str(PROJECT), "--root", str(root), path=copies[1]))
+        states = {node["state"] for run in cached + plain + twice for node in run["result"]["nodes"].values()}
         if not states <= {"CACHED", "SKIPPED"}:
             sys.exit(f"the second run was not cached: {states}")
         imported = [measured([sys.executable, "-c", "import drivetrain"]) for _ in range(5)]
@@ -205,6 +238,8 @@ def once() -> dict[str, float]:
             "cached: wall s": statistics.median(run["wall"] for run in cached),
             "cached: CPU s": statistics.median(run["cpu"] for run in cached),
             "cached: CPU s, best of 5": min(run["cpu"] for run in cached),
+            "cached CPU s, a copy of the package twice as large / as it is": min(run["cpu"] for run in twice)
+            / min(run["cpu"] for run in plain),
             "drivetrain --help: CPU s, best of 5": min(run["cpu"] for run in helped),
             "python alone: CPU s, best of 5": min(run["cpu"] for run in python),
             "import drivetrain: wall s beyond python's own": wall,
@@ -240,6 +275,7 @@ def main() -> None:
         name, content, transformed = arguments.reference
         print(json.dumps(REFERENCES[name](Path(content), Path(transformed))))
         return
+    compileall.compile_dir(REPOSITORY, quiet=2, rx=re.compile(r"/(\.|tests/|notebooks/)"))
     rounds = []
     for index in range(arguments.repeat):
         print(f"round {index + 1} of {arguments.repeat} …", file=sys.stderr)

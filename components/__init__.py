@@ -1,29 +1,43 @@
-"""The standard components, one file each, thin over the rooms below."""
+"""The standard components, one file each, thin over the packages below; each is imported on first use."""
 
-from .approval import Approval
-from .distribution_validator import DistributionValidator
-from .evaluator import Evaluator
-from .example_diff import ExampleDiff
-from .example_gen import ExampleGen
-from .example_validator import ExampleValidator
-from .import_schema import ImportSchema
-from .pusher import Pusher
-from .schema_gen import SchemaGen
-from .statistics_gen import StatisticsGen
-from .trainer import Trainer
-from .transform import Transform
+from __future__ import annotations
 
-__all__ = [
-    "Approval",
-    "DistributionValidator",
-    "Evaluator",
-    "ExampleDiff",
-    "ExampleGen",
-    "ExampleValidator",
-    "ImportSchema",
-    "Pusher",
-    "SchemaGen",
-    "StatisticsGen",
-    "Trainer",
-    "Transform",
-]
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .approval import Approval as Approval
+    from .bulk_inferrer import BulkInferrer as BulkInferrer
+    from .distribution_validator import DistributionValidator as DistributionValidator
+    from .evaluator import Evaluator as Evaluator
+    from .example_diff import ExampleDiff as ExampleDiff
+    from .example_gen import ExampleGen as ExampleGen
+    from .example_validator import ExampleValidator as ExampleValidator
+    from .import_model import ImportModel as ImportModel
+    from .import_schema import ImportSchema as ImportSchema
+    from .pusher import Pusher as Pusher
+    from .schema_gen import SchemaGen as SchemaGen
+    from .statistics_gen import StatisticsGen as StatisticsGen
+    from .trainer import Trainer as Trainer
+    from .transform import Transform as Transform
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "approval": "Approval",
+        "bulk_inferrer": "BulkInferrer",
+        "distribution_validator": "DistributionValidator",
+        "evaluator": "Evaluator",
+        "example_diff": "ExampleDiff",
+        "example_gen": "ExampleGen",
+        "example_validator": "ExampleValidator",
+        "import_model": "ImportModel",
+        "import_schema": "ImportSchema",
+        "pusher": "Pusher",
+        "schema_gen": "SchemaGen",
+        "statistics_gen": "StatisticsGen",
+        "trainer": "Trainer",
+        "transform": "Transform",
+    },
+)

@@ -100,7 +100,7 @@ def _bounded(
     """The schema with the thresholds as bounds; features that it does not check, or not there, have none.
 
     Raises:
-        SchemaError: A threshold names an unknown comparator, or is no bound.
+        SchemaError: A threshold names an unknown comparator, or is not a bound.
         InputError: The schema has no such environment.
     """
     from ..data.schemas.comparators import COMPARATORS

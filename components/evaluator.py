@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final, cast
 from ..errors import InputError
 from ..metadata import Evaluation, Examples, Model, Summary, summarize
 from ..pipelines import Fn, FunctionRef, component, current, load
+from ..pipelines.project.closure import closure
 
 if TYPE_CHECKING:
+    from ..engine.bundles.manifest import Signature
     from .evaluation.config import EvaluationConfig
 
 _WIDTH: Final = 112
@@ -28,6 +30,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
     from .evaluation.checks import check_columns, check_outputs
+    from .evaluation.slice_sql import check_expressions
 
     if "model" in coming:
         check_outputs(config, cast(Sequence[str], coming["model"]["outputs"]))
@@ -36,10 +39,15 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         _check_split(examples, split)
         columns = cast(Sequence[str], coming.get("model", {}).get("label_columns", ()))
         wanted = config.purposes | dict.fromkeys(columns, f"the label {config.label!r}")
-        check_columns(wanted, open_examples(examples.content, split).schema.names, config.where)
+        outputs = cast(Sequence[str], coming.get("model", {}).get("outputs", ()))
+        if "model" in coming and config.weight is not None and config.weight not in outputs:
+            wanted[config.weight] = "the weight"
+        schema = open_examples(examples.content, split).schema
+        check_columns(wanted, schema.names, config.where)
+        check_expressions(config.expressions.values(), schema)
 
 
-@component(foresee=_refuse)
+@component(preflight=_refuse)
 def Evaluator(
     examples: Examples, model: Model, *, baseline: Model | None = None, config: Fn, split: str = "eval"
 ) -> Evaluation:
@@ -58,21 +66,27 @@ def Evaluator(
         metrics.parquet, validation.json, plots.json and extra/report.html.
 
     Raises:
-        InputError: No such split, a column, label or prediction that cannot be used, or no examples.
+        InputError: No such split, a column, label or prediction that cannot be used, no examples, or a bundle that is
+            not a model's.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from ..data import executor, open_examples
-    from ..engine import Bundle, BundleFn
+    from ..engine import BundleFn
+    from .evaluation.checks import check_outputs
     from .evaluation.run import evaluate, overall, write
 
     evaluation_config = _configuration(config)
     _check_split(examples, split)
     launch = current()
+    if split == "train":
+        launch.note("judged on the split 'train', which models are trained on: they look better there than they are")
     source = open_examples(examples.content, split)
     columns = source.schema.names
-    inputs = dict.fromkeys(Bundle.load(model.content).signatures["evaluate"].read_from(columns), "the model")
+    inputs = dict.fromkeys(_signature(model, "evaluate", "the model").read_from(columns), "the model")
+    # What is judged must be a prediction: `evaluate` gives labels and columns too, of which any model is right.
+    check_outputs(evaluation_config, list(_signature(model, "predict", "the model").outputs), "predict")
     if baseline is not None:
-        before = Bundle.load(baseline.content).signatures["predict"].read_from(columns)
+        before = _signature(baseline, "predict", "the baseline").read_from(columns)
         inputs = dict.fromkeys(before, "the baseline") | inputs
     measured = evaluate(
         source,
@@ -105,7 +119,44 @@ def _configuration(config: Fn) -> EvaluationConfig:
             f"{name} is a {type(configuration).__name__}, not an EvaluationConfig",
             fix='config = EvaluationConfig(label="…", prediction="…") in evaluation.py and config="evaluation:config"',
         )
+    if not isinstance(config, FunctionRef):
+        return configuration
+    configuration = configuration.within(config.project)
+    _check_own_metrics(configuration, config)
     return configuration
+
+
+def _check_own_metrics(configuration: EvaluationConfig, config: FunctionRef) -> None:
+    """Make sure that a user's metrics can be measured, and that a change of their code measures anew."""
+    users = configuration.users
+    if not users:
+        return
+    measures = configuration.measures
+    for threshold in configuration.thresholds:
+        threshold.directed(measures[threshold.metric].direction)
+    code = closure(config)
+    reached = {*(module for module, _ in code.modules), *code.imports}
+    for name, function in users.items():
+        if not {function.module, function.module.partition(".")[0]} & reached:
+            module, _, attribute = function.name.partition(":")
+            raise InputError(
+                f"the metric {name!r} stands in {module!r}, which {config.name.partition(':')[0]!r} does not import: "
+                "a change of it would go unnoticed",
+                fix=f"from .{module} import {attribute}, and name the function itself in metrics",
+                where=configuration.where,
+            )
+
+
+def _signature(model: Model, name: str, role: str) -> Signature:
+    from ..engine import Bundle
+
+    signatures = Bundle.load(model.content).signatures
+    if name not in signatures:
+        raise InputError(
+            f"{role} has no signature {name!r}, but {', '.join(map(repr, signatures)) or 'none'}",
+            fix="give a model that Trainer or `engine.export_model` saved",
+        )
+    return signatures[name]
 
 
 def _check_split(examples: Examples, split: str) -> None:
@@ -138,8 +189,10 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     if verdict["blessed"]:
         lines = [f"model blessed: {met} of {len(verdict['thresholds'])} thresholds judged and met"]
         lines += [f"  {check['text']}" for check in verdict["thresholds"]]
+        lines += [f"  {item['text']}" for item in verdict.get("withheld_thresholds", ())]
     else:
         lines = ["model not blessed:", *(f"  {line}" for line in verdict["failures"])]
+    lines += [group["text"] for group in verdict.get("withheld", ())]
     if len(slices) > _SLICES:
         lines.append(f"and {len(slices) - _SLICES} more slices, in the report")
     columns = ("slice", "examples", *(name.replace("_", " ") for name in metrics))

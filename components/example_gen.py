@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
@@ -10,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 from ..errors import InputError
 from ..metadata import Examples
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
-from ..pipelines.project.spans import agreed
+from ..pipelines.project.spans import common_span
 
 if TYPE_CHECKING:
     from ..data import Source
 
 _SPLITS: Mapping[str, int] = {"train": 2, "eval": 1}
+_LONGEST = 200  # characters of a split's name: a disk takes 255 with what is around it in a file's
 
 
 class Table(Protocol):
@@ -70,8 +72,8 @@ def ExampleGen(
 
     Raises:
         InputError: A file is missing, empty, ragged, damaged or not of its encoding, the files' columns differ, a query
-            fails, `split_by` or `split_column` is no column, the splits or options make no sense, or the files are of
-            different spans.
+            fails, `split_by` or `split_column` is not a column, the splits or options make no sense, or the files are
+            of different spans.
         DrivetrainError: What reads this kind of file is not installed.
     """
     from ..data import ColumnSplit, HashSplit, Manifest, executor
@@ -105,9 +107,11 @@ def ExampleGen(
             )
         by_column = None if split_column is None else ColumnSplit.of(source, split_column)
         route = by_column or HashSplit.of(splits, split_by)
+        _refuse_long(route.names)
         sinks = sinks_of(examples.content, route.names)
         manifest = walk.map(source, None, sinks, route=route, progress=context.progress)
     else:
+        _refuse_long(parts)
         manifests: list[Manifest] = []
         for name, part in parts.items():
             before = sum(sum(earlier.rows.values()) for earlier in manifests)
@@ -125,20 +129,34 @@ def ExampleGen(
     return examples
 
 
+def _refuse_long(names: Iterable[str]) -> None:
+    """Refuse names of splits of which files cannot be called, here or by what reads the examples."""
+    for name in names:
+        if len(name) > _LONGEST:
+            raise InputError(
+                f"the name of the split {name[:40]!r}… has {len(name)} characters, of which no file can be called",
+                fix=f"use at most {_LONGEST}",
+            )
+
+
 def _resolved(data: Rows | Mapping[str, Rows]) -> Rows | Mapping[str, Rows]:
     """The data, with the files found where it is all of files."""
-    named = data if isinstance(data, Mapping) else {"": data}
+    named = {name: _as_text(rows) for name, rows in (data if isinstance(data, Mapping) else {"": data}).items()}
     files = {name: value for name, value in named.items() if isinstance(value, str | FileSet | SqlQuery)}
     if not files or len(files) < len(named):
-        return data
+        return named if isinstance(data, Mapping) else data
     file_sets = {name: resolve_files(value) for name, value in files.items()}
     return file_sets if isinstance(data, Mapping) else file_sets[""]
+
+
+def _as_text(rows: Rows) -> Rows:
+    return os.fspath(rows) if isinstance(rows, os.PathLike) else rows
 
 
 def _span(data: Rows | Mapping[str, Rows], wanted: int | None) -> tuple[int, int | None]:
     """The span and version of the files, else the span that is wanted, or 0."""
     named = data if isinstance(data, Mapping) else {"": data}
-    span, version = agreed(
+    span, version = common_span(
         {name: (value.span, value.version) for name, value in named.items() if isinstance(value, FileSet)}
     )
     if span is not None and wanted not in (None, span):

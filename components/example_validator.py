@@ -66,15 +66,22 @@ def ExampleValidator(
         one page per split; a failed critical expectation counts as an error.
 
     Raises:
-        InputError: An input is damaged, or of a format this release does not read, the schema knows no such
-            environment, or the expectations are not one suite.
+        InputError: The statistics are of other examples; an input is damaged, or of a format this release does not
+            read; the schema knows no such environment, or the expectations are not one suite.
     """
     from ..data import Statistics as StatisticsValue
     from ..data import anomalous_rows, load_schema, open_examples, splits, validate
+    from ..data.examples import examples_digest
 
     context = current()
     schema_value = load_schema(schema.content / "schema.yaml")
     statistics_value = StatisticsValue.load(statistics.content)
+    described = statistics_value.document.get("examples")  # not there where another component made the statistics
+    if described not in (None, examples_digest(examples.content)):
+        raise InputError(
+            "ExampleValidator: the statistics are of other examples than those given",
+            fix="write ExampleValidator(examples, StatisticsGen(examples), schema), with the same examples in both",
+        )
     optional_controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
     controls = {
         name: StatisticsValue.load(control.content)
@@ -95,7 +102,10 @@ def ExampleValidator(
         sources = with_derived(sources, derive)
     if anomalies.anomalies:
         anomalies = anomalous_rows(sources, anomalies, schema_value, progress=context.progress)
-    summary = _brief(anomalies.document["anomalies"]) if anomalies.anomalies else anomalies.summary
+    summary = anomalies.summary
+    if anomalies.anomalies:
+        summary = _brief(anomalies.document["anomalies"])
+        summary += f" in {anomalies.rows_checked}" if anomalies.sampled else ""
     if suite is None:
         artifact = Anomalies.new(passed=anomalies.passed, errors=anomalies.errors, summary=summary)
     else:
@@ -157,7 +167,8 @@ def _veto(anomalies: Anomalies) -> str:
         # In turn of each split, since the first of them may have enough for all.
         rows = (row for turn in zip_longest(*(_rows(anomaly) for anomaly in problem)) for row in turn if row)
         lines += [f"    {row}" for row in islice(rows, _ROWS)]
-        lines.append(f"    fix: {problem[0]['fix']}")
+        # Of an anomaly that has rows, where there is one: a split may have it only because of the others' values.
+        lines.append(f"    fix: {max(problem, key=lambda anomaly: bool(anomaly['rows']))['fix']}")
     if len(problems) > len(shown):
         lines.append(f"  and {len(problems) - len(shown)} more, in the report")
     return "\n".join(lines)

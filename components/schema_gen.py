@@ -22,7 +22,7 @@ def _refuse(known: Mapping[str, object], _: object) -> None:
             raise InputError(f"{name} is {number}", fix="use 0 or more")
 
 
-@component(foresee=_refuse)
+@component(preflight=_refuse)
 def SchemaGen(
     statistics: Statistics,
     *,

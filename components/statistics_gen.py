@@ -56,6 +56,7 @@ def StatisticsGen(
     """
     # Late, so that building a pipeline and a cached run import no Arrow.
     from ..data import executor, load_schema, open_examples, splits, statistics
+    from ..data.examples import examples_digest
 
     context = current()
     sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
@@ -66,6 +67,10 @@ def StatisticsGen(
         correlations=correlations, sample_rate=sample_rate, seed=seed, custom=_factories(custom),
         schema=None if schema is None else load_schema(schema.content / "schema.yaml"), progress=context.progress,
     )  # fmt: skip
+    # In the content, since statistics that look alike but are of other examples are others to ExampleValidator.
+    measured.document = {**measured.document, "examples": examples_digest(examples.content)}
+    for split, rows in measured.sampled.items():
+        context.note(f"{split}: statistics of a sample, {measured.splits[split]:,} of {rows:,} rows")
     artifact = Statistics.new(span=examples.span)
     measured.save(artifact.content)
     (artifact.extra / "report.html").write_text(measured.to_html(), "utf-8")
@@ -89,7 +94,7 @@ def _factories(custom: Fn | None) -> dict[str, Callable[[], Any]]:
     known: Any = load(custom)  # Any: whatever the user's attribute is
     if not isinstance(known, Mapping) or not all(isinstance(name, str) and callable(known[name]) for name in known):
         raise InputError(
-            f"StatisticsGen: custom={getattr(custom, 'name', custom)!r} is no mapping of names to factories",
+            f"StatisticsGen: custom={getattr(custom, 'name', custom)!r} is not a mapping of names to factories",
             fix='define e.g. CUSTOM = {"longest": Longest} and give "module:CUSTOM"',
         )
     if isinstance(custom, FunctionRef):

@@ -31,7 +31,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         find_strategy(strategy)
 
 
-@component(foresee=_refuse)
+@component(preflight=_refuse)
 def Trainer(
     examples: Examples,
     graph: TransformGraph,
@@ -67,9 +67,10 @@ def Trainer(
         `loss` and `eval_loss` are recorded for each epoch.
 
     Raises:
-        InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
-            NaN; a function that returns something else than `Trained`; a model that cannot be exported, or
-            whose predictions look at other rows of a batch, which `run.fit` finds before it trains.
+        InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
+            a loss or a parameter that became NaN; a function that returns something else than `Trained`; a model that
+            cannot be exported, or whose predictions look at other rows of a batch, which `run.fit` finds before it
+            trains.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
@@ -84,6 +85,7 @@ def Trainer(
     # A checkpoint of arrays that lie on several processes would need them all to save together, and only the first
     # process has a folder that outlives it: such a training keeps none.
     kept = launch.work is not None and together is None
+    _refuse_other_graph(examples, graph)
     features = _features(graph.content, launch.note)
     _refuse_raw(examples, features)
     run = engine.TrainingRun(
@@ -122,7 +124,7 @@ def _rehearse(transform: Path, *model: Any) -> None:  # Any: the arguments of `e
     from ..engine.export import rehearse
 
     rehearsal = rehearse(transform, *model)
-    current().foresee("model", {"outputs": rehearsal.outputs, "label_columns": rehearsal.label_columns})
+    current().preflight("model", {"outputs": rehearsal.outputs, "label_columns": rehearsal.label_columns})
 
 
 def _trained(fn: Fn, run: TrainingRun) -> Trained:
@@ -161,6 +163,21 @@ def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSp
     if raw:
         note(f"not among the features, being raw columns: {', '.join(raw)}")
     return {name: spec for name, spec in bundle.signatures["transform"].outputs.items() if name not in raw}
+
+
+def _refuse_other_graph(examples: Examples, graph: TransformGraph) -> None:
+    """Refuse a graph that did not make these examples, where they record which did: columns of the same name differ."""
+    from ..data import Manifest
+    from ..digest import digest_file
+    from ..engine.bundles.manifest import MANIFEST
+
+    maker = Manifest.read(examples.content).graph
+    if maker is not None and maker != digest_file(graph.content / MANIFEST):
+        raise InputError(
+            "these examples were made by another graph than the one given",
+            fix="give the examples and the graph of one Transform: Trainer(transform.examples, transform.graph, …)",
+            where="",
+        )
 
 
 def _refuse_raw(examples: Examples, features: Mapping[str, FieldSpec]) -> None:

@@ -111,13 +111,13 @@ def _splits(parameter: str, asked: Sequence[str], known: Sequence[str]) -> list[
     unknown = [split for split in asked if split not in known]
     if unknown or not asked:
         names = ", ".join(map(repr, unknown))
-        what = f"{parameter} names {names}, which is no split" if unknown else f"{parameter} is empty"
+        what = f"{parameter} names {names}, which is not a split" if unknown else f"{parameter} is empty"
         raise InputError(f"Transform: {what} of all examples", fix=f"name some of {', '.join(known)}")
     return list(dict.fromkeys(asked))
 
 
 def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
-    """Say what the cache gave."""
+    """Pass on one line: how many analyzer states came from earlier runs, were made now, or were damaged."""
     if states.used or states.damaged:
         damaged = f", {states.damaged} damaged" if states.damaged else ""
         note(f"analyzers: {states.used} states of earlier runs used, {states.added} made{damaged}")
@@ -134,7 +134,7 @@ def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Sche
 
     fields = []
     for field in raw:
-        expected = schema.feature(field.name)
+        expected = schema.find_feature(field.name)
         wanted = "any" if expected is None else expected.type
         if field.name in empty and wanted in ("int", "float", "bool"):
             field = pa.field(field.name, {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[wanted])
@@ -148,7 +148,7 @@ def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Sche
         if wanted not in ("any", column_kind) and column_kind is not None:
             raise InputError(
                 f"Transform: column {field.name!r} is {column_kind}, the schema says {wanted}",
-                fix="run ExampleValidator to see the rows, then mend the data or the schema",
+                fix="run ExampleValidator to see the rows, then correct the data or the schema",
             )
         fields.append(field)
     return pa.schema(fields)

@@ -23,10 +23,10 @@ from .options import (
     run_options,
     shared,
     tag_options,
-    terminal,
 )
 from .run import closing, exit_code, root_line
 from .run_table import RunFacts, RunTable, facts
+from .terminal import echo, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def backfill(
     worst = OK
     settings = settings.of(folder)
     with settings.home(readonly=False) as home:
-        click.echo(root_line(settings, home), err=True)
+        echo(root_line(settings, home), err=True)
         for span in parse_spans(spans):
             result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)
             done.append((span, result))

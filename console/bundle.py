@@ -1,8 +1,10 @@
-"""`bundle`: what a saved program takes and gives, whether it is whole, and how to keep it readable by coming JAXes."""
+"""`bundle`: what a saved program takes and gives, whether it is whole, whose it is, how coming JAXes can read it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,12 @@ from .verbs import Verbs
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..engine import Bundle
+    from ..engine import Bundle, BundleCheck
 
+_KEY = click.Path(path_type=Path, dir_okay=False)
+_TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=1), default=600.0, show_default=True, help="Seconds that it may take."
+)
 _PATH = click.argument("path", type=click.Path(path_type=Path, file_okay=False))
 
 
@@ -25,7 +31,7 @@ _PATH = click.argument("path", type=click.Path(path_type=Path, file_okay=False))
     epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle verify serving/flights/1\n",
 )
 def bundle() -> None:
-    """See, check and renew a bundle: a saved transform or model."""
+    """See, check, sign and renew a bundle: a saved transform or model."""
 
 
 @bundle.command(
@@ -58,48 +64,84 @@ def show(settings: ConsoleSettings, path: Path, page: Path | None) -> int:
 @bundle.command(
     epilog="\b\nExit codes:\n  0  whole\n  1  something is wrong\n\n"
     "\b\nExample:\n  drivetrain bundle verify serving/flights/1\n"
+    "  drivetrain bundle verify serving/flights/1 --public-key pub.pem --require-signed\n"
 )
 @_PATH
+@click.option(
+    "--public-key", type=_KEY, help="A public key in PEM (P-256): a signature that the bundle has must be of this key."
+)
+@click.option("--require-signed", is_flag=True, help="A bundle without a signature is wrong, too; needs --public-key.")
+@_TIMEOUT
 @shared
-def verify(settings: ConsoleSettings, path: Path) -> int:
-    """Check every digest and every program, and run each signature once on a row of nulls."""
-    from ..engine import verify_bundle
+def verify(settings: ConsoleSettings, path: Path, public_key: Path | None, require_signed: bool, timeout: float) -> int:
+    """Check every digest and every program, and run each signature once on a row of nulls.
 
-    checks = verify_bundle(path)
+    The bundle may be untrusted: a child process does it, which may write no file, and not take longer than --timeout
+    or more than half of the machine's memory.
+    """
+    from ..engine import Limits, verify_bundle
+
+    checks = verify_bundle(path, limits=Limits(timeout), public_key=public_key, require_signed=require_signed)
     whole = all(check.ok for check in checks)
     answer = {
         "path": str(path),
         "whole": whole,
-        "checks": [{"what": check.what, "ok": check.ok, "text": check.text} for check in checks],
+        "checks": [asdict(check) for check in checks],
     }
-
-    def tell(console: Console) -> None:
-        from rich.markup import escape
-
-        for check in checks:
-            mark = "[green]ok[/] " if check.ok else "[red]bad[/]"
-            console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
-
-    settings.answer(answer, tell)
+    settings.answer(answer, lambda console: print_checks(console, checks))
     return OK if whole else CRASH
+
+
+def print_checks(console: Console, checks: Sequence[BundleCheck]) -> None:
+    """Print a line for each check of a bundle, with ok, bad, or -- for what was not checked."""
+    from rich.markup import escape
+
+    for check in checks:
+        mark = "[red]bad[/]" if not check.ok else "[green]ok[/] " if check.checked else "[dim]--[/] "
+        console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
+
+
+@bundle.command(epilog="\b\nExample:\n  drivetrain bundle sign serving/flights/1 --key key.pem\n")
+@_PATH
+@click.option("--key", type=_KEY, required=True, help="A private key in PEM (P-256).")
+@click.option(
+    "--password-from", metavar="VARIABLE", help="The environment variable that holds the key's password, if it has one."
+)
+@shared
+def sign(settings: ConsoleSettings, path: Path, key: Path, password_from: str | None) -> int:
+    """Sign a bundle: write PATH.sig beside it, which `verify --public-key` and model_signing check offline."""
+    import os
+
+    from ..engine import sign_bundle
+    from ..errors import InputError
+
+    password = os.environ.get(password_from) if password_from else None
+    if password_from and password is None:
+        raise InputError(f"the environment variable {password_from} is not set", fix="set it to the key's password")
+    signature = sign_bundle(path, key, None if password is None else password.encode())
+    answer = {"path": str(path), "signature": str(signature)}
+    settings.answer(answer, lambda console: console.print(str(signature), markup=False, soft_wrap=True))
+    return OK
 
 
 @bundle.command(epilog="\b\nExample:\n  drivetrain bundle refresh serving/flights/1 serving/flights/2\n")
 @_PATH
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@_TIMEOUT
 @shared
-def refresh(settings: ConsoleSettings, path: Path, out: Path) -> int:
+def refresh(settings: ConsoleSettings, path: Path, out: Path, timeout: float) -> int:
     """Save the bundle of PATH in OUT with programs written by this JAX: before a coming one refuses the old.
 
-    Results stay equal to the bit, which is tried; graph, weights and vocabularies are taken over.
+    Results stay equal to the bit, which is tried; graph, weights and vocabularies are taken over. The bundle may be
+    untrusted: a child process runs it, as for verify.
     """
-    from ..engine import refresh_bundle
+    from ..engine import Limits, refresh_bundle
 
-    done = refresh_bundle(path, out)
+    done = refresh_bundle(path, out, limits=Limits(timeout))
     answer = {"path": str(out), "rewritten": list(done.rewritten), "kept": list(done.kept)}
     parts = [
         f"{len(names)} {what} ({', '.join(names)})"
-        for names, what in ((done.rewritten, "written anew"), (done.kept, "taken over: this JAX wrote them"))
+        for names, what in ((done.rewritten, "written again"), (done.kept, "taken over: this JAX wrote them"))
         if names
     ]
     said = f"{out}: device programs {'; '.join(parts) or 'none'}"
@@ -109,6 +151,8 @@ def refresh(settings: ConsoleSettings, path: Path, out: Path) -> int:
 
 def _show(console: Console, path: Path, loaded: Bundle, description: dict[str, Any]) -> None:  # Any: JSON
     from rich.table import Table
+
+    from ..engine.bundles.inverse import INVERSES
 
     def line(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
@@ -134,7 +178,8 @@ def _show(console: Console, path: Path, loaded: Bundle, description: dict[str, A
         line(f"program {name} (StableHLO {facts['stablehlo']}, convention {facts['calling_convention']}): {ops}")
     numbers = sum(math.prod(shape) for _, _, shape in description["weights"])
     line(f"weights: {len(description['weights'])} arrays, {numbers:,} numbers")
-    line("vocabularies: " + (", ".join(f"{name} ({rows:,})" for name, rows in description["assets"]) or "none"))
+    vocabularies = [f"{name} ({rows:,})" for name, rows in description["assets"] if name != INVERSES]
+    line(f"vocabularies: {', '.join(vocabularies) or 'none'}")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("file")
     table.add_column("bytes", justify="right")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import errno
+import gc
+import io
 import os
 import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from ..errors import Canceled, DrivetrainError, missing_module
+from ..errors import Canceled, DrivetrainError, InputError, missing_module
 from .exit_codes import CANCELED, CRASH, OK, USER_ERROR, complain
+from .terminal import drop_output, echo, lost_output
 from .verbs import LazyVerbs, Verbs
 
 VERBS = {
@@ -34,15 +41,19 @@ VERBS = {
     "RUN (the newest unless given) and their sizes.",
     "lineage": "Trace what led to an artifact or a node, or with --down what was made from it, through all runs.",
     "schema": "See, propose and accept the schema: what the data should look like.",
-    "bundle": "See, check and renew a bundle: a saved transform or model.",
+    "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
     "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",
     "kubeflow": "The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it.",
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",
     "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
     "fsck": "Check every payload against its digest, and look for what crashes left behind.",
+    "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
     "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
 }
 """The verbs and the first sentence of each one's help, so that `--help` need not import them."""
+
+
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class Shell(Verbs):
@@ -52,6 +63,16 @@ class Shell(Verbs):
         """The first sentence of a verb's help."""
         return VERBS[name]
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, and import what it needs."""
+        resolved = super().resolve_command(context, args)
+        if not gc.isenabled():  # see `main`
+            gc.freeze()
+            gc.enable()
+        return resolved
+
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a verb and leave with its exit code."""
         kwargs["standalone_mode"] = False
@@ -59,30 +80,49 @@ class Shell(Verbs):
 
     def _code(self, *args: Any, **kwargs: Any) -> int:
         try:
-            return super().main(*args, **kwargs) or OK
+            code = super().main(*args, **kwargs) or OK
+            if (error := lost_output()) is not None:
+                raise error
+            return code
         except click.ClickException as error:
-            error.show()
+            text = io.StringIO()
+            error.show(text)
+            echo(text.getvalue(), err=True, end="")
             return error.exit_code
         except (KeyboardInterrupt, click.Abort, Canceled):
-            click.echo("cancelled", err=True)
+            echo("cancelled", err=True)
             return CANCELED
         except DrivetrainError as error:
             complain(error)
             return USER_ERROR
         except BrokenPipeError:
-            # The reader (`| head`) has seen enough; leave no second error when Python flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()  # the reader (`| head`) has seen enough
             return OK
         except Exception as error:
-            if (missing := missing_module(error)) is not None:
-                complain(missing)
+            if isinstance(error, OSError) and error.errno in _DISK_FULL and error.filename is None:
+                drop_output()
+                complain(InputError(f"what this prints cannot be written: {error.strerror}", fix="make room"))
+                return USER_ERROR
+            mistake = missing_module(error) or _gone(error)
+            if mistake is not None:
+                complain(mistake)
                 return USER_ERROR
             if os.environ.get("DRIVETRAIN_DEBUG"):
-                traceback.print_exc()
+                echo(traceback.format_exc(), err=True)
             else:
-                click.echo(f"unexpected error: {type(error).__name__}: {error}", err=True)
-                click.echo("  the traceback: set DRIVETRAIN_DEBUG=1 and run it again", err=True)
+                echo(f"unexpected error: {type(error).__name__}: {error}", err=True)
+                echo("  the traceback: set DRIVETRAIN_DEBUG=1 and run it again", err=True)
             return CRASH
+
+
+def _gone(error: Exception) -> InputError | None:
+    """What to say where nothing relative means anything: the folder that one stands in was removed."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return InputError("the working directory does not exist any more", fix="cd to a folder that does")
+    return None
 
 
 @click.group(
@@ -96,16 +136,53 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
+def _mend_streams() -> None:
+    """Give standard streams that were closed a place to go, and those that are not UTF-8 a spelling of every letter.
+
+    The number of a closed one would be that of the next file that is opened, such as the store's, and what is printed
+    would be written into it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - it stays open
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> NoReturn:
     """The command as the shell starts it: SIGTERM cancels like Ctrl-C, from the first line on."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # What is imported stays until the end. To look for garbage among it, now and when Python ends, took a sixth of a
+    # cached run.
+    gc.disable()
+    _mend_streams()
     try:
         cli.main(prog_name="drivetrain")
     except SystemExit as end:
-        # Python waits for its threads at exit. A component that never checks for cancellation would keep this process
-        # alive, so it ends here. The store later records such a task as the work of a dead process.
-        if end.code == CANCELED and any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(CANCELED)
-        raise
+        if sys.getprofile() or sys.gettrace():  # who profiles or debugs this has something to do after it
+            raise
+        _leave(end.code if isinstance(end.code, int) else OK)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process as Python does, threads, exit handlers and output, but without taking modules apart.
+
+    With JAX imported that takes half a second, in vain: the system frees all that a process has at once.
+    """
+    # A component that never checks for cancellation would keep this process alive, so it ends here. The store later
+    # records such a task as the work of a dead process.
+    if code != CANCELED or not any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
+        with contextlib.suppress(BaseException):  # Ctrl-C once more
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for them, as Python does first
+        with contextlib.suppress(BaseException):  # they have printed what is wrong
+            atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # nobody reads any more
+            stream.flush()
+    os._exit(code)

@@ -154,7 +154,7 @@ def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
         yield HealthCheck("root", "bad", str(error).replace("\n ", ";"))
         return
     root = location.root
-    others = "".join(f"; runs lie in {other} too" for other in location.others)
+    others = "".join(f"; runs are in {other} too" for other in location.others)
     if location.store or holds_runs(root):
         try:
             with settings.home() as home:

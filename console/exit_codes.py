@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import click
-
 from ..errors import DrivetrainError
+from .terminal import echo
 
 OK: Final = 0
 CRASH: Final = 1
@@ -18,7 +17,7 @@ EXIT_CODES: Final = """\b
 Exit codes:
   0    complete: every node ended well, or its condition was false
   1    something crashed: drivetrain, a library, a process
-  2    yours to mend: usage, the pipeline, your own code, its input, its parameters
+  2    yours to fix: usage, the pipeline, your own code, its input, its parameters
   3    stopped by validation: a gate vetoed, what depends on it did not run
   4    complete, but no model was blessed, of a run with --require-blessed
   130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
@@ -27,4 +26,4 @@ Exit codes:
 
 def complain(error: DrivetrainError) -> None:
     """Print an error that a person can act on: the user's own line, the cause, the fix."""
-    click.echo(f"error: {error}", err=True)
+    echo(f"error: {error}", err=True)

@@ -6,54 +6,111 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..metadata.errors import RESTORE
 from .exit_codes import CRASH, OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..metadata import FsckReport
+    from ..metadata.fsck import FsckReport
+    from ..pipelines import Home
 
 
 @click.command(
     epilog="\b\nExit codes:\n  0  clean, or repaired\n  1  something was found\n"
-    "\n\b\nExample:\n  drivetrain fsck\n  drivetrain fsck --repair\n"
+    "\n\b\nExample:\n  drivetrain fsck\n  drivetrain fsck --repair --dry-run\n  drivetrain fsck --repair\n"
+    "  drivetrain fsck --undo\n  drivetrain fsck --rebuild\n"
 )
-@click.option("--repair", is_flag=True, help="Put in order what was found; the next run makes lost artifacts anew.")
+@click.option("--repair", is_flag=True, help="Put in order what was found; the next run makes lost artifacts again.")
+@click.option("--dry-run", is_flag=True, help="With --repair, say what it would do and do nothing.")
+@click.option("--undo", is_flag=True, help="Take back what the last repair did to artifacts that are whole (again).")
+@click.option("--rebuild", is_flag=True, help="Rebuild a lost or damaged database from the records of the payloads.")
 @shared
-def fsck(settings: ConsoleSettings, repair: bool) -> int:
+def fsck(settings: ConsoleSettings, repair: bool, dry_run: bool, undo: bool, rebuild: bool) -> int:
     """Check every payload against its digest, and look for what crashes left behind.
 
     Safe while pipelines run.
     """
-    from ..metadata import fsck as check
-    from ..pipelines.kubeflow.records import sync_all
+    from ..metadata.fsck import fsck as check
+    from ..pipelines.launcher.run_records import sync_all
 
+    if sum((undo, rebuild, repair)) > 1 or (dry_run and not repair):
+        raise click.UsageError("give one of --repair, --undo and --rebuild; --dry-run only with --repair")
+    if rebuild:
+        return _rebuild(settings)
     with settings.home() as home:
-        report = check(home.store, home.root, repair, take_in=lambda: sync_all(home))
-        settings.answer(report.to_dict(), lambda console: _show_report(console, report))
-    return OK if report.clean or (report.repaired and not report.database) else CRASH
+        if undo:
+            return _undo(settings, home)
+        report = check(home.store, home.root, repair and not dry_run, take_in=lambda: sync_all(home))
+        settings.answer(report.to_dict(), lambda console: _show_report(console, report, dry_run=dry_run))
+    return OK if report.clean or report.repaired else CRASH
 
 
-def _show_report(console: Console, report: FsckReport) -> None:
+def _rebuild(settings: ConsoleSettings) -> int:
+    from ..pipelines.launcher.rebuild import rebuild
+
+    report = rebuild(settings.location)
+
+    def show(console: Console) -> None:
+        if report.replaced:
+            print_text(console, f"the database that was here is {report.replaced} now")
+        for name, why in report.ignored:
+            print_text(console, f"left out records/{name}: {why}")
+        known = f"{report.runs} runs and {report.executions} executions are known again"
+        print_text(console, f"{known}; `drivetrain fsck` compares them with the payloads")
+
+    settings.answer(report.to_dict(), show)
+    return CRASH if report.ignored else OK
+
+
+def _undo(settings: ConsoleSettings, home: Home) -> int:
+    from ..metadata.fsck import undo
+
+    revived, retired = undo(home.store, home.root)
+
+    def show(console: Console) -> None:
+        for what, uris in (
+            ("in use again", revived),
+            ("stays retired, as its bytes, or those it was made from, are not whole", retired),
+        ):
+            for uri in uris:
+                console.print(f"{what}: {uri}", markup=False, soft_wrap=True)
+
+    settings.answer({"revived": revived, "retired": retired}, show)
+    return CRASH if retired else OK
+
+
+def _show_report(console: Console, report: FsckReport, *, dry_run: bool) -> None:
     from rich.markup import escape
 
-    problems: dict[str, list[str]] = {
-        "the database is damaged": list(report.database),
-        "payload missing": list(report.missing),
-        "payload changed": [f"{uri}: {problem}" for uri, problem in report.corrupt],
-        "payload that no artifact names": list(report.orphans),
-        "left in staging": list(report.staging),
-        "claim of a dead process": list(report.claims),
-        "execution of a dead process": [str(number) for number in report.executions],
+    problems: dict[tuple[str, str], list[str]] = {
+        ("the database is damaged", "refuse"): list(report.database),
+        ("the marker is not as it should be", "refuse"): list(report.marker),
+        ("payload missing", "retire the artifact"): list(report.missing),
+        ("payload changed", "retire the artifact, leave the payload"): [
+            f"{uri}: {problem}" for uri, problem in report.corrupt
+        ],
+        ("made from a changed payload", "retire the artifact, leave the payload"): list(report.derived),
+        ("payload that no artifact names", "delete it"): list(report.orphans),
+        ("left in staging", "delete it"): list(report.staging),
+        ("claim of a dead process", "release it"): list(report.claims),
+        ("execution of a dead process", "record that it was abandoned"): [str(number) for number in report.executions],
     }
-    for what, items in problems.items():
+    for (what, repair), items in problems.items():
         for item in items:
-            console.print(f"[red]{what}[/]: {escape(item)}", soft_wrap=True)
+            would = f" [dim](--repair would: {repair})[/]" if dry_run else ""
+            console.print(f"[red]{what}[/]: {escape(item)}{would}", soft_wrap=True)
+    if report.elsewhere:
+        console.print(f"{len(report.elsewhere)} payloads are in the roots of other hosts, and were not looked at")
     checked = f"{report.checked} payloads checked" + (f", {report.external} external" if report.external else "")
     if report.clean:
         console.print(f"[green]clean[/]: {checked}")
+    elif report.database:
+        console.print(f"{checked}; {RESTORE}", markup=False, soft_wrap=True)
+    elif report.marker:
+        console.print(f"{checked}; nothing can be repaired until the marker is in order")
     elif report.repaired:
-        console.print(f"{checked}; put in order" + (", but for the database" if report.database else ""))
+        console.print(f"{checked}; put in order")
     else:
         console.print(f"{checked}; `drivetrain fsck --repair` puts this in order", markup=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .bundle import print_checks
 from .exit_codes import CRASH, OK
 from .options import ConsoleSettings, shared
 from .verbs import Verbs
@@ -29,7 +31,7 @@ class _Age(click.ParamType[timedelta]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         match = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value))
         if match is None or int(match[1]) * _UNITS[match[2]] > 10**9:  # 30 years
-            self.fail(f"{value!r} is no age: write 90s, 30m, 12h or 1d", param, ctx)
+            self.fail(f"{value!r} is not an age: write 90s, 30m, 12h or 1d", param, ctx)
         return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
@@ -78,9 +80,10 @@ def list_(settings: ConsoleSettings, address: str) -> int:
 def show(settings: ConsoleSettings, address: str, number: int | None) -> int:
     """Print a version's card, signatures, digest and files; every file is checked."""
     from ..engine.hub import load
-    from ..engine.hub.publishing import chosen, hub_store
+    from ..engine.hub.publishing import chosen
+    from ..versions import versions_at
 
-    chosen_version = chosen(hub_store(address), number)
+    chosen_version = chosen(versions_at(address), number)
     bundle = load(address, version=chosen_version.number, digest=chosen_version.digest).bundle
     signatures = [f"{name}{signature}" for name, signature in bundle.signatures.items()]
     answer = {
@@ -114,16 +117,8 @@ def verify(settings: ConsoleSettings, address: str, number: int | None) -> int:
 
     checks = verify_version(address, version=number)
     whole = all(check.ok for check in checks)
-    findings = [{"what": check.what, "ok": check.ok, "text": check.text} for check in checks]
-
-    def tell(console: Console) -> None:
-        from rich.markup import escape
-
-        for check in checks:
-            mark = "[green]ok[/] " if check.ok else "[red]bad[/]"
-            console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
-
-    settings.answer({"address": address, "whole": whole, "checks": findings}, tell)
+    answer = {"address": address, "whole": whole, "checks": [asdict(check) for check in checks]}
+    settings.answer(answer, lambda console: print_checks(console, checks))
     return OK if whole else CRASH
 
 
@@ -131,7 +126,13 @@ def verify(settings: ConsoleSettings, address: str, number: int | None) -> int:
     epilog="\b\nExample:\n  drivetrain hub clean models/x --dry-run\n  drivetrain hub clean models/x --older-than 12h\n"
 )
 @_ADDRESS
-@click.option("--older-than", type=_Age(), default="1d", show_default=True, help="How long a publication may take.")
+@click.option(
+    "--older-than",
+    type=_Age(),
+    default="1d",
+    show_default=True,
+    help="How long a publisher elsewhere may write nothing.",
+)
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be.")
 @shared
 def clean(settings: ConsoleSettings, address: str, older_than: timedelta, dry_run: bool) -> int:

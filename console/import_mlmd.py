@@ -14,7 +14,8 @@ from ..pipelines import Home, RunOptions
 from ..pipelines.ir.ir import Edge, Node, Pipeline
 from ..progress import Progress, no_progress
 from .exit_codes import OK
-from .options import ConsoleSettings, shared, terminal
+from .options import ConsoleSettings, shared
+from .terminal import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..errors import DrivetrainError, InputError
+from ..errors import InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
 from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
@@ -18,7 +18,7 @@ from ..pipelines.launcher.flow import Flow
 from .exit_codes import OK
 from .live import STYLES
 from .options import ConsoleSettings, shared
-from .session import run_of
+from .session import payload_file, run_of
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _BUNDLES: Final = ("Model", "TransformGraph")
 """The types whose content is a bundle."""
+
+_VERDICTS: Final = ("passed", "blessed")
+"""The properties by which an artifact judges another."""
 
 
 @click.command(
@@ -87,12 +90,8 @@ def _bundle(home: Home, digest: str) -> ArtifactRecord | None:
 
 def _sealed_by(home: Home, artifact: ArtifactRecord) -> str:
     """The digest in the manifest of an artifact's bundle; "" where that cannot be read."""
-    from ..stores import Store
-
-    name = f"{artifact.uri}/content/manifest.json"
-    with suppress(OSError, ValueError, DrivetrainError):
-        url = home.payloads.url
-        manifest = json.loads((home.root / name).read_bytes() if url is None else Store(url).read(name))
+    with suppress(ValueError):
+        manifest = json.loads(payload_file(home, artifact, "content/manifest.json") or b"null")
         return str(manifest.get("digest", "")) if isinstance(manifest, dict) else ""
     return ""
 
@@ -104,8 +103,13 @@ def _pushed(home: Home, version: str) -> ArtifactRecord | None:
         InputError: Its record names an execution of another root.
     """
     wanted = _pushed_address(Path.cwd(), version)
+    digest = None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        digest = json.loads(Path(f"{Path(version).absolute()}.json").read_bytes())["digest"]
     for artifact in home.store.artifacts(type="PushedModel"):
         facts = artifact.properties
+        if digest is not None and facts.get("digest") not in (None, "", digest):
+            continue  # of a simulated cluster, which pushed elsewhere
         if _pushed_address(home.base, f"{facts.get('destination')}/{facts.get('version')}") == wanted:
             return artifact
     folder = Path(version).absolute()
@@ -123,8 +127,21 @@ def _pushed(home: Home, version: str) -> ArtifactRecord | None:
     return None
 
 
+def _versions(home: Home, start: str) -> list[str]:
+    """The versions, the newest first, that were pushed to a folder or URL; or beside a version that was not."""
+    wanted, written = _pushed_address(Path.cwd(), start), start.rstrip("/")
+    folders = {wanted: written, wanted.rpartition("/")[0]: written.rpartition("/")[0] or "."}
+    versions: dict[str, None] = {}
+    for artifact in home.store.artifacts(type="PushedModel"):
+        facts = artifact.properties
+        folder = folders.get(_pushed_address(home.base, str(facts.get("destination"))))
+        if folder is not None:
+            versions[f"{folder}/{facts.get('version')}"] = None
+    return list(versions)
+
+
 def _pushed_address(base: Path, version: str) -> str:
-    """One spelling for a pushed version, relative to a folder where it is no URL."""
+    """One spelling for a pushed version, relative to a folder where it is not a URL."""
     from ..stores import local_path
 
     folder = local_path(version)
@@ -137,8 +154,13 @@ def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | Execu
     run = open_run(home, run_id)
     node, index = parse_task(start)
     if node not in run.pipeline.ids:
+        if versions := _versions(home, start):
+            raise InputError(
+                f"{start} is not a version that was pushed from {home.root}",
+                fix=f"name a version: {', '.join(versions[:3])}" + (", or an older one" if len(versions) > 3 else ""),
+            )
         raise InputError(
-            f"{start!r} is no artifact in {home.root} and no node of run {run.id}",
+            f"{start!r} is neither an artifact in {home.root} nor a node of run {run.id}",
             fix=f"name a node ({', '.join(run.pipeline.ids)}), or a URI that `drivetrain show` prints",
         )
     execution = Flow(home.store, run).execution(node, index)
@@ -187,8 +209,10 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
     def shape(kind: str, number: int) -> int:
         if (kind, number) not in shapes:
             under = sorted((key, shape(below_kind, each)) for below_kind, each, key in below[kind, number])
-            execution = graph.executions.get(number) if kind == "execution" else None
-            facts = (_node(execution), execution.state) if execution else (graph.artifacts[number].type,)
+            if kind == "execution":
+                facts = _node(graph.executions[number]), str(graph.executions[number].state)
+            else:
+                facts = graph.artifacts[number].type, _refusal(graph.artifacts[number])
             shapes[kind, number] = numbers.setdefault((*facts, *dict.fromkeys(under)), len(numbers))
         return shapes[kind, number]
 
@@ -213,10 +237,10 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
         if kind == "artifact":
             artifact = graph.artifacts[number]
             name = f"{key}: " if key else ""
+            verdict = f"[red]{refusal}[/] " if (refusal := _refusal(artifact)) else ""
             location = escape(artifact.external or artifact.uri)
-            return f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} [dim]{location}[/]".replace(
-                "  ", " "
-            )
+            text = f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} {verdict}[dim]{location}[/]"
+            return text.replace("  ", " ")
         execution = graph.executions[number]
         state = f"[{STYLES.get(execution.state, 'dim')}]{execution.state}[/]"
         return f"{escape(_node(execution))} {state} [dim]run {run_of(home, execution)}[/]"
@@ -225,6 +249,11 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
     tree = Tree(label(kind, start.id))
     grow(tree, kind, start.id)
     return tree
+
+
+def _refusal(artifact: ArtifactRecord) -> str:
+    """What an artifact that refuses data or a model says; "" of one that passes them, or judges nothing."""
+    return next((f"not {verdict}" for verdict in _VERDICTS if artifact.properties.get(verdict) is False), "")
 
 
 def _node(execution: ExecutionRecord) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..pipelines import NodeResult, Observer, Run
 from .outline import outline, tasks_by_node
+from .terminal import echo, output_while_read
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,12 +127,12 @@ class TreeProgress:
         self._lock = threading.Lock()
 
     def started(self, node: str) -> None:
-        """Start the node's clock."""
+        """Show the node as running, its clock at 0."""
         with self._lock:
             self._nodes[node] = _Progress(time.monotonic())
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Update the node's meter."""
+        """Show how far the node is, and at which rate."""
         with self._lock:
             _of(self._nodes, node).meter.update(done, total, unit, time.monotonic())
 
@@ -250,11 +251,9 @@ def watch(console: Console | None) -> Iterator[Callable[[Run], Observer] | None]
     In a terminal it is a tree, which is removed when the block ends to make room for the final table. Elsewhere it is
     lines; also in a notebook's `!command`, which calls itself a terminal and cannot move the cursor back.
     """
-    if console is None:
-        yield None
-        return
-    if not console.is_terminal or "JPY_PARENT_PID" in os.environ:
-        yield lambda run: LineProgress(run, lambda text: print(text, file=console.file, flush=True))
+    if console is None or not console.is_terminal or "JPY_PARENT_PID" in os.environ:
+        with output_while_read():
+            yield None if console is None else lambda run: LineProgress(run, echo)
         return
     from rich.live import Live
 

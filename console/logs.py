@@ -17,9 +17,10 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
-from ..pipelines.project.secret import marked_secrets, redact
+from ..redaction import marked_secrets, redact
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
+from .terminal import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,7 @@ def logs(settings: ConsoleSettings, run_id: str | None, task: str | None, follow
             settings.answer({"run": run.id, "node": task, "text": "".join(text)}, lambda console: None)
         else:
             for part in text:
-                sys.stdout.write(part)
+                echo(part, end="")
                 sys.stdout.flush()
     return OK
 

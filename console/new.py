@@ -108,7 +108,7 @@ def _copy(source: Path, patterns: Iterable[str], placeholder: str, project: Path
 def _show(console: Console, folder: Path, template: str) -> None:
     lines = (
         f"made {folder} from {template}. Next:",
-        f"  drivetrain run {folder}    needs the extras engine and datasets: pip install 'drivetrain[engine,datasets]'",
+        f"  drivetrain run {folder}    with the extras engine and datasets: pip install 'drivetrain[engine,datasets]'",
         f"  drivetrain run {folder}    again: all comes from the cache",
         f"  cd {folder}; pytest; mypy .",
         f"  {folder}/README.md says what to change where",

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import click
 
 from ..errors import InputError
+from ..metadata.errors import StoreDamaged, StoreUnavailable
 from ..pipelines import Home, RootLocation, RunOptions, find_root
+from .terminal import echo, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,35 +74,37 @@ class ConsoleSettings:
 
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:
-        """The root, open while the block runs. It is created where it does not exist, unless `readonly`."""
+        """The root, open while the block runs. It is created where it does not exist, unless `readonly`.
+
+        Raises:
+            StoreDamaged: The block failed, and the database is damaged: what is missing in it looks like a mistake of
+                whoever asks for it.
+        """
         location = self.location
         home = Home(location.root, store=location.store, artifacts=location.artifacts, readonly=readonly)
         self._name_others  # noqa: B018 - once, though a verb may open the root twice
         try:
             yield home
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if problems := home.store.integrity():
+                raise StoreDamaged(home.store.location, problems[0]) from error
+            raise
         finally:
             home.close()
 
     @functools.cached_property
     def _name_others(self) -> None:
         if others := " and ".join(map(str, self.location.others)):
-            click.echo(f"note: runs lie in {others} too; --root takes them instead of {self.location.root}", err=True)
+            echo(f"note: runs are in {others} too; --root takes them instead of {self.location.root}", err=True)
 
     def answer(self, value: object, show: Callable[[Console], None]) -> None:
         """Print the value as one line of JSON, or let `show` print it for people."""
         if self.json:
-            print(json.dumps(value, ensure_ascii=False), flush=True)
+            echo(json.dumps(value))  # in ASCII, so that nothing in it steers the terminal
         else:
             show(terminal())
-
-
-def terminal(*, stderr: bool = False) -> Console:
-    """Standard output or standard error. Where it is no terminal it is 120 characters wide and has no colour."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 120
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
 def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -111,16 +114,16 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         "--root",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="Where the runs lie; else DRIVETRAIN_ROOT, [tool.drivetrain] root of the pyproject.toml, the nearest "
+        help="Where the runs are; else DRIVETRAIN_ROOT, [tool.drivetrain] root of the pyproject.toml, the nearest "
         ".drivetrain upward of the project or of here.",
     )
-    @click.option("--store", metavar="URL", help="Where the metadata lies, if not in the root.")
+    @click.option("--store", metavar="URL", help="Where the metadata is, if not in the root.")
     @click.option(
         "--artifacts",
         metavar="URL",
         envvar="DRIVETRAIN_ARTIFACTS",
         show_envvar=True,
-        help="Where the artifacts lie, if not in the root: s3://bucket/prefix. The first run says it.",
+        help="Where the artifacts are, if not in the root: s3://bucket/prefix. The first run says it.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
     @functools.wraps(verb)
@@ -145,11 +148,22 @@ def write_page(page: Path, text: str) -> None:
     Raises:
         InputError: It cannot be written.
     """
-    try:
+    with writing_page(page):
         page.write_text(text, encoding="utf-8")
+    echo(f"wrote {page}", err=True)
+
+
+@contextmanager
+def writing_page(page: Path) -> Iterator[None]:
+    """Say what cannot be written, where the block that writes it fails.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        yield
     except OSError as error:
         raise InputError(f"{page} cannot be written: {error.strerror}", fix="name another file with --html") from None
-    click.echo(f"wrote {page}", err=True)
 
 
 def pipeline_option(verb: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -210,17 +224,19 @@ def parameter(text: str) -> tuple[str, str]:
 def _read(file: Path) -> dict[str, object]:
     import tomllib
 
-    import yaml
+    from ..yaml_lines import load_documents
 
-    readers: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads}  # Any: three libraries' functions
+    readers: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads}  # Any: two libraries' functions
     try:
-        body = readers.get(file.suffix, yaml.safe_load)(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        if file.suffix in readers:
+            body = readers[file.suffix](text)
+        else:
+            body, *more = load_documents(text, str(file), name="the file") or [None]
+            body = None if more else body
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}", fix="check the path of --params") from None
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{file}{line}: no YAML: {error.problem}", fix="correct the line") from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}", fix="give JSON, YAML or TOML") from None
     if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
         raise InputError(f"{file} holds no parameters", fix="write e.g. `epochs: 5`, a line each")

@@ -164,7 +164,7 @@ def _below(folder: Path, pattern: str) -> list[str]:
     """The project's own files that a pattern finds."""
     try:
         return [path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file()]
-    except (ValueError, NotImplementedError):  # it leads elsewhere, or is no pattern
+    except (ValueError, NotImplementedError):  # it leads elsewhere, or is not a pattern
         return []
 
 

@@ -15,6 +15,7 @@ from ..pipelines.launcher.home import refuse_imported
 from .exit_codes import EXIT_CODES
 from .options import ConsoleSettings, Labels, parameter, shared, tag_options
 from .run import carry_out
+from .terminal import echo
 
 if TYPE_CHECKING:
     from ..pipelines import PipelineFunction
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "  drivetrain rerun 20261121-093000-1a2b --from Trainer --param epochs=5\n"
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows anew.")
+@click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node again, and what follows.")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Change a parameter of that run.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @tag_options
@@ -71,5 +72,5 @@ def kept_parameters(run: Run, pipeline: PipelineFunction[..., object]) -> dict[s
     """The parameters of a run that the pipeline still has; says which it has no more."""
     for name, value in run.parameters.items():
         if name not in pipeline.parameters:
-            click.echo(f"note: the pipeline has no parameter {name!r} any more: {value!r:.60} is left out", err=True)
+            echo(f"note: the pipeline has no parameter {name!r} any more: {value!r:.60} is left out", err=True)
     return {name: value for name, value in run.parameters.items() if name in pipeline.parameters}

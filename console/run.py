@@ -22,11 +22,11 @@ from .options import (
     run_options,
     shared,
     tag_options,
-    terminal,
 )
 from .outline import outline
 from .session import view_task
 from .show import nodes_table, show_nodes, show_summaries
+from .terminal import echo, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +112,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         with watch(console) as watched:
 
             def begun(run: Run) -> Observer:
-                click.echo(line, err=True)
+                echo(line, err=True)
                 return watched(run) if watched else NullObserver()
 
             result = go(home, begun)
@@ -121,9 +121,9 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         settings.answer(result.to_json() | end.to_json(), lambda console: _show(console, settings, home, result))
         for node in result.nodes.values():
             if node.state == "FAILED":
-                click.echo(f"error: {node.node}: {node.reason}", err=True)
+                echo(f"error: {node.node}: {node.reason}", err=True)
         if not settings.json:
-            for line in (*end.lines(), *_advice(result, settings, code)):
+            for line in (*end.lines(), *_advice(result, settings, code, new=new)):
                 terminal().print(line, markup=False, soft_wrap=True)
         return code
 
@@ -145,13 +145,17 @@ def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunRe
     show_summaries(console, home, views)
 
 
-def _advice(result: RunResult, settings: ConsoleSettings, code: int) -> list[str]:
+def _advice(result: RunResult, settings: ConsoleSettings, code: int, *, new: bool) -> list[str]:
     options = settings.as_options
     if result.state == "STOPPED":
+        resumed = "A resumed run keeps the data that it read: what was mended since, only `drivetrain run` reads."
         return [
+            *([] if new else [resumed]),
             "What waits for this check did not run. Mend the data and run again; or, where the data is right, change "
-            "what it is held to (schema.yaml in the project, which `drivetrain schema infer` proposes; or a "
-            "component's thresholds) and run again."
+            "what it is held to and run again: a component's thresholds, or schema.yaml in the project. "
+            f"`drivetrain schema update{options}` proposes its changes. For other data than it was written for, "
+            f"`drivetrain schema infer{options}` proposes it anew, and `drivetrain schema accept --replace{options}` "
+            "writes that.",
         ]
     if result.state == "FAILED":
         traceback = f"The traceback: `drivetrain show {result.run}{options}`. " if code == CRASH else ""

@@ -48,7 +48,7 @@ class RunFacts:
 
     @property
     def pipeline(self) -> str:
-        """The pipeline's name."""
+        """The pipeline's name; "" where the record does not say it."""
         return str(self.recorded("pipeline") or "")
 
     def recorded(self, name: str) -> Any:  # Any: JSON
@@ -82,7 +82,7 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """Characters, the gap included."""
+        """Characters that the widest cell or the title takes, and two of a gap."""
         return max(map(len, (self.title, *self.cells))) + 2
 
 
@@ -222,6 +222,8 @@ class RunTable:
         parameters = [column(name, "number", partial(_parameter, name)) for name in self.changed]
         room = width - sum(each.width for each in front) - sum(min(each.width, _NOTE) for each in back)
         hidden: list[str] = []
+        # All metrics but the first go before a parameter does, and the first goes last of all: a table of runs without
+        # any figure would say nothing.
         for several, least in ((metrics, 1), (parameters, 0), (metrics, 0)):
             while len(several) > least and sum(each.width for each in metrics + parameters) - 2 > room:
                 hidden.insert(0, several.pop().title)
@@ -305,6 +307,8 @@ def facts(home: Home, run: Run | UnreadableRun) -> RunFacts:
     for execution in home.store.executions(context=run.context):  # the newest first
         tasks.setdefault(str(execution.properties.get("node", "")), execution)
     metrics = {name: dict(execution.metrics) for name, execution in tasks.items()}
+    # A cached task has an execution of its own, but its artifacts name the one that made them: so artifacts are matched
+    # by that one, for which several tasks of the run may stand.
     makers: dict[int, list[str]] = {}
     for name, execution in tasks.items():
         makers.setdefault(execution.cached_from or execution.id, []).append(name)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
 from ..pipelines import Home, Run, find_root, open_run
 from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.retries import postponed
-from ..report import framed
-from ..report.run import draw, render, render_node
 from .closing import Closing, closing_of
 from .outline import expanded, outline
+
+if TYPE_CHECKING:
+    from ..report.run import Points
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class NodeView:
         records: The same as the store's rows.
         summaries: What outputs said of themselves when they were published, by output name: see `summary`.
         metrics: What was measured, by name, of a cached node in the work that it reuses; None where undefined.
+        steps: What metrics were at which step, by name: (step, value), where a step was said.
         error: The traceback where it failed.
         execution: Id of its execution in the store; None where it has none.
     """
@@ -48,6 +51,7 @@ class NodeView:
     records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
     metrics: Mapping[str, float | None] = field(default_factory=dict)
+    steps: Mapping[str, Points] = field(default_factory=dict, repr=False)
     error: str | None = None
     execution: int | None = None
 
@@ -84,7 +88,7 @@ class NodeView:
             return Summary()
         # A project that makes a standard type by itself, or an earlier release, recorded no summary: the standard
         # types' functions are registered where their components are.
-        from .. import components  # noqa: F401
+        from ..components import bulk_inferrer, evaluator, example_validator, pusher  # noqa: F401
 
         return summary_of(self.outputs[output])
 
@@ -101,6 +105,9 @@ class NodeView:
         }
 
     def _repr_html_(self) -> str:
+        from ..report import framed  # late: the shell shows runs as text
+        from ..report.run import render_node
+
         reports = "".join(artifact._repr_html_() for artifact in self.outputs.values())
         headlines = {key: summary.headline for key, summary in self.summaries.items()}
         page = render_node(self.id, self.to_json(), self.error, headlines)
@@ -119,7 +126,7 @@ class RunView:
         parameters: The values of the pipeline's parameters.
         started: When it began, UTC.
         finished: When it last ended, UTC; None before.
-        seconds: From its start to its last end; None before.
+        seconds: How long it was worked on: of a resumed run without the time between; None before its end.
         nodes: Every task, in topological order: the nodes, those in loops for each item.
         outline: (guide, node id), depth first: the DAG as indented lines.
         dag: The pipeline as `report.dag` draws it.
@@ -204,20 +211,37 @@ class RunView:
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
         }
 
-    def to_html(self) -> str:
-        """A page: the pipeline drawn, its nodes coloured by their states, and a table of them."""
-        return self._page()[0]
+    def to_html(self, pages: Mapping[tuple[str, str], str] | None = None, beside: Sequence[RunView] = ()) -> str:
+        """A page: the pipeline drawn, its nodes coloured by their states, a table of them, and their metrics.
+
+        Args:
+            pages: Where the pages of artifacts lie that it leads to, by node and output.
+            beside: Other runs, whose metrics are drawn beside this one's.
+        """
+        return self._page(pages, beside)[0]
 
     def _repr_html_(self) -> str:
+        from ..report import framed
+
         page, height = self._page()
         return framed(page, height=height)
 
-    def _page(self) -> tuple[str, int]:
+    def _page(
+        self, pages: Mapping[tuple[str, str], str] | None = None, beside: Sequence[RunView] = ()
+    ) -> tuple[str, int]:
         """The page, and its approximate height in pixels, for the frame in a notebook."""
+        from ..report.run import draw, render
+
         facts = self.to_json()
         drawn = draw(self.dag, {node.id: {"state": node.state, "seconds": node.seconds} for node in self})
         headlines = {node.id: "; ".join(summary.headline for summary in node.summaries.values()) for node in self}
-        page = render(facts, tuple(expanded(self.outline, self.nodes)), drawn, headlines)
+        steps: dict[str, dict[str, dict[str, Points]]] = {}
+        for run in (self, *beside):
+            for node in run:
+                for name, points in node.steps.items():
+                    label = f"{name}, {run.id}" if beside else name
+                    steps.setdefault(node.id, {}).setdefault(name, {})[label] = points
+        page = render(facts, tuple(expanded(self.outline, self.nodes)), drawn, headlines, steps=steps, pages=pages)
         return page, min(1400, round(300 + drawn.height + 42 * len(self.nodes)))
 
 
@@ -265,6 +289,17 @@ def view(home: Home, run: Run) -> RunView:
     )
 
 
+def payload_file(home: Home, artifact: ArtifactRecord, name: str) -> bytes | None:
+    """A small file of an artifact's payload, without fetching the others; None where it cannot be read."""
+    from ..stores import Store
+
+    path = f"{artifact.uri}/{name}"
+    with suppress(OSError, DrivetrainError):
+        url = home.payloads.url
+        return (home.root / path).read_bytes() if url is None else Store(url).read(path)
+    return None
+
+
 def origin(home: Home, execution: ExecutionRecord) -> str | None:
     """The run in which the work of a cached execution was done."""
     if execution.cached_from is None:
@@ -309,6 +344,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         records=records,
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         metrics=metrics,
+        steps=worked.properties.get("metric_steps") or {},
         error=execution.error if state == "FAILED" else None,
         execution=execution.id,
     )

@@ -14,7 +14,7 @@ import click
 from ..pipelines import Home, open_run
 from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, number, span
-from .options import ConsoleSettings, shared, tags_text, write_page
+from .options import ConsoleSettings, shared, tags_text
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
 
@@ -32,14 +32,24 @@ _FEW: Final = 6
 
 @click.command(epilog="\b\nExample:\n  drivetrain show\n  drivetrain show 20261121-093000-1a2b --html run.html\n")
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Also draw it, on a page.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write it as a page, and beside it one of each artifact.",
+)
+@click.option("--beside", multiple=True, metavar="RUN", help="With --html, draw the metrics of this run, too.")
 @shared
-def show(settings: ConsoleSettings, run_id: str | None, page: Path | None) -> int:
+def show(settings: ConsoleSettings, run_id: str | None, page: Path | None, beside: tuple[str, ...]) -> int:
     """Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks."""
+    if beside and page is None:
+        raise click.UsageError("--beside is for --html")
     with settings.home() as home:
         run_view = view(home, open_run(home, run_id))
         if page is not None:
-            write_page(page, run_view.to_html())
+            from .artifact_pages import write_run_pages  # late: `run` uses this module too, and draws no page
+
+            write_run_pages(home, run_view, page, [view(home, open_run(home, other)) for other in beside])
         settings.answer(run_view.to_json(), lambda console: _show_run(console, home, run_view))
     return OK
 
@@ -95,17 +105,17 @@ class NodeOutcome(Protocol):
 
     @property
     def state(self) -> str:
-        """COMPLETE, CACHED, …."""
+        """The name of an `EndState`, or of a state that is no end, such as RUNNING."""
         ...
 
     @property
     def seconds(self) -> float:
-        """Wall time."""
+        """Wall time in seconds."""
         ...
 
     @property
     def reason(self) -> str:
-        """One line."""
+        """Why it ended so, as one line; "" where there is nothing to say."""
         ...
 
 

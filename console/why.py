@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..metadata import ArtifactRecord, ExecutionRecord, explain
+from ..metadata import ArtifactRecord, Change, ExecutionRecord, changes
 from ..pipelines import Home, Run, open_run
+from .differences import difference, lines, output_difference
 from .exit_codes import OK
 from .live import STYLES
 from .options import ConsoleSettings, shared
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_FINGERPRINTS: Final = re.compile(r": fingerprint \w+… -> \w+…")  # of inputs: nothing for people
 _INPUT: Final = re.compile(r"input (\w+)")  # how a line begins that `explain` has of an input
 
 
@@ -48,22 +50,45 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
     if now is None or before is None or before.cache_key is None:
         return answer | {"compared_with": None, "changes": []}
     old = home.store.preimage(before.cache_key) or {}
-    inputs = home.store.inputs(execution)
+    differing = changes(old, now)
+    inputs, inputs_before = home.store.inputs(execution), home.store.inputs(before)
     changed = [name for name, uids in now["inputs"].items() if old.get("inputs", {}).get(name, uids) != uids]
     return answer | {
         "compared_with": {"run": run_of(home, before), "state": before.state},
-        "changes": explain(old, now),
-        "causes": {name: cause for name in changed if (cause := _cause(home, inputs.get(name, [])))},
+        "changes": [change.line for change in differing],
+        "differences": [difference(home, change, inputs_before, inputs) for change in differing],
+        "outputs": _outputs(home, before, execution) if any(_is_of_data(change) for change in differing) else [],
+        "causes": {name: cause for name in changed if (cause := _cause(home, run, inputs.get(name, [])))},
     }
 
 
-def _cause(home: Home, records: list[ArtifactRecord]) -> str:
+def _is_of_data(change: Change) -> bool:
+    """Whether files or the rows of a query are others."""
+    return change.path[:1] == ("parameters",) and not {"$files", "$query"}.isdisjoint(change.path)
+
+
+def _outputs(home: Home, old: ExecutionRecord, new: ExecutionRecord) -> list[dict[str, object]]:
+    """How rows, or a schema, that were read from other files differ from those before."""
+    before, now = home.store.outputs(old), home.store.outputs(new)
+    return [
+        output_difference(home, name, before[name], records)
+        for name, records in now.items()
+        if name in before and records[0].type in ("Examples", "Schema")
+    ]
+
+
+def _cause(home: Home, run: Run, records: list[ArtifactRecord]) -> str:
     """Why an input is another: the way up past all that ran only because its own inputs were others."""
     cause = ""
     while records and records[-1].producer is not None:
         execution = home.store.execution(records[-1].producer)
+        producer = execution.properties.get("node", execution.component)
+        if (maker := run_of(home, execution)) not in (None, run.id):
+            # Why it ran in that run says nothing of this one.
+            return f"{producer} did not run: its outputs are those of run {maker}"
         reasons = str(execution.properties.get("reason", "")).split("; ")
-        cause = f"{execution.properties.get('node', execution.component)} ran: {'; '.join(reasons)}"
+        cause = f"{producer} ran: {'; '.join(reasons)}"
+        cause = _FINGERPRINTS.sub("", cause)
         names = [match[1] for reason in reasons if (match := _INPUT.match(reason))]
         records = home.store.inputs(execution).get(names[0], []) if len(names) == len(reasons) else []
     return cause
@@ -81,23 +106,24 @@ def _before(home: Home, run: Run, node: str, execution: ExecutionRecord) -> Exec
     return None
 
 
-def _show_why(console: Console, answer: Mapping[str, object]) -> None:
+def _show_why(console: Console, answer: Mapping[str, Any]) -> None:
     from rich.text import Text
 
     state = str(answer["state"])
     console.print(Text.assemble(f"{answer['node']} in run {answer['run']}: ", (state, STYLES[state])))
-    changes, compared = answer.get("changes"), answer.get("compared_with")
+    compared = answer.get("compared_with")
     if not isinstance(compared, dict):
         console.print(f"  {answer['reason']}", markup=False)
         return
-    if not changes:
+    if not answer["changes"]:
         console.print(f"  {answer['reason']}", markup=False)
         console.print(f"  its key is that of run {compared['run']} ({compared['state']})", markup=False)
         return
-    assert isinstance(changes, list)
     console.print(f"  since run {compared['run']}:", markup=False)
-    for line in changes:
-        console.print(f"  - {line}", markup=False, soft_wrap=True)
-        match, causes = _INPUT.match(line), answer["causes"]
-        if match and isinstance(causes, dict) and match[1] in causes:
-            console.print(f"    {causes[match[1]]}", markup=False, soft_wrap=True)
+    for each in [*answer["differences"], *answer["outputs"]]:
+        (headline, _), *rest = lines(each)
+        console.print(f"  - {headline}", markup=False, soft_wrap=True)
+        for line, style in rest:
+            console.print(Text(f"      {line}", style=style), soft_wrap=True)
+        if cause := answer["causes"].get(each.get("input")):
+            console.print(f"    {cause}", markup=False, soft_wrap=True)

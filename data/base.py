@@ -1,4 +1,4 @@
-"""The protocols of the data room, which compute nothing themselves.
+"""The protocols of `data/`, which compute nothing themselves.
 
 `Accumulator` is a mergeable state, `BatchFn` and `Route` are functions of a batch, and an `Executor` runs these over
 the shards of a source. A new statistic is an `Accumulator`, a new place to run is an `Executor`.
@@ -166,7 +166,7 @@ class Executor(Protocol):
 
         Raises:
             Canceled: As for `combine`; what was written is removed, as after every error.
-            InputError: A shard could not be read, a key is no column, or batches of different schemas came out of
+            InputError: A shard could not be read, a key is not a column, or batches of different schemas came out of
                 `via`.
             DrivetrainError: The folder cannot be written to, e.g. the disk is full.
         """

@@ -22,8 +22,8 @@ def derived(source: Source, derive: Derive, *, columns: Iterable[str] | None = N
     Args:
         source: With every column that `derive` looks at.
         derive: Takes a batch (strings plain, never as dictionaries), returns the new columns: one value per row, each
-            from its own row alone, since how rows fall into batches is no promise. It is called once on a batch of no
-            rows, to learn the columns' types. For Beam it must pickle by reference.
+            from its own row alone, since how rows fall into batches is not a promise. It is called once on a batch of
+            no rows, to learn the columns' types. For Beam it must pickle by reference.
         columns: The source's columns that `derive` looks at, at least one; its batches then have no others, and other
             columns are not read for it. By default all.
 
@@ -50,7 +50,7 @@ def derived(source: Source, derive: Derive, *, columns: Iterable[str] | None = N
 
 @dataclass(frozen=True)
 class DerivedShard:
-    """A shard with computed columns."""
+    """A shard with columns that are computed from its own, batch by batch, as they are read."""
 
     shard: Shard
     base: Any  # a pyarrow.Schema: the columns of `shard`

@@ -113,6 +113,8 @@ def require_select(session: duckdb.DuckDBPyConnection, query: str, what: str) ->
     """
     import duckdb
 
+    if not query.isascii() and any("\ud800" <= character <= "\udfff" for character in query):
+        raise InputError(f"{what} has half a character", fix="write it whole")
     statements = session.extract_statements(query)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise InputError(f"{what} is not one SELECT", fix="write one query that only reads")

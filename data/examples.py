@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..digest import canonical_json, write_durably
+from ..digest import canonical_json, digest_file, write_durably
 from ..errors import InputError
 from .sources import Source, open_parquet
 
@@ -35,11 +35,13 @@ class Manifest:
         splits: Names in order, each with its parts in shard order.
         schema: Name and Arrow type of each column; normalised.
         span: The span of data the rows belong to.
+        graph: The digest of the graph that transformed the rows; None where none did, or where that is not recorded.
     """
 
     splits: tuple[tuple[str, tuple[Part, ...]], ...]
     schema: tuple[tuple[str, str], ...]
     span: int = 0
+    graph: str | None = None
 
     @property
     def rows(self) -> dict[str, int]:
@@ -63,6 +65,7 @@ class Manifest:
         stored = self if span is None else replace(self, span=span)
         body = {
             "format": FORMAT,
+            **({} if stored.graph is None else {"graph": stored.graph}),
             "kind": "drivetrain.examples",
             "schema": stored.schema,
             "span": stored.span,
@@ -89,14 +92,16 @@ class Manifest:
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}", fix="run ExampleGen again") from error
         if not isinstance(body, dict) or body.get("kind") != "drivetrain.examples":
-            raise InputError(f"{path} is no manifest of examples", fix="point at the content/ of an Examples artifact")
+            raise InputError(
+                f"{path} is not a manifest of examples", fix="point at the content/ of an Examples artifact"
+            )
         if body.get("format") != FORMAT:
             raise InputError(
                 f"{path} has format {body.get('format')!r}; this release reads {FORMAT}",
                 fix="use the release of drivetrain that wrote it, or run ExampleGen again",
             )
         splits = tuple((name, tuple(Part(**part) for part in parts)) for name, parts in body["splits"])
-        return cls(splits, tuple((name, kind) for name, kind in body["schema"]), body["span"])
+        return cls(splits, tuple((name, kind) for name, kind in body["schema"]), body["span"], body.get("graph"))
 
     @classmethod
     def joined(cls, manifests: Iterable[Manifest]) -> Manifest:
@@ -113,6 +118,11 @@ class Manifest:
         if len(schemas) > 1:
             raise InputError("the splits have different columns", fix="write every split with the same function")
         return cls(splits, schemas.pop(), every[0].span)
+
+
+def examples_digest(content: Path) -> str:
+    """The SHA-256 of an Examples content folder's manifest, which lists the digests of all parts."""
+    return digest_file(content / MANIFEST)
 
 
 def splits(content: Path) -> dict[str, int]:
@@ -145,11 +155,18 @@ def open_examples(content: Path, split: str, columns: Iterable[str] | None = Non
 
 @dataclass(frozen=True)
 class Sink:
-    """Where the rows of one split go: a folder of numbered Parquet parts (zstd, row groups of 65,536 rows)."""
+    """Where the rows of one split go: a folder of numbered Parquet parts (zstd, row groups of 65,536 rows).
+
+    Attributes:
+        folder: The folder.
+        plain: Columns whose values hardly repeat, written as they are: to look for repetitions costs more than to write
+            them.
+    """
 
     folder: Path
+    plain: frozenset[str] = frozenset()
 
 
-def sinks(content: Path, names: Iterable[str]) -> dict[str, Sink]:
-    """A sink `content/split=<name>` for each split name, in order."""
-    return {name: Sink(content / f"split={name}") for name in names}
+def sinks(content: Path, names: Iterable[str], plain: Iterable[str] = ()) -> dict[str, Sink]:
+    """A sink `content/split=<name>` for each split name, in order, with the same `plain` columns."""
+    return {name: Sink(content / f"split={name}", frozenset(plain)) for name in names}

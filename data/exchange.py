@@ -120,7 +120,7 @@ def bucket_of(batch: pa.RecordBatch, keys: Sequence[str], buckets: int) -> NDArr
     fill some buckets only.
 
     Raises:
-        InputError: A key is no column, or of a type that has no hash.
+        InputError: A key is not a column, or of a type that has no hash.
     """
     missing = [name for name in keys if name not in batch.schema.names]
     if missing:

@@ -18,6 +18,7 @@ so the integer 1, the float 1.0 and the text "1" differ. Plain, large, view and 
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,7 @@ def mix(values: Hashes) -> Hashes:
     return mixed
 
 
+@cache
 def _seed(family: int) -> np.uint64:
     return np.uint64(mix(np.array([family], dtype=np.uint64))[0])
 
@@ -97,8 +99,10 @@ def _present(column: pa.Array, kind: pa.DataType) -> Hashes:
     if pa.types.is_boolean(kind):
         return _words(numpy_of(column), 2)
     if pa.types.is_floating(kind):
-        floats = numpy_of(column).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
-        floats[np.isnan(floats)] = np.nan
+        floats = numpy_of(column).astype(np.float64, copy=False) + 0.0  # a copy; -0.0 + 0.0 is 0.0
+        nan = np.isnan(floats)
+        if nan.any():
+            floats[nan] = np.nan
         return _words(floats.view(np.int64), 3)
     if pa.types.is_decimal(kind):
         return _bytes(column.cast(pa.large_string()), 4)

@@ -41,24 +41,6 @@ class SliceTable:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def encode(self, columns: dict[str, pa.Array], rows: int) -> list[NDArray[np.int64]]:
-        """The code of each row, one array of shape (rows,) per spec.
-
-        Raises:
-            InputError: A column is of a type that makes no slices, or has too many values.
-        """
-        encoded = {name: encode_column(name, column) for name, column in columns.items()}
-        codes_by_spec = []
-        for index, spec in enumerate(self.specs):
-            local = np.zeros(rows, dtype=np.int64)
-            for name in spec:
-                local = local * len(encoded[name][1]) + encoded[name][0]
-            present, inverse = np.unique(local, return_inverse=True) if spec else (local[:1], local)
-            values = [unravel(int(number), [encoded[name][1] for name in spec]) for number in present]
-            codes = np.array([self.code((index, value)) for value in values], dtype=np.int64)
-            codes_by_spec.append(codes[inverse] if len(codes) else local)
-        return codes_by_spec
-
     def code(self, key: SliceKey) -> int:
         """The slice's code, a new one if it has none yet.
 
@@ -101,7 +83,7 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
     """The index of each row's value among the column's distinct ones, which may hold one twice (null and NaN).
 
     Raises:
-        InputError: The column's type makes no slices, or its bytes are no text.
+        InputError: The column's type makes no slices, or its bytes are not text.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -116,7 +98,7 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
             column = column.cast(pa.large_string())
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"column {name!r} of type {column.type} has values that are no UTF-8, which make no slices",
+                f"column {name!r} of type {column.type} has values that are not UTF-8, which make no slices",
                 fix="slice by text, numbers, booleans or dates",
             ) from error
     if pa.types.is_float16(column.type):  # which Arrow does not encode

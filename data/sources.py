@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -124,7 +126,7 @@ class ParquetShard:
                     if batch.num_columns != len(schema.names):
                         raise _changed(self.path)
                     yield restore(batch, schema, dictionaries=dictionaries)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet(self.path, error) from error
 
 
@@ -181,11 +183,12 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     for path in map(str, paths):
+        sys.audit("open", path, "rb", os.O_RDONLY)  # as Python itself would: pyarrow opens it past Python
         try:
             with pq.ParquetFile(path) as file:
                 file_schema = normal_schema(file.schema_arrow, path)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
             raise damaged_parquet(path, error) from error
         schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, path)
         shards += [ParquetShard(path, group, rows) for group, rows in enumerate(groups)]
@@ -240,7 +243,8 @@ def unify(
 def rebatch(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of exactly `rows`, the last one shorter; empty batches vanish.
 
-    Rows whose texts or bytes together exceed 2 GiB, which one Arrow array cannot hold, come as several shorter batches.
+    Rows whose texts or bytes together exceed 2 GiB, or whose lists 2^31 items, which one Arrow array cannot hold, come
+    as several shorter batches.
     """
     held: list[pa.RecordBatch] = []
     count = 0
@@ -262,5 +266,8 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) == 1:
         return batches
     # One batch, unless a column exceeds what the offsets of one array can address: then Arrow leaves it in chunks.
-    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    try:
+        table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    except pa.ArrowInvalid:  # of lists' items and structs' fields it makes no chunks, but an error
+        return batches
     return list(table.to_batches())

@@ -46,7 +46,7 @@ class HashSplit:
         """A split from names and whole-number shares, e.g. {"train": 2, "eval": 1}; order matters.
 
         Raises:
-            InputError: No splits, a share that is no positive whole number, or a name that cannot be a folder's.
+            InputError: No splits, a share that is not a positive whole number, or a name that cannot be a folder's.
         """
         if not weights or not isinstance(weights, Mapping):
             raise InputError(
@@ -58,14 +58,15 @@ class HashSplit:
             _check_name(name)
             if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MOST:
                 raise InputError(
-                    f"split {name!r} has the share {weight!r}", fix=f"use whole numbers from 1 to {_MOST:,}"
+                    f"split {name!r} has the share {weight!r}",
+                    fix=f"use whole numbers from 1 to {_MOST:,}, e.g. 8 and 2 for 0.8 and 0.2",
                 )
             shares.append((name, weight))
         return cls(tuple(shares), by)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The splits, in order."""
+        """The splits' names; a row's number in `__call__` indexes them."""
         return tuple(name for name, _ in self.weights)
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.integer]:

@@ -41,7 +41,7 @@ def reading_state(kind: str, fix: str) -> Iterator[None]:
         yield
     except _PARSE_ERRORS as error:
         cause = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"these bytes are no {kind} that this release reads: {cause}", fix=fix) from error
+        raise InputError(f"these bytes are not the {kind} that this release reads: {cause}", fix=fix) from error
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class StateFormat:
         """The parts, over the same memory; the body of the `with` parses them, its errors become the state's.
 
         Raises:
-            InputError: The bytes are no such state, are damaged, or of a version that this release does not read.
+            InputError: The bytes are not such a state, are damaged, or of a version that this release does not read.
         """
         with reading_state(self.kind, self.fix):
             if data[:4] != self.magic:

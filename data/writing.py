@@ -33,6 +33,7 @@ class _PartWriter:
         self.final = sink.folder / f"part-{index:05d}.parquet"
         self._temporary = sink.folder / f".{self.final.name}.{secrets.token_hex(4)}.tmp"
         self._writer: pq.ParquetWriter | None = None
+        self._plain = sink.plain
         self._held: list[pa.RecordBatch] = []
         self._count = 0
         self.rows = 0
@@ -49,7 +50,8 @@ class _PartWriter:
 
     def _flush(self, table: pa.Table) -> None:
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._temporary, table.schema, compression="zstd")
+            repeating = [name for name in table.schema.names if name not in self._plain] if self._plain else True
+            self._writer = pq.ParquetWriter(self._temporary, table.schema, compression="zstd", use_dictionary=repeating)
         self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         self.rows += table.num_rows
 

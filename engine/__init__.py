@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from .analyzers.spans import Span as Span
     from .bundles.batch_fn import BundleFn as BundleFn
     from .bundles.bundle import Bundle as Bundle
+    from .bundles.child import Limits as Limits
     from .bundles.compile_cache import keep_compiled as keep_compiled
     from .bundles.inverse import inverse as inverse
+    from .bundles.isolation import IsolatedBundle as IsolatedBundle
     from .bundles.manifest import Signature as Signature
     from .bundles.manifest import reseal as reseal
     from .bundles.refreshing import RefreshedBundle as RefreshedBundle
     from .bundles.refreshing import refresh_bundle as refresh_bundle
+    from .bundles.signing import sign_bundle as sign_bundle
     from .bundles.stateful import export_stateful as export_stateful
     from .bundles.stateful import initial_state as initial_state
     from .bundles.stateful import step as step
@@ -71,10 +74,13 @@ __getattr__, __dir__, __all__ = lazy_names(
         "analyzers.spans": "Span",
         "bundles.batch_fn": "BundleFn",
         "bundles.bundle": "Bundle",
+        "bundles.child": "Limits",
         "bundles.compile_cache": "keep_compiled",
         "bundles.inverse": "inverse",
+        "bundles.isolation": "IsolatedBundle",
         "bundles.manifest": "Signature reseal",
         "bundles.refreshing": "RefreshedBundle refresh_bundle",
+        "bundles.signing": "sign_bundle",
         "bundles.stateful": "export_stateful initial_state step",
         "bundles.verifying": "BundleCheck verify_bundle",
         "export": "export_model",

@@ -67,8 +67,8 @@ def export_model(
         The bundle as saved.
 
     Raises:
-        InputError: The label is no output of the transform; the model fails on its features, does not give a dict of
-            arrays with one row per row and lists, or lets a row's prediction depend on other rows (with the line).
+        InputError: The label is not an output of the transform; the model fails on its features, does not give a dict
+            of arrays with one row per row and lists, or lets a row's prediction depend on other rows (with the line).
     """
     source, features, feeding = _transform(transform, label)
     model, _ = optimize(_Model(apply, params, predict, features, label).graph(), FROZEN)
@@ -259,7 +259,7 @@ def _output(name: str, value: Any) -> Any:  # Any: what the user's function gave
     kind = {"f": "list<float64>", "i": "list<int64>", "u": "list<int64>"}.get(value.values.dtype.kind)
     if kind is None or value.values.ndim != 1 or not SYMBOL.fullmatch(str(value.segment_ids.shape[0])):
         raise InputError(
-            f"prediction {name!r} is {value!r}, which is no column of lists of numbers",
+            f"prediction {name!r} is {value!r}, which is not a column of lists of numbers",
             fix="give one number per value of a feature's lists; pool or to_dense what else there is",
         )
     params = {"dtype": kind, "output": name}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .cache import cache_key, explain
+from ..owner import Owner
+from .cache import Change, cache_key, changes, explain
 from .errors import (
     AlreadyExists,
     ConflictError,
@@ -11,11 +12,10 @@ from .errors import (
     NotFound,
     SchemaMismatch,
     StateError,
+    StoreDamaged,
     StoreUnavailable,
 )
 from .foreign import described
-from .fsck import FsckReport, fsck
-from .owner import Owner
 from .payload import Payloads
 from .payload_local import LocalPayloads
 from .payload_root import keep_payloads_at, open_payloads, payloads_at
@@ -39,6 +39,7 @@ from .types import (
     Examples,
     ExamplesDiff,
     Model,
+    Predictions,
     PushedModel,
     Schema,
     Statistics,
@@ -56,6 +57,7 @@ __all__ = [
     "Anomalies",
     "Artifact",
     "ArtifactRecord",
+    "Change",
     "Claim",
     "ConflictError",
     "ContextRecord",
@@ -65,7 +67,6 @@ __all__ = [
     "Examples",
     "ExamplesDiff",
     "ExecutionRecord",
-    "FsckReport",
     "LeaseLost",
     "LineageEdge",
     "LineageGraph",
@@ -76,21 +77,23 @@ __all__ = [
     "NotFound",
     "Owner",
     "Payloads",
+    "Predictions",
     "PushedModel",
     "Schema",
     "SchemaMismatch",
     "StateError",
     "Statistics",
+    "StoreDamaged",
     "StoreUnavailable",
     "Summary",
     "TransformGraph",
     "Value",
     "artifact_type",
     "cache_key",
+    "changes",
     "check_uri",
     "described",
     "explain",
-    "fsck",
     "keep_payloads_at",
     "open_payloads",
     "payloads_at",

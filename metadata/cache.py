@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..digest import canonical_json, digest
 
@@ -12,7 +12,30 @@ _DOMAIN = "drivetrain-cache-v1"
 _HEX = re.compile(r"[0-9a-f]{32,}")
 # How the parts of a preimage are called in a sentence; a part without a name here keeps its own.
 _NAMES = {"inputs": "input", "outputs": "output", "parameters": "parameter"}
+# Lists whose items have names, and how values are wrapped, which nobody needs to hear of.
+_FIELDS = {
+    "$query": ("sql", "connection", "parameters", "watermark", "seen"),
+    "$span": ("span", "version"),
+}
+_WRAPPERS = ("$map", "$fn", "$query", "$span")
 _ABSENT = object()
+
+
+class Change(NamedTuple):
+    """One part of a preimage that is another.
+
+    Attributes:
+        path: The way to it, e.g. ("parameters", "epochs"); ("code", "features:preprocess", "helpers.py") of a source
+            file that a function reaches.
+        old: Its JSON value before; None where it was not there.
+        new: Its JSON value now; None where it is gone.
+        line: The change in a sentence.
+    """
+
+    path: tuple[str, ...]
+    old: Any
+    new: Any
+    line: str
 
 
 def cache_key(preimage: Mapping[str, Any]) -> str:
@@ -34,10 +57,17 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     fingerprint 1c0ffee5… -> 5eed5eed…". Any nested JSON can be compared; a mapping with `$fn` and `code` is a function
     and the digests of its source files.
     """
-    lines: dict[str, None] = {}  # an ordered set: two digests of one file need one line
+    return [change.line for change in changes(old, new)]
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """As `explain`, with the values; one for each line."""
+    by_line: dict[str, Change] = {}  # two digests of one file need one line
     for path, before, after in _changes((), old, new):
-        lines[_line(path, before, after)] = None
-    return list(lines)
+        line = _line(path, before, after)
+        was, now = (None if value is _ABSENT else value for value in (before, after))
+        by_line.setdefault(line, Change(path, was, now, line))
+    return list(by_line.values())
 
 
 def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[tuple[str, ...], object, object]]:
@@ -46,6 +76,8 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
         return
     if path[-1:] == ("$files",) and isinstance(old, Sequence) and isinstance(new, Sequence):
         old, new = ({name: f"{size:,} {sha256}" for name, size, sha256 in files} for files in (old, new))
+    if path and path[-1] in _FIELDS and isinstance(old, Sequence) and isinstance(new, Sequence):
+        old, new = (dict(zip(_FIELDS[path[-1]], values, strict=False)) for values in (old, new))
     before, after = _members(old), _members(new)
     if before is None or after is None:
         if not _same(old, new):
@@ -72,7 +104,7 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
 
 
 def _same(old: object, new: object) -> bool:
-    """Whether a key takes both for the same: canonical JSON tells 1 from 1.0, and normalises text that is no ASCII."""
+    """Whether a key takes both for the same: canonical JSON tells 1 from 1.0, and normalises text that is not ASCII."""
     if old is new or old is _ABSENT or new is _ABSENT:
         return old is new
     if isinstance(old, str) and isinstance(new, str) and old.isascii() and new.isascii():
@@ -110,7 +142,7 @@ def _line(path: tuple[str, ...], old: object, new: object) -> str:
         what = f"{old} -> {new}" if verb == "changed" else f"{old if new is _ABSENT else new} {verb}"
         return f"{rest[1]} {what}"
     subject = _NAMES.get(head, head)
-    for index, part in enumerate(part for part in rest if part != "$map"):  # how a mapping's values are wrapped
+    for index, part in enumerate(part for part in rest if part not in _WRAPPERS):
         subject += part if part.startswith("[") else f"{' ' if index == 0 else '.'}{part}"
     if verb != "changed":
         return f"{subject} {verb}: {_short(old if new is _ABSENT else new)}"

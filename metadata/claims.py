@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ..digest import canonical_json
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
+from ..owner import Owner
 from . import rows
 from .database import Database, Row, Transaction
-from .errors import LeaseLost
-from .owner import Owner
+from .errors import LeaseLost, StoreDamaged
 from .records import Claim, ExecutionRecord, ExecutionState
 
 # What a holder was running ends with its claim. The key is looked up in the properties first: an execution with the
@@ -34,11 +34,11 @@ def owner_json(owner: Owner) -> str:
     return canonical_json(owner.to_dict()).decode()
 
 
-class Silence:
-    """Whether a holder that lives, but whose lease is over, is silent by a clock that nobody can set.
+class LeaseWatch:
+    """Watches a claim whose lease is over though its holder lives: is it silent, by a clock that nobody can set?
 
     Wall clocks jump, and go on while a machine sleeps: then a lease is over although its holder had no time to extend
-    it. So who wants the claim watches it for half a lease, in which a heartbeat would come.
+    it. So whatever process wants the claim watches it for half a lease, in which a heartbeat would come.
 
     Args:
         clock: Seconds that only go forward.
@@ -48,10 +48,10 @@ class Silence:
         self._clock = clock
         self._seen: dict[str, tuple[int, int, float]] = {}
 
-    def is_proven(self, claim: Row) -> bool:
-        """Whether nothing was heard since the claim was first looked at here with its lease over."""
+    def is_silent(self, claim: Row) -> bool:
+        """Whether no heartbeat came for half a lease since the claim was first seen here with its lease over."""
         # A heartbeat moves expires_at, a new holder the token: either shows that somebody lives, and the watch starts
-        # anew. Half a lease is enough, as a heartbeat comes every third of one.
+        # again. Half a lease is enough, as a heartbeat comes every third of one.
         now, mark = self._clock(), (claim["token"], claim["expires_at"])
         *before, since = self._seen.get(claim["cache_key"], (None, None, now))
         if tuple(before) != mark:
@@ -60,7 +60,7 @@ class Silence:
         return bool(now - since >= claim["lease"] / 2)
 
 
-def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, silence: Silence) -> Claim | None:
+def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, watch: LeaseWatch) -> Claim | None:
     """Take the claim if it is free, or its holder is dead or silent past the lease; None where it is held.
 
     What the displaced holder was running becomes ABANDONED.
@@ -70,7 +70,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
-        if redate(transaction, key):
+        if shorten_leases(transaction, key):
             row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
         displaced = rows.owner(row["owner"])
         # In this order: a process seen to be dead loses its claim at once, whatever the clock says; one that cannot be
@@ -79,7 +79,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
         living = displaced.liveness()
         if living != "dead" and row["expires_at"] > transaction.now:
             return None
-        if living == "alive" and not silence.is_proven(row):
+        if living == "alive" and not watch.is_silent(row):
             return None
         why = f"abandoned: {displaced} died or was silent past its lease; {owner} took over"
         _end(transaction, key, displaced, "ABANDONED", why)
@@ -99,7 +99,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     return Claim(key, owner, token, rows.when(expires), lease, displaced)
 
 
-def redate(transaction: Transaction, key: str | None = None) -> int:
+def shorten_leases(transaction: Transaction, key: str | None = None) -> int:
     """Shorten leases that end later than one lease from now, as they do where the clock was set back; gives how many.
 
     Args:
@@ -119,6 +119,7 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
 
     Raises:
         LeaseLost: Somebody else has the key by now.
+        StoreDamaged: The database has lost the claim.
     """
     expires = transaction.now + round(claim.lease * 1e6)
     changed = transaction.run(
@@ -128,7 +129,7 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
         expires=expires,
     )
     if not changed:
-        raise lost_lease(claim)
+        raise lost_lease(transaction, claim)
     return replace(claim, expires_at=rows.when(expires))
 
 
@@ -184,8 +185,13 @@ def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: i
     return execution.owner.rebooted()
 
 
-def lost_lease(claim: Claim) -> LeaseLost:
-    """The error that a holder gets whose claim another process has taken over."""
+def lost_lease(transaction: Transaction, claim: Claim) -> DrivetrainError:
+    """The error that a holder gets whose claim another process has taken over, or which the database has lost."""
+    row = transaction.first("SELECT token, state FROM claim WHERE cache_key = :key", key=claim.cache_key)
+    # Rows of claims stay, tokens grow: what was given to this holder, and to nobody since, the database has lost. The
+    # holder would claim it again, do the work again, and so for ever.
+    if row is None or row["token"] < claim.token or (row["token"] == claim.token and row["state"] == "HELD"):
+        return StoreDamaged("the metadata store", f"it has lost the claim on {claim.cache_key[:12]}… that it gave")
     return LeaseLost(
         f"the claim on {claim.cache_key[:12]}… (token {claim.token}) is lost: {claim.owner} was silent for more than "
         f"{claim.lease:g} s and another process took over",

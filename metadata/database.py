@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InputError
-from .dialect import Connection, Dialect, newer
-from .errors import SchemaMismatch, StoreUnavailable
+from .dialect import Connection, Dialect, file_of, newer
+from .errors import SchemaMismatch, StoreDamaged, StoreUnavailable
 
 _T = TypeVar("_T")
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
@@ -64,6 +64,7 @@ class Database:
         self._local = threading.local()
         self._open: weakref.WeakSet[_Handle] = weakref.WeakSet()
         self._closed = False
+        self._closed_by = ""
         self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
@@ -74,7 +75,10 @@ class Database:
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
-            raise StoreUnavailable(f"{self.dialect.location} was opened to read only", fix="open it without readonly")
+            raise StoreUnavailable(
+                f"{self.dialect.location} was opened to read only",
+                fix="do this as a user who may write there; in Python without readonly",
+            )
         with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
             yield transaction
 
@@ -100,6 +104,37 @@ class Database:
     def integrity(self) -> list[str]:
         """What the database finds wrong with itself."""
         return self._patiently(self.dialect.integrity)
+
+    @contextmanager
+    def files_kept(self, by: str) -> Iterator[None]:
+        """See that a block closes no file of the database.
+
+        SQLite does not notice: it would wait for locks on what is no file any more, or write into one that has its
+        number since. So nothing here uses the database again, not even to close it.
+
+        Args:
+            by: What runs in the block.
+
+        Raises:
+            StoreUnavailable: It closed some.
+        """
+        files = self.dialect.files()
+        try:
+            yield
+        finally:
+            if any(not _is_open(number, file) for number, file in files.items()):
+                self._closed_by = by
+                for handle in self._open:
+                    handle.pid = 0  # nobody's
+                _INHERITED.extend(self._open)
+                raise self._lost()
+
+    def _lost(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._closed_by} closed files that are not its own, those of {self.dialect.location} among them",
+            fix="let it close what it opened; then `drivetrain resume`, or run by --runner process, in processes of "
+            "their own",
+        )
 
     def close(self) -> None:
         """Close every thread's connection."""
@@ -140,7 +175,7 @@ class Database:
         if not tables:
             return 0
         if not {"schema_version", "artifact", "execution"} <= tables:
-            raise SchemaMismatch(f"{self.dialect.location} is no drivetrain store", fix="name another")
+            raise SchemaMismatch(f"{self.dialect.location} is not a drivetrain store", fix="name another")
         return int(connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"] or 0)
 
     def _check(self, version: int, known: int, *, upgrade: bool) -> None:
@@ -165,9 +200,13 @@ class Database:
             self._roll_back()
             if isinstance(error, self.dialect.failure):
                 raise self.dialect.translate(error) from error
+            if isinstance(error, UnicodeDecodeError):
+                raise StoreDamaged(self.dialect.location, "its text is not UTF-8") from error
             raise
 
     def _roll_back(self) -> None:
+        if self._closed_by:
+            return
         connection = self._local.handle.connection if hasattr(self._local, "handle") else None
         if connection is None:
             return
@@ -177,6 +216,8 @@ class Database:
         self._drop_lost()
 
     def _connection(self) -> Connection:
+        if self._closed_by:
+            raise self._lost()
         if self._closed:
             raise StoreUnavailable(f"{self.dialect.location} was closed", fix="open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
@@ -216,12 +257,21 @@ class Database:
                 again = self.dialect.is_busy(error) or (self._drop_lost() and self._proven)
                 if not again or time.monotonic() > deadline:
                     raise self.dialect.translate(error) from error
+            except UnicodeDecodeError as error:  # by the driver, of a name in the catalogue or a message about it
+                raise StoreDamaged(self.dialect.location, "its text is not UTF-8") from error
             except UnicodeEncodeError as error:
                 raise InputError(f"text holds a lone surrogate: {error.object!r:.80}", fix="remove it") from error
             # From 0, not around the pause: writers that were refused together would else come back together, and the
             # one that waits longest has no better turn than the others. 50 ms bounds how long a free lock goes unused.
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
+
+
+def _is_open(number: int, file: tuple[int, int]) -> bool:
+    try:
+        return file_of(number) == file
+    except OSError:
+        return False
 
 
 class _Handle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
-from .errors import AlreadyExists, SchemaMismatch, StateError, StoreUnavailable
+from .errors import AlreadyExists, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
 
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
 # WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
@@ -19,6 +20,19 @@ _NETWORK = {
     "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
 }  # fmt: skip
+_TRIES = 10  # to read a database between two writers
+
+# What SQLite says of a file whose bytes are wrong; and, as the version of the tables was compared when the file was
+# opened, what it says where one of them cannot be found in its catalogue.
+_DAMAGE = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_IOERR_SHORT_READ", "SQLITE_FORMAT", "SQLITE_MISMATCH")
+_SCHEMA_DAMAGE = (
+    "Could not decode to UTF-8",
+    "no such ",
+    "malformed ",
+    "foreign key mismatch",
+    "table ",
+    "unsupported file format",
+)
 
 # SQL: the numbers of a JSON list bound as `ids`, the texts of one bound as `uids`.
 IDS = "(SELECT value FROM json_each(:ids))"
@@ -70,6 +84,9 @@ class Dialect(Protocol):
     def integrity(self, connection: Connection) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""
 
+    def files(self) -> dict[int, tuple[int, int]]:
+        """The descriptors by which this process has files of the database open, and which file each is."""
+
     def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later."""
 
@@ -106,7 +123,7 @@ class Sqlite:
             raise InputError(f"there is no metadata store at {self.path}", fix="check --root, or run a pipeline first")
         if (filesystem := _filesystem(self.path)) in _NETWORK:
             raise StoreUnavailable(
-                f"{self.path} lies on a network filesystem ({filesystem}), where SQLite cannot lock safely",
+                f"{self.path} is on a network filesystem ({filesystem}), where SQLite cannot lock safely",
                 fix="put --root on a local disk",
             )
         if self.path.is_dir():
@@ -121,7 +138,8 @@ class Sqlite:
 
     def connect(self) -> sqlite3.Connection:
         """A new connection in autocommit mode: transactions are begun by name."""
-        uri = f"{self.path.as_uri()}?mode={'ro' if self.readonly else 'rwc'}"
+        image = self._image() if self.readonly else None
+        uri = ":memory:" if image else f"{self.path.as_uri()}?mode={'ro' if self.readonly else 'rwc'}"
         # The busy handler's waits grow without jitter and starve some process for a second: wait little here, and
         # let the caller retry.
         connection = sqlite3.connect(
@@ -134,8 +152,30 @@ class Sqlite:
             factory=_SelfClosingConnection,
         )
         connection.row_factory = sqlite3.Row
+        if image:
+            connection.deserialize(image)
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
+
+    def _image(self) -> bytes | None:
+        """The bytes of a database whose folder this user may not write to, where nobody else has it open, else None.
+
+        Readers in WAL mode keep their locks in a file beside the database, which they make if there is none. As long as
+        somebody has it open that file is there, and so is the log, without which the database is not the newest state.
+        """
+        if os.access(self.path.parent, os.W_OK):
+            return None
+        for _ in range(_TRIES):
+            before = self.path.stat()
+            if self.path.with_name(f"{self.path.name}-wal").exists():
+                return None
+            image = bytearray(self.path.read_bytes())
+            after = self.path.stat()
+            # A writer that came meanwhile and has left has written its log into the database, which changed its date.
+            if (before.st_mtime_ns, before.st_size, before.st_ino) == (after.st_mtime_ns, after.st_size, after.st_ino):
+                image[18:20] = b"\1\1"  # of the header: a database without a log, as one in memory has to be
+                return bytes(image)
+        return None
 
     def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
@@ -188,6 +228,23 @@ class Sqlite:
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
         return problems + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in broken]
 
+    def files(self) -> dict[int, tuple[int, int]]:
+        """The descriptors of the database and of the memory that its readers share.
+
+        Those stay open as long as any connection is; each connection opens and closes the log for itself.
+        """
+        of_database = set()
+        for end in ("", "-shm"):
+            with suppress(OSError):
+                of_database.add(file_of(self.path.with_name(f"{self.path.name}{end}")))
+        files = {}
+        with suppress(OSError):  # a system that does not list them
+            for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - a path object each would cost more
+                with suppress(OSError):  # that of the listing itself
+                    if (file := file_of(number)) in of_database:
+                        files[number] = file
+        return files
+
     def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later."""
         return _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
@@ -208,13 +265,12 @@ class Sqlite:
             )
         if name.startswith("SQLITE_READONLY"):
             return StoreUnavailable(f"{self.path} is read-only", fix="check the file's and its folder's permissions")
+        if name.startswith(_DAMAGE) or text.startswith(_SCHEMA_DAMAGE):
+            return StoreDamaged(self.path, text)
         if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             return StoreUnavailable(
-                f"cannot write {self.path}: {text}", fix="free space on that disk and run `drivetrain resume`"
-            )
-        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            return StoreUnavailable(
-                f"{self.path} is damaged or no SQLite database: {text}", fix="restore it from a backup"
+                f"cannot write {self.path}: {text}",
+                fix="free space on that disk and try again; a run by `drivetrain resume`",
             )
         if name.startswith("SQLITE_CANTOPEN"):
             return StoreUnavailable(
@@ -267,10 +323,16 @@ def parse(url: str | Path, *, readonly: bool) -> Dialect:
     parts = urlsplit(text)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.query or parts.fragment:
         raise InputError(
-            f"{parts.scheme}:// is no metadata store this version can open",
+            f"{parts.scheme}:// is not a metadata store this version can open",
             fix="use sqlite:///path/to/metadata.db or postgresql://user@host/database",
         )
     return Sqlite(Path(unquote(parts.path[1:])), readonly=readonly)
+
+
+def file_of(where: Path | int) -> tuple[int, int]:
+    """Which file lies at a path, or is open by a descriptor: its device and its number there; raises OSError."""
+    status = os.stat(where)  # noqa: PTH116 - of a descriptor too
+    return status.st_dev, status.st_ino
 
 
 def newer(location: str, version: int, known: int) -> SchemaMismatch:

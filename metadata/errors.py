@@ -1,9 +1,17 @@
-"""What the metadata room can refuse, each by its own name."""
+"""What `metadata/` can refuse, each by its own name."""
 # ruff: noqa: N818 (named for what happened, as the caller reads them: `except LeaseLost`)
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..errors import DrivetrainError, InputError
+
+RESTORE: Final = (
+    "put a copy back by `drivetrain backup --restore FILE`; or rebuild it from the records beside the payloads: "
+    "`drivetrain fsck --rebuild`"
+)
+"""The ways out of a damaged database."""
 
 
 class NotFound(InputError):
@@ -27,11 +35,31 @@ class LeaseLost(DrivetrainError):
 
 
 class SchemaMismatch(DrivetrainError):
-    """The database was made by another version of drivetrain, or is no drivetrain store at all."""
+    """The database was made by another version of drivetrain, or is not a drivetrain store at all."""
 
 
 class StoreUnavailable(DrivetrainError):
     """The database cannot be used now: busy, read-only, full, damaged, or on a filesystem that cannot lock."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the database holds is not what was written to it: a fault of the disk, or of who copied or wrote the file.
+
+    Args:
+        what: Which database.
+        how: How that shows.
+    """
+
+    def __init__(self, what: object, how: object, *, fix: str | None = None, where: str | None = None) -> None:
+        super().__init__(f"{what} is damaged: {how}", fix=fix or RESTORE, where=where)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        what, _, how = self.message.partition(" is damaged: ")
+        return _rebuild, (what, how, self.fix, self.where)
+
+
+def _rebuild(what: str, how: str, fix: str | None, where: str | None) -> StoreDamaged:
+    return StoreDamaged(what, how, fix=fix, where=where)
 
 
 class DiskFull(InputError):

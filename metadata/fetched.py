@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import InputError
+from ..owner import Owner
 from .errors import DiskFull
-from .owner import Owner
 from .payload import MANIFEST, PARTS, explain_full_disk
 
 LIMIT_VARIABLE: Final = "DRIVETRAIN_FETCHED_GIB"

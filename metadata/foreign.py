@@ -1,6 +1,6 @@
 """An execution as JSON that another store takes in: what it read and made, with its own uid and times, once."""
 # ruff: noqa: S608
-# Only this room's own constants are put into SQL; every value is bound.
+# Only this package's own constants are put into SQL; every value is bound.
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from ..digest import canonical_json
 from ..errors import InputError
+from ..owner import Owner
 from . import rows, uri, writes
 from .claims import owner_json
 from .database import Transaction
 from .dialect import IDS
-from .owner import Owner
 from .reader import StoreReader
 from .records import EXECUTION_MOVES, ArtifactRecord, ContextRecord, ExecutionRecord, NewArtifact
 
@@ -22,9 +22,17 @@ Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def described(store: StoreReader, execution: ExecutionRecord) -> dict[str, Any]:
-    """An ended execution of a store as JSON; of a CACHED one with the execution that it reuses, under "source"."""
-    body = {
+def described(
+    store: StoreReader, execution: ExecutionRecord, *, source: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """An ended execution of a store as JSON; of a CACHED one with the execution that it reuses, under "source".
+
+    Args:
+        store: The store.
+        execution: The execution.
+        source: The uid of the reused execution, instead of the whole of it: whoever takes this in has that already.
+    """
+    body: dict[str, Any] = {
         "uid": execution.uid,
         "component": execution.component,
         "name": execution.name,
@@ -42,7 +50,7 @@ def described(store: StoreReader, execution: ExecutionRecord) -> dict[str, Any]:
         "outputs": {},
     }
     if execution.cached_from is not None:
-        body["source"] = described(store, store.execution(execution.cached_from))
+        body["source"] = source or described(store, store.execution(execution.cached_from))
     else:
         outputs = store.outputs(execution)
         body["outputs"] = {key: [_artifact(each) for each in several] for key, several in outputs.items()}
@@ -59,7 +67,7 @@ def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bo
             id here, so one that began before another in all these contexts is left out of them: it would come after it.
 
     Raises:
-        InputError: It is no such JSON.
+        InputError: It is not such a JSON.
     """
     try:
         if _id(tx, "execution", body["uid"]) is not None:
@@ -109,7 +117,7 @@ def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bo
         _attribute(tx, created, source or created)
         return True
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"this is no record of an execution: {type(error).__name__}: {error}") from None
+        raise InputError(f"this is not a record of an execution: {type(error).__name__}: {error}") from None
 
 
 def _superseded(tx: Transaction, contexts: Collection[ContextRecord], created: int) -> bool:

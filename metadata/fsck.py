@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..owner import Owner
 from ..progress import Progress, no_progress
-from .errors import ConflictError, NotFound
+from .errors import ConflictError, NotFound, StoreDamaged
 from .payload import PayloadEntry, Payloads
+from .payload_marker import has_several, marker_problems, require_marker
 from .payload_root import open_payloads
-from .records import ArtifactRecord, ArtifactState, Claim, ExecutionRecord
+from .records import INPUTS_COMPARED, ArtifactRecord, ArtifactState, Claim, ContextRecord, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
 
 _SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and what lives must never look dead
 _UNKNOWN = 7 * 86400.0
 """Seconds that what lies there under the name of no execution is left: another store may bring its record in."""
+_REPAIR = "repair"
 _LEASE = 300.0  # seconds in which one orphan is removed
 
 
@@ -36,10 +39,15 @@ class FsckReport:
         corrupt: URIs of LIVE artifacts whose bytes changed, each with what changed.
         orphans: Payloads that no artifact names: published, but the process died before its commit.
         staging: Folders of executions that are over.
+        derived: URIs of LIVE artifacts that were made, directly or not, from those whose bytes changed, by an execution
+            that may have read what was wrong.
         claims: Cache keys held by dead or silent processes.
         executions: Ids of RUNNING executions whose process is dead.
         external: How many artifacts were imported: their payloads lie elsewhere and are not looked at.
-        repaired: Whether all but `database` was put in order.
+        elsewhere: URIs of LIVE artifacts of other hosts, which have roots of their own with this store.
+        marker: Why nothing can be repaired: the marker that says whose payloads these are cannot be read, or is another
+            store's.
+        repaired: Whether it was put in order.
     """
 
     checked: int
@@ -48,16 +56,19 @@ class FsckReport:
     corrupt: tuple[tuple[str, str], ...]
     orphans: tuple[str, ...]
     staging: tuple[str, ...]
+    derived: tuple[str, ...]
     claims: tuple[str, ...]
     executions: tuple[int, ...]
     external: int
+    elsewhere: tuple[str, ...]
+    marker: tuple[str, ...]
     repaired: bool
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong, in the database or among the payloads."""
-        findings = (self.database, self.missing, self.corrupt, self.orphans, self.staging, self.claims, self.executions)
-        return not any(findings)
+        lost = (self.database, self.missing, self.corrupt, self.derived)
+        return not any((*lost, self.orphans, self.staging, self.claims, self.executions, self.marker))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON object, with `clean` in it."""
@@ -74,9 +85,10 @@ def fsck(
     """Check every payload by digest, wherever it lies, and look for what crashes left; safe while pipelines run.
 
     Repair removes orphans and stale staging, makes the executions of dead processes ABANDONED, releases dead claims,
-    and marks artifacts without a payload DELETED and those with a changed one ABANDONED, so that the next run makes
-    them anew. A changed payload stays where it is, to be looked at. What changed since it was found, which may be
-    hours ago, is left to the next time.
+    and marks artifacts without a payload DELETED, those with a changed one ABANDONED, and so what was made from these
+    where a node may have read what was wrong. The next run makes them anew. A changed payload stays where it is, to be
+    looked at. What changed since it was found, which may be hours ago, is left to the next time. `undo` takes back what
+    became of artifacts.
 
     Args:
         store: The store.
@@ -87,8 +99,12 @@ def fsck(
             what other stores have recorded of them.
 
     Raises:
-        InputError: There is nothing at all behind the URL where all payloads should lie, and it is to be repaired.
+        InputError: It is to be repaired, and the payloads may merely not be mounted, or be another store's.
+        StoreDamaged: It is to be repaired, and the database is damaged: a payload whose row is lost is no orphan.
     """
+    damage = store.integrity()
+    if repair and damage:
+        raise StoreDamaged(store.location, damage[0])
     payloads = open_payloads(store, root)
     # The payloads first, then the store: what is published in between is known to the store by then.
     stored, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
@@ -98,49 +114,128 @@ def fsck(
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     every = store.artifacts(state=None)
     known = {artifact.uri for artifact in every}
-    _refuse_nothing(payloads, stored, artifacts, repair)
+    if repair and artifacts:
+        _require_payloads(store, payloads, stored, len(artifacts))
     strays = [each for each in stored if each.uri not in known]
     orphans = [each.uri for each in strays if not _in_flight(store, payloads, each, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
     dead = [execution.id for execution in store.executions(state="RUNNING") if store.is_dead(execution)]
     claims = [claim.cache_key for claim in store.claims() if _is_dead(claim, when(store.now()))]
     there = {each.uri for each in stored}
-    missing, corrupt = [], []
+    missing: list[ArtifactRecord] = []
+    elsewhere: list[ArtifactRecord] = []
+    corrupt: list[tuple[ArtifactRecord, str]] = []
+    several = payloads.url is None and has_several(store)
     for index, artifact in enumerate(artifacts):
         progress(index, len(artifacts), "payloads")
         if _gone(payloads, artifact.uri, there):
-            missing.append(artifact)
+            (elsewhere if several and _is_foreign(store, artifact) else missing).append(artifact)
         elif problems := _problems(payloads, artifact):
             corrupt.append((artifact, "; ".join(problems)))
     progress(len(artifacts), len(artifacts), "payloads")
+    gone = {artifact.id for artifact in missing}
+    derived = [each for each in _made_from(store, [artifact for artifact, _ in corrupt]) if each.id not in gone]
     if repair:
         store.abandon()
         orphans = [uri for uri in orphans if _removed(store, payloads, uri)]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)  # a sweep may be at it too
+        _remember(store, [*missing, *(each for each, _ in corrupt), *derived])
         missing = [each for each in missing if _gone(payloads, each.uri, set()) and _moved(store, each, "DELETED")]
         corrupt = [(each, problem) for each, problem in corrupt if _moved(store, each, "ABANDONED")]
+        derived = [each for each in derived if _moved(store, each, "ABANDONED")]
     return FsckReport(
-        checked=len(artifacts) - len(missing),
-        database=tuple(store.integrity()),
+        checked=len(artifacts) - len(missing) - len(elsewhere),
+        database=tuple(damage),
         missing=tuple(artifact.uri for artifact in missing),
         corrupt=tuple((artifact.uri, problem) for artifact, problem in corrupt),
         orphans=tuple(orphans),
         staging=tuple(path.relative_to(root).as_posix() for path in stale),
+        derived=tuple(artifact.uri for artifact in derived),
         claims=tuple(claims),
         executions=tuple(dead),
         external=sum(artifact.external is not None for artifact in every),
+        elsewhere=tuple(artifact.uri for artifact in elsewhere),
+        marker=() if payloads.url is not None else marker_problems(store, root),
         repaired=repair,
     )
 
 
-def _refuse_nothing(
-    payloads: Payloads, stored: list[PayloadEntry], artifacts: list[ArtifactRecord], repair: bool
-) -> None:
-    """A share that is not mounted looks like one from which all was deleted, and that cannot be taken back."""
-    if repair and payloads.url is not None and artifacts and not stored:
+def undo(store: MetadataStore, root: Path) -> tuple[list[str], list[str]]:
+    """Make LIVE again what the last repair that was not undone had retired.
+
+    Returns:
+        The URIs of those that are LIVE again; and of those that stay retired, because their payload is not whole or
+        they were made from such a one.
+
+    Raises:
+        InputError: There is no such repair.
+    """
+    payloads = open_payloads(store, root)
+    repairs = _repairs(store)
+    if not repairs:
+        raise InputError("no repair has retired an artifact", fix="see `drivetrain fsck` for the present state")
+    artifacts = map(store.artifact, repairs[0].properties["artifacts"])
+    retired = [artifact for artifact in artifacts if artifact.state in ("ABANDONED", "DELETED")]
+    broken = [each for each in retired if _gone(payloads, each.uri, set()) or _problems(payloads, each)]
+    tainted = {each.id for each in (*broken, *_made_from(store, broken, state=None))}
+    revived = [each for each in retired if each.id not in tainted and _moved(store, each, "LIVE")]
+    if len(revived) == len(retired):
+        store.update_context(repairs[0], {"undone": True})
+    live = {each.id for each in revived}
+    return [each.uri for each in revived], [each.uri for each in retired if each.id not in live]
+
+
+def retired_by_repair(store: MetadataStore, execution: ExecutionRecord) -> bool:
+    """Whether a repair that was not undone retired something that an execution made."""
+    outputs = {artifact.id for artifacts in store.outputs(execution).values() for artifact in artifacts}
+    return any(not outputs.isdisjoint(repair.properties["artifacts"]) for repair in _repairs(store))
+
+
+def _repairs(store: MetadataStore) -> list[ContextRecord]:
+    """The repairs that were not undone, the newest first."""
+    return [each for each in store.contexts(_REPAIR, limit=None) if not each.properties.get("undone")]
+
+
+def _remember(store: MetadataStore, retired: list[ArtifactRecord]) -> None:
+    """Record what a repair is about to retire, so that it can be undone."""
+    if retired:
+        store.context(_REPAIR, f"{when(store.now()):%Y%m%d-%H%M%S-%f}", {"artifacts": [each.id for each in retired]})
+
+
+def _made_from(
+    store: MetadataStore, changed: list[ArtifactRecord], state: ArtifactState | None = "LIVE"
+) -> list[ArtifactRecord]:
+    """What was made from artifacts, directly or not, by executions that may have read bytes that were wrong."""
+    below: dict[int, ArtifactRecord] = {}
+    for artifact in changed:
+        graph = store.lineage(artifact, "downstream")
+        tainted, todo = {artifact.id}, [artifact.id]
+        while todo:
+            inputs = todo.pop()
+            readers = {e.execution for e in graph.edges if e.direction == "INPUT" and e.artifact == inputs}
+            unsure = {reader for reader in readers if not graph.executions[reader].properties.get(INPUTS_COMPARED)}
+            outputs = {e.artifact for e in graph.edges if e.direction == "OUTPUT" and e.execution in unsure}
+            todo += outputs - tainted
+            tainted |= outputs
+        below |= {number: graph.artifacts[number] for number in tainted}
+    known = {artifact.id for artifact in changed}
+    return [each for each in below.values() if each.id not in known and state in (None, each.state)]
+
+
+def _is_foreign(store: MetadataStore, artifact: ArtifactRecord) -> bool:
+    """Whether the process that made an artifact ran on another host."""
+    owner = store.execution(artifact.producer).owner if artifact.producer is not None else None
+    return owner is not None and owner.host != Owner.current().host
+
+
+def _require_payloads(store: MetadataStore, payloads: Payloads, stored: list[PayloadEntry], count: int) -> None:
+    """A share that is not mounted looks like one from which all was deleted: nothing in it is taken for lost."""
+    if payloads.url is None:
+        require_marker(store, payloads.root)
+    elif not stored:
         raise InputError(
-            f"nothing lies in {payloads.url}, where {len(artifacts)} artifacts should",
+            f"nothing is in {payloads.url}, where {count} artifacts should",
             fix="see that it is mounted and the right one; if all was deleted, run a pipeline first, then repair",
         )
 

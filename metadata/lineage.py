@@ -1,5 +1,5 @@
 """Lineage: the closure by one recursive query, a bounded walk level by level; no cap on hops."""
-# ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
+# ruff: noqa: S608 (only this package's own constants are put into SQL; every value is bound)
 
 from __future__ import annotations
 

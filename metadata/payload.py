@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from .uri import check, resolve
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PARTS = ("content", "extra")
 MANIFEST = "manifest.json"
+SIGNATURE = "content.sig"
+"""Of a bundle that was signed where it was published: `drivetrain bundle sign` writes it beside the folder."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Payloads(Protocol):
         return resolve(self.root, f"work/staging/{execution_uid}")
 
     def discard(self, staged: Path) -> None:
-        """Remove a staged folder; one that is gone is no error."""
+        """Remove a staged folder; one that is gone is not an error."""
         if staged.is_dir():
             shutil.rmtree(staged)
 
@@ -78,7 +80,7 @@ class Payloads(Protocol):
     def publish(self, staged: Path, uri: str, progress: Progress = no_progress) -> TreeDigest:
         """Put a staged folder at its URI, whole or not at all, durable on return.
 
-        To publish the same content there again is no error. What was staged is gone afterwards.
+        To publish the same content there again is not an error. What was staged is gone afterwards.
 
         Returns:
             The digest of `content/`.
@@ -97,14 +99,18 @@ class Payloads(Protocol):
 
         Args:
             uri: Which payload.
-            fingerprint: What its content must have (the store's word), where it has to be fetched.
-            progress: Told of bytes fetched, may raise to stop.
+            fingerprint: What its content must have (the store's word); where None, nothing in the root is compared.
+            progress: Called with the bytes fetched so far; may raise to stop.
 
         Raises:
-            InputError: The URI is malformed or leads through a link; what has to be fetched is not there, or changed.
+            InputError: The URI is malformed or leads through a link; the payload is not there, or changed.
             DiskFull: No space is left for it.
             StorageUnavailable: The store does not answer.
         """
+
+    def changes(self, uri: str, fingerprint: str) -> list[str]:
+        """What has changed in a payload that `local` gave, since then; empty where it is a copy."""
+        return []
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[None]:
@@ -149,20 +155,24 @@ def explain_full_disk(doing: str) -> Iterator[None]:
         if error.errno not in _FULL:
             raise
         raise DiskFull(
-            f"disk full while {doing} ({error.strerror})", fix="free space and run `drivetrain resume`"
+            f"disk full while {doing} ({error.strerror})", fix="free space and try again; a run by `drivetrain resume`"
         ) from error
 
 
-def digests_of(path: Path) -> dict[str, TreeDigest]:
-    """The digests of `content/` and `extra/` of a payload's folder.
+def digests_of(path: Path, *, published: bool = False) -> dict[str, TreeDigest]:
+    """The digests of `content/` and `extra/` of a payload's folder; a published one may have been signed since.
 
     Raises:
-        InputError: It is no such folder.
+        InputError: It is not such a folder.
     """
     if not (path / "content").is_dir():
         raise InputError(f"{path} has no content folder", fix="write below the artifact's .content")
+    for part in PARTS:
+        if (path / part).is_symlink():
+            raise InputError(f"{path / part} is a link", fix="write the files below it: a payload holds no links")
     # A manifest in staging is what a crash left between writing it and the rename.
-    strange = sorted(set(os.listdir(path)) - {*PARTS, MANIFEST})  # noqa: PTH208 - a path object each would cost more
+    known = {*PARTS, MANIFEST, SIGNATURE} if published else {*PARTS, MANIFEST}
+    strange = sorted(set(os.listdir(path)) - known)  # noqa: PTH208 - a path object each would cost more
     if strange:
         raise InputError(f"{path} holds {strange[0]!r} beside content and extra", fix="write below .content or .extra")
     return {part: digest_tree(path / part) for part in PARTS}
@@ -199,8 +209,7 @@ def differences(before: dict[str, TreeDigest], after: dict[str, TreeDigest], fin
     """How the files of a payload differ from what its manifest says, and its content from what the store says."""
     problems = []
     for part in PARTS:
-        was = {file.path: file.sha256 for file in before[part].files}
-        now = {file.path: file.sha256 for file in after[part].files}
+        was, now = ({file.path: (file.size, file.sha256) for file in tree[part].files} for tree in (before, after))
         changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
         problems += [f"{part}/{name} {_what(name, was, now)}" for name in changed]
     if fingerprint is not None and after["content"].fingerprint != fingerprint and not problems:
@@ -213,5 +222,5 @@ def _entry(tree: TreeDigest) -> dict[str, Any]:
     return {"fingerprint": tree.fingerprint, "size": tree.size, "files": files}
 
 
-def _what(name: str, before: dict[str, str], after: dict[str, str]) -> str:
+def _what(name: str, before: Container[str], after: Container[str]) -> str:
     return "is new" if name not in before else "is missing" if name not in after else "changed"

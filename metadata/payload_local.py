@@ -16,12 +16,11 @@ from .payload import (
     MANIFEST,
     PayloadEntry,
     Payloads,
-    differences,
     digests_of,
     explain_full_disk,
     manifest_of,
-    read_manifest,
 )
+from .payload_checks import PayloadChecks, compared
 from .uri import BELOW, resolve
 
 
@@ -32,6 +31,7 @@ class LocalPayloads(Payloads):
         self.root = root
         self.url = None
         self._durable: set[Path] = set()  # folders whose names this process has synced
+        self._checks = PayloadChecks(root / "work" / "checked")
 
     def path(self, uri: str) -> Path:
         """Where a URI's payload lies.
@@ -42,15 +42,25 @@ class LocalPayloads(Payloads):
         return resolve(self.root, uri)
 
     def local(self, uri: str, fingerprint: str | None = None, progress: Progress = no_progress) -> Path:
-        """The payload itself."""
-        return self.path(uri)
+        """The payload itself, compared with its fingerprint unless none of its files was written since."""
+        path = self.path(uri)
+        if fingerprint is not None and (problems := self._checks.problems(uri, path, fingerprint)):
+            raise InputError(
+                f"{uri} is not what was published: {'; '.join(problems[:3])}",
+                fix="run `drivetrain fsck --repair`, then run again: it is made again, and what was made from it",
+            )
+        return path
+
+    def changes(self, uri: str, fingerprint: str) -> list[str]:
+        """What has changed in a payload since it was published; see `Payloads.changes`."""
+        return self._checks.problems(uri, self.path(uri), fingerprint)
 
     def reading(self) -> AbstractContextManager[None]:
         """Nothing of it is ever removed to make room."""
         return nullcontext()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do: no connection is held."""
 
     def publish(self, staged: Path, uri: str, progress: Progress = no_progress) -> TreeDigest:
         """Move a staged folder to its URI; its files become read-only. See `Payloads.publish`."""
@@ -69,9 +79,11 @@ class LocalPayloads(Payloads):
             names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
             names.append(MANIFEST)
             for name in names:
+                _break_hard_link(f"{staged}/{name}")
                 os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
             sync_files(staged, names)
             self._move(staged, target)
+        self._checks.remember(uri, target)
         return digests["content"]
 
     def present(self, uri: str) -> bool:
@@ -89,6 +101,7 @@ class LocalPayloads(Payloads):
             path.rename(doomed)
         except FileNotFoundError:  # another process removes it too
             return
+        self._checks.forget(uri)
         sync_folder(path.parent)
         shutil.rmtree(doomed, ignore_errors=True)  # a sweep may be at it too
         with suppress(OSError):  # not empty: another output of the same execution lies there
@@ -96,12 +109,7 @@ class LocalPayloads(Payloads):
 
     def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
         """What is wrong with a payload, see `Payloads.problems`; it must exist."""
-        path = self.path(uri)
-        try:
-            before = read_manifest((path / MANIFEST).read_bytes())
-            return differences(before, digests_of(path), fingerprint)
-        except (OSError, ValueError, KeyError, TypeError, InputError) as error:
-            return [f"cannot be read: {error}"]
+        return compared(self.path(uri), fingerprint)
 
     def published(self) -> list[PayloadEntry]:
         """The folders below `artifacts/` that look like a payload; a rename changes when."""
@@ -145,7 +153,7 @@ class LocalPayloads(Payloads):
     def _same(self, target: Path, uri: str, content: TreeDigest) -> None:
         there = digest_tree(target / "content") if (target / "content").is_dir() else None
         if there is None or there.fingerprint != content.fingerprint or not self.present(uri):
-            raise AlreadyExists(f"another payload lies at {uri}", fix="run `drivetrain fsck`")
+            raise AlreadyExists(f"another payload is at {uri}", fix="run `drivetrain fsck`")
 
     def _sync_way(self, folder: Path) -> None:
         """Make a folder and those above it below the root durable, each in its parent."""
@@ -156,6 +164,14 @@ class LocalPayloads(Payloads):
                 sync_folder(each.parent)
                 self._durable.add(each)
             each = each.parent
+
+
+def _break_hard_link(path: str) -> None:
+    """Make a file the payload's own where it is another name of one elsewhere, which a writer there would change."""
+    if os.stat(path).st_nlink > 1:  # noqa: PTH116
+        copy = f"{path}.{secrets.token_hex(4)}"
+        shutil.copyfile(path, copy)
+        os.replace(copy, path)  # noqa: PTH105
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -171,4 +187,4 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)  # another thread or process may make it now
     except (FileExistsError, NotADirectoryError):
-        raise DrivetrainError(f"{folder} is no folder", fix="move it away") from None
+        raise DrivetrainError(f"{folder} is not a folder", fix="move it away") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ from typing import Final
 from ..digest import FileEntry, TreeDigest, digest_file
 from ..errors import InputError
 from ..progress import Progress, no_progress
-from ..stores import CountBytes, Entry, StorageUnavailable, Store, Transfer
+from ..stores import CountBytes, Entry, StorageUnavailable, Store, TooLong, Transfer
 from .errors import AlreadyExists
 from .fetched import Fetched
 from .payload import (
     MANIFEST,
     PARTS,
+    SIGNATURE,
     PayloadEntry,
     Payloads,
     differences,
@@ -35,8 +37,9 @@ from .payload import (
 )
 from .uri import BELOW, check, check_root, is_plain
 
-_ROUNDS: Final = 3  # how often what does not lie there as it was sent is sent
+_ROUNDS: Final = 3  # how often what is not there as it was sent is sent
 _FETCHES: Final = 2
+_SETTLING: Final = (0.05, 0.2, 0.8, 3.0)  # seconds between looks at a manifest that is not whole
 _PLACES: Final = [[each] for each in (*PARTS, MANIFEST)]
 
 
@@ -96,10 +99,10 @@ class RemotePayloads(Payloads):
             if not _readable(there):  # or half-written: not every store writes files whole
                 self._upload(staged, uri, list(_files(digests)), entries, progress)
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
-                there = self._manifest(uri)
+                there = self._settled_manifest(uri)
             self._same(uri, there, digests["content"])
             # Content alone must be the same. Where `extra` differs, what lies there is another attempt's, and what is
-            # staged here is no copy of it.
+            # staged here is not a copy of it.
             if there == manifest:
                 for path in (staged / part / file.path for part in PARTS for file in digests[part].files):
                     path.chmod(0o444)
@@ -176,10 +179,10 @@ class RemotePayloads(Payloads):
         for key, digest in digested.items():
             if digest:
                 files_by_part[files[key].part].append(FileEntry(files[key].entry.path, there[key].size, digest))
-        for key in there.keys() - files.keys() - {MANIFEST}:
+        for key in there.keys() - files.keys() - {MANIFEST, SIGNATURE}:
             part, _, path = key.partition("/")
             if part not in PARTS:
-                return [f"{key} lies beside content and extra"]
+                return [f"{key} is beside content and extra"]
             files_by_part[part].append(FileEntry(path, there[key].size, ""))
         return differences(before, {part: tree_of(tuple(files_by_part[part])) for part in PARTS}, fingerprint)
 
@@ -216,7 +219,7 @@ class RemotePayloads(Payloads):
         for file in files:
             if not self._lies(staged, uri, file, there.get(file.key), sent):
                 raise StorageUnavailable(
-                    f"{self.url}/{uri}/{file.key} does not lie there as it was sent, {_ROUNDS} times",
+                    f"{self.url}/{uri}/{file.key} is not there as it was sent, {_ROUNDS} times",
                     fix="check the store: something changes what is written to it",
                 )
 
@@ -252,7 +255,10 @@ class RemotePayloads(Payloads):
             target.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(_FETCHES):
                 try:
-                    self.objects.fetch(f"{uri}/{file.key}", temporary, count, transfer.pause, transfer.parts)
+                    where, size = f"{uri}/{file.key}", file.entry.size
+                    self.objects.fetch(where, temporary, size, count, transfer.pause, transfer.parts)
+                except TooLong:
+                    break
                 except FileNotFoundError:
                     raise InputError(
                         f"{self.url}/{uri}/{file.key} is gone", fix="run `drivetrain fsck --repair`, then run again"
@@ -271,12 +277,21 @@ class RemotePayloads(Payloads):
             return self.objects.read(f"{uri}/{MANIFEST}")
         return None
 
+    def _settled_manifest(self, uri: str) -> bytes | None:
+        """The manifest after it was written: read again where another publisher may be writing the same one."""
+        for pause in (*_SETTLING, None):
+            manifest = self._manifest(uri)
+            if pause is None or _readable(manifest):
+                break
+            time.sleep(pause)
+        return manifest
+
     def _same(self, uri: str, manifest: bytes | None, content: TreeDigest) -> None:
         fingerprint = None
         with suppress(ValueError, KeyError, TypeError):
             fingerprint = None if manifest is None else read_manifest(manifest)["content"].fingerprint
         if fingerprint != content.fingerprint:
-            raise AlreadyExists(f"another payload lies at {self.url}/{uri}", fix="run `drivetrain fsck`")
+            raise AlreadyExists(f"another payload is at {self.url}/{uri}", fix="run `drivetrain fsck`")
 
     def _digest(self, name: str, size: int) -> str | None:
         """SHA-256 (hex) of a file of that size behind the URL, None where it is gone."""
@@ -351,5 +366,6 @@ def _key(manifest: bytes) -> str:
 
 def _changed(url: str, name: str) -> InputError:
     return InputError(
-        f"{url}/{name} is not what was published", fix="run `drivetrain fsck --repair`, then run again: it is made anew"
+        f"{url}/{name} is not what was published",
+        fix="run `drivetrain fsck --repair`, then run again: it is made again",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InputError
-from .owner import Owner
+from ..owner import Owner
 from .payload import Payloads
 from .payload_local import LocalPayloads
 from .store import MetadataStore
@@ -28,7 +28,7 @@ def payloads_at(store: MetadataStore) -> str | None:
     url = check_root(context.properties["url"])
     if not scheme_of(url).shared and Owner.from_dict(context.properties["owner"]) != Owner.current():
         raise InputError(
-            f"the artifacts lie in {url}, in the memory of another process",
+            f"the artifacts are in {url}, in the memory of another process",
             fix="use it with the inline runner, in one process; file:///path is for more",
         )
     return url
@@ -81,7 +81,7 @@ def _begin(store: MetadataStore, url: str) -> str | None:
         return there
     if taken:
         raise InputError(
-            f"artifacts of another store lie in {url}",
+            f"artifacts of another store are in {url}",
             fix="name that store with --store, or give another prefix with --artifacts",
         )
     keep_payloads_at(store, url)
@@ -90,6 +90,6 @@ def _begin(store: MetadataStore, url: str) -> str | None:
 
 def _elsewhere(there: str | None, url: str) -> InputError:
     return InputError(
-        f"the artifacts of this store lie {f'in {there}' if there else 'in its root folder'}, not in {url}",
-        fix=f"leave --artifacts {url} (or DRIVETRAIN_ARTIFACTS) away, or begin anew with another --root",
+        f"the artifacts of this store are {f'in {there}' if there else 'in its root folder'}, not in {url}",
+        fix=f"leave --artifacts {url} (or DRIVETRAIN_ARTIFACTS) away, or begin again with another --root",
     )

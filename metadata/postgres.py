@@ -141,6 +141,10 @@ class Postgres:
         )
         return [row["problem"] for row in cursor.fetchall()]
 
+    def files(self) -> dict[int, tuple[int, int]]:
+        """None: a connection whose socket was closed is lost, and the next one is new."""
+        return {}
+
     def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later: a conflict, a deadlock, a server that goes down."""
         return _code(error) in {"40001", "40P01", "57P01", "57P02", "57P03"}
@@ -169,7 +173,8 @@ class Postgres:
             )
         if code == "3F000":
             return StoreUnavailable(
-                f"{self.location} has no such schema: {text}", fix="create it: CREATE SCHEMA …, or mend the search_path"
+                f"{self.location} has no such schema: {text}",
+                fix="create it: CREATE SCHEMA …, or correct the search_path",
             )
         if code == "53100":
             return StoreUnavailable(f"the server of {self.location} has no space left", fix="free space there")

@@ -1,21 +1,20 @@
 """The store's reading half: every question is one statement, or one snapshot."""
 # ruff: noqa: A002, S608
-# A002: `type` is the field's word. S608: only this room's own constants are put into SQL; every value is bound.
+# A002: `type` is the field's word. S608: only this package's own constants are put into SQL; every value is bound.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from ..digest import canonical_json
 from ..errors import InputError
+from ..owner import Owner
 from . import lineage, rows
 from .claims import owner_is_dead
 from .database import Database
 from .errors import NotFound
-from .owner import Owner
 from .records import (
     ArtifactRecord,
     ArtifactState,
@@ -167,7 +166,7 @@ class StoreReader:
     def preimage(self, cache_key: str) -> dict[str, Any] | None:
         """What a key digests; None if it was never stored."""
         row = self._db.first("SELECT preimage FROM cache_preimage WHERE cache_key = :key", key=cache_key)
-        return None if row is None else dict(json.loads(row["preimage"]))
+        return None if row is None else rows.properties(row["preimage"])
 
     def last_preimage(
         self,
@@ -199,12 +198,19 @@ class StoreReader:
             before=None if before is None else before.id,
             outside=None if outside is None else outside.id,
         )
-        return None if row is None else dict(json.loads(row["preimage"]))
+        return None if row is None else rows.properties(row["preimage"])
 
     def claim_holder(self, cache_key: str) -> Owner | None:
         """Who holds a key, dead or alive; None if nobody does."""
         row = self._db.first("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
         return None if row is None else rows.owner(row["owner"])
+
+    def is_lease_over(self, cache_key: str, owner: Owner) -> bool | None:
+        """Whether an owner's lease on a key is over; None where it has had none since somebody else had one."""
+        row = self._db.first("SELECT owner, state, expires_at FROM claim WHERE cache_key = :key", key=cache_key)
+        if row is None or rows.owner(row["owner"]) != owner:
+            return None
+        return bool(row["state"] != "HELD" or row["expires_at"] <= self.now())
 
     def claims(self) -> list[Claim]:
         """Every claim that is held, by key."""
@@ -266,7 +272,7 @@ class StoreReader:
                 params[column] = value
         for index, (key, value) in enumerate((where or {}).items()):
             if not _PROPERTY.fullmatch(key):
-                raise InputError(f"{key!r:.80} is no property name", fix="use a name such as span")
+                raise InputError(f"{key!r:.80} is not a property name", fix="use a name such as span")
             tests.append(self._db.dialect.json_equals("a.properties", f"key{index}", f"value{index}"))
             params |= {f"key{index}": key, f"value{index}": canonical_json(value).decode()}
         sql += _where(tests) + " ORDER BY a.id DESC LIMIT :limit"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from .owner import Owner
+from ..owner import Owner
 
 ArtifactState = Literal["PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE"]
 ExecutionState = Literal[
@@ -19,13 +19,16 @@ Properties = dict[str, Any]  # JSON values: Any is their boundary
 Metrics = Mapping[str, float | None]
 """Numbers by name; None for what was not finite."""
 
+INPUTS_COMPARED = "inputs_compared"
+"""The property of an execution whose inputs were compared with their digests before and after they were read."""
+
 ARTIFACT_MOVES: Mapping[str, frozenset[str]] = {
     "PENDING": frozenset({"LIVE", "ABANDONED", "DELETED"}),
     "LIVE": frozenset({"MARKED_FOR_DELETION", "ABANDONED", "DELETED"}),
     "MARKED_FOR_DELETION": frozenset({"LIVE", "ABANDONED", "DELETED"}),
     "REFERENCE": frozenset({"ABANDONED", "DELETED"}),
-    "ABANDONED": frozenset({"DELETED"}),
-    "DELETED": frozenset(),
+    "ABANDONED": frozenset({"DELETED", "LIVE"}),  # LIVE: a repair that was undone
+    "DELETED": frozenset({"LIVE"}),
 }
 EXECUTION_MOVES: Mapping[str, frozenset[str]] = {
     "NEW": frozenset({"RUNNING", "CANCELED", "ABANDONED"}),

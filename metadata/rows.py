@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any, cast
+from functools import lru_cache, wraps
+from typing import Any, TypeVar, cast
 
 from ..digest import canonical_json
 from ..errors import InputError
+from ..owner import Owner
 from .database import Row
-from .owner import Owner
-from .records import ArtifactRecord, ArtifactState, Claim, ContextRecord, ExecutionRecord, ExecutionState, Properties
+from .errors import StoreDamaged
+from .records import (
+    ARTIFACT_MOVES,
+    EXECUTION_MOVES,
+    ArtifactRecord,
+    ArtifactState,
+    Claim,
+    ContextRecord,
+    ExecutionRecord,
+    ExecutionState,
+    Properties,
+)
+
+_T = TypeVar("_T")
+_Read = TypeVar("_Read")
 
 ARTIFACT = "SELECT a.*, t.name AS type FROM artifact a JOIN type t ON t.id = a.type_id"
 EXECUTION = "SELECT e.*, t.name AS type FROM execution e JOIN type t ON t.id = e.type_id"
@@ -26,8 +40,40 @@ def when(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def read_soundly(read: Callable[[_Read], _T]) -> Callable[[_Read], _T]:
+    """Say of a row that holds what nobody writes there, where a function that reads one fails, that it is damaged.
+
+    SQLite has no checksums: where a byte of a value changed, it gives another value.
+    """
+
+    @wraps(read)
+    def checked(row: _Read) -> _T:
+        try:
+            return read(row)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+            raise StoreDamaged("the metadata store", f"a row of {read.__name__} cannot be read ({error})") from error
+
+    return checked
+
+
+@read_soundly
+def properties(text: str) -> Properties:
+    """Properties, as they are stored: the JSON of an object.
+
+    Raises:
+        StoreDamaged: They are none.
+    """
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text!r:.80} is not an object")
+    return value
+
+
+@read_soundly
 def artifact(row: Row) -> ArtifactRecord:
     """A row of ARTIFACT as its record."""
+    _texts(row, "uid", "type", "uri", "fingerprint")
+    _in(row["state"], ARTIFACT_MOVES)
     return ArtifactRecord(
         id=row["id"],
         uid=row["uid"],
@@ -38,15 +84,18 @@ def artifact(row: Row) -> ArtifactRecord:
         size=row["size"],
         state=cast(ArtifactState, row["state"]),
         producer=row["producer_id"],
-        properties=json.loads(row["properties"]),
+        properties=properties(row["properties"]),
         version=row["version"],
         created_at=when(row["created_at"]),
         updated_at=when(row["updated_at"]),
     )
 
 
+@read_soundly
 def execution(row: Row) -> ExecutionRecord:
     """A row of EXECUTION as its record."""
+    _texts(row, "uid", "type")
+    _in(row["state"], EXECUTION_MOVES)
     return ExecutionRecord(
         id=row["id"],
         uid=row["uid"],
@@ -55,7 +104,7 @@ def execution(row: Row) -> ExecutionRecord:
         cache_key=row["cache_key"],
         state=cast(ExecutionState, row["state"]),
         cached_from=row["cached_from"],
-        properties=json.loads(row["properties"]),
+        properties=properties(row["properties"]),
         error=row["error"],
         owner=None if row["owner"] is None else owner(row["owner"]),
         version=row["version"],
@@ -66,26 +115,30 @@ def execution(row: Row) -> ExecutionRecord:
     )
 
 
+@read_soundly
 @lru_cache(256)  # a run's executions have one or few, and parsing them took a third of reading a long lineage
 def owner(text: str) -> Owner:
     """An owner, as it is stored."""
     return Owner.from_dict(json.loads(text))
 
 
+@read_soundly
 def context(row: Row) -> ContextRecord:
     """A row of CONTEXT as its record."""
+    _texts(row, "uid", "type", "name")
     return ContextRecord(
         id=row["id"],
         uid=row["uid"],
         type=row["type"],
         name=row["name"],
-        properties=json.loads(row["properties"]),
+        properties=properties(row["properties"]),
         version=row["version"],
         created_at=when(row["created_at"]),
         updated_at=when(row["updated_at"]),
     )
 
 
+@read_soundly
 def claim(row: Row) -> Claim:
     """A row of claim as its record."""
     return Claim(
@@ -95,6 +148,17 @@ def claim(row: Row) -> Claim:
         expires_at=when(row["expires_at"]),
         lease=row["lease"],
     )
+
+
+def _texts(row: Row, *columns: str) -> None:
+    for column in columns:
+        if not isinstance(row[column], str):
+            raise ValueError(f"its {column} is {row[column]!r:.40}")
+
+
+def _in(state: object, states: Mapping[str, object]) -> None:
+    if state not in states:
+        raise ValueError(f"its state is {state!r:.40}")
 
 
 def as_json(value: Mapping[str, Any] | None) -> str:
@@ -108,8 +172,7 @@ def as_json(value: Mapping[str, Any] | None) -> str:
 
 def merged(stored: str, changes: Mapping[str, Any]) -> str:
     """Stored properties with some of them changed; what is not named stays."""
-    properties: Properties = json.loads(stored)
-    return as_json({**properties, **json.loads(as_json(changes))})
+    return as_json({**properties(stored), **json.loads(as_json(changes))})
 
 
 def name_text(name: str, what: str) -> str:
@@ -137,11 +200,11 @@ def uid_text(uid: str | None) -> str:
     """The given UUID in its canonical spelling, a fresh one if none is given.
 
     Raises:
-        InputError: It is no UUID.
+        InputError: It is not a UUID.
     """
     if uid is None:
         return str(uuid.uuid4())
     try:
         return str(uuid.UUID(uid))
     except (ValueError, AttributeError, TypeError) as error:
-        raise InputError(f"{uid!r:.80} is no UUID") from error
+        raise InputError(f"{uid!r:.80} is not a UUID") from error

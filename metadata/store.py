@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from ..owner import Owner
 from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database
 from .dialect import parse
 from .errors import StateError
-from .owner import Owner
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -36,7 +37,7 @@ class MetadataStore(StoreReader):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._silence = leases.Silence()
+        self._lease_watch = leases.LeaseWatch()
 
     @classmethod
     def open(
@@ -76,6 +77,10 @@ class MetadataStore(StoreReader):
         """Close the connections of every thread."""
         self._db.close()
 
+    def files_kept(self, by: str) -> AbstractContextManager[None]:
+        """See that a block closes no file of the store, as `by`, which runs in it; see `Database.files_kept`."""
+        return self._db.files_kept(by)
+
     def __enter__(self) -> MetadataStore:
         return self
 
@@ -100,7 +105,7 @@ class MetadataStore(StoreReader):
         The properties of one that exists stay as they are: `update_context` changes them.
 
         Raises:
-            InputError: A name is empty or longer than 255, or a property is no JSON.
+            InputError: A name is empty or longer than 255, or a property is not JSON.
             StateError: A parent is the context itself or below it.
         """
         parents = list(parents)
@@ -189,7 +194,7 @@ class MetadataStore(StoreReader):
         """
         with self._db.write() as tx:
             if claim is not None and not leases.close(tx, claim, "DONE"):
-                raise leases.lost_lease(claim)
+                raise leases.lost_lease(tx, claim)
             writes.move(tx, execution, "COMPLETE", properties=properties)
             published = {
                 key: [writes.output(tx, execution.id, key, index, new) for index, new in enumerate(several)]
@@ -216,13 +221,13 @@ class MetadataStore(StoreReader):
 
         Raises:
             LeaseLost: The claim is no longer ours; who took over has ended the execution.
-            StateError: The execution is not RUNNING, or `state` is no such end.
+            StateError: The execution is not RUNNING, or `state` is not such a end.
         """
         if state not in {"FAILED", "CANCELED", "ABANDONED"}:
             raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
         with self._db.write() as tx:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
-                raise leases.lost_lease(claim)
+                raise leases.lost_lease(tx, claim)
             writes.move(tx, execution, state, error=error, properties=properties)
             return writes.execution(tx, execution.id)
 
@@ -286,7 +291,7 @@ class MetadataStore(StoreReader):
             newest_in: See `foreign.bring_in`.
 
         Raises:
-            InputError: It is no such JSON.
+            InputError: It is not such a JSON.
             AlreadyExists: A payload of its lies where another artifact's does.
         """
         with self._db.write() as tx:
@@ -299,7 +304,7 @@ class MetadataStore(StoreReader):
             The executions it ended.
         """
         with self._db.write() as tx:
-            leases.redate(tx)
+            leases.shorten_leases(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
             for execution in dead:
                 writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
@@ -323,7 +328,7 @@ class MetadataStore(StoreReader):
         """
         with self._db.write(durable=False) as tx:
             key = rows.name_text(cache_key, "cache key")
-            return leases.acquire(tx, key, owner or Owner.current(), lease, self._silence)
+            return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
 
     def heartbeat(self, claim: Claim) -> Claim:
         """Begin the lease anew.

@@ -44,7 +44,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Summary:
-        """What `to_json` gave."""
+        """The summary that `to_json` described."""
         rows = tuple(tuple(row) for row in body["rows"])
         return cls(body["text"], tuple(body["columns"]), rows, body["numbers"], body["report"])
 
@@ -79,7 +79,7 @@ def summary_of(artifact: Artifact) -> Summary:
         summary = words if isinstance(words, Summary) else Summary(words)
         _check_cells(summary)
         canonical_json(summary.to_json())  # a NaN, half a character: what no store takes
-    except Exception as error:  # the function may be a user's, and an artifact must not be lost for want of words
+    except (Exception, SystemExit) as error:  # the function may be a user's; no artifact is lost for want of words
         summary = Summary(f"no summary: {type(error).__name__}: {_text_of(error)}")
     report = bool(summary) and (artifact.path / "extra" / "report.html").is_file()
     return replace(summary, report=report)
@@ -89,16 +89,16 @@ def _check_cells(summary: Summary) -> None:
     """Raise where whoever shows the summary later would fail: for good, as it is recorded."""
     for cell in (summary.text, *summary.columns, *(cell for row in summary.rows for cell in row)):
         if not isinstance(cell, str):
-            raise TypeError(f"{cell!r:.60} in a summary is no text")
+            raise TypeError(f"{cell!r:.60} in a summary is not text")
     for row in summary.rows:
         if len(row) != len(summary.columns):
             raise ValueError(f"a row of a summary has {len(row)} cells for {len(summary.columns)} columns")
     for name, number in summary.numbers.items():
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
-            raise TypeError(f"{name} of a summary is {number!r:.60}, which is no number")
+            raise TypeError(f"{name} of a summary is {number!r:.60}, which is not a number")
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: BaseException) -> str:
     try:
         text = f"{error!s:.500}"
         canonical_json(text)

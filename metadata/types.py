@@ -29,6 +29,17 @@ _OWN = {"path", "uid", "uri", "fingerprint"}
 _TYPES: dict[str, type[Artifact]] = {}
 
 
+class _Property:
+    """A declared property: of the class its default, of an artifact its value, and then that it was read."""
+
+    def __init__(self, name: str, default: Any) -> None:
+        self._name = name
+        self._default = default
+
+    def __get__(self, artifact: Artifact | None, owner: type[Artifact]) -> Any:
+        return self._default if artifact is None else artifact._read(self._name)
+
+
 class Artifact:
     """A folder with a type: `content/` is fingerprinted, `extra/` is not.
 
@@ -63,6 +74,7 @@ class Artifact:
             if name not in cls.__dict__:
                 raise InputError(f"{cls.__name__}.{name} has no default", fix=f"write `{name}: {spelled} = …`")
             declared[name] = _checked(cls, name, cls.__dict__[name])
+            setattr(cls, name, _Property(name, cls.__dict__[name]))
             if "None" in spelled or "Optional" in spelled or "Any" in spelled:
                 nullable.add(name)
         cls._declared, cls._nullable = declared, frozenset(nullable)
@@ -70,9 +82,9 @@ class Artifact:
 
     def __init__(self, path: Path | Callable[[], Path], **properties: Any) -> None:
         self.__dict__["_path"] = path  # past `__setattr__`, which takes declared properties alone
+        self.__dict__["_values"] = copy.deepcopy(dict(self._declared))
+        self.__dict__["_names_read"] = set()
         self.uid = self.uri = self.fingerprint = None
-        for name, value in copy.deepcopy(dict(self._declared)).items():
-            self.__dict__[name] = value
         for name, value in properties.items():
             setattr(self, name, value)
 
@@ -83,7 +95,7 @@ class Artifact:
         The running launch gives the folder and publishes it; elsewhere it is temporary and goes with the process.
 
         Raises:
-            InputError: A property that the type does not declare, or a value that is no JSON or of another type.
+            InputError: A property that the type does not declare, or a value that is not JSON or of another type.
         """
         provider = staging.get()
         path = Path(tempfile.mkdtemp(prefix=f"{cls.__name__}-", dir=_scratch())) if provider is None else provider(cls)
@@ -105,8 +117,7 @@ class Artifact:
         if cls is not Artifact and record.type not in {known.__name__ for known in _family(cls)}:
             raise InputError(f"{record.uri} is of type {record.type}, not {cls.__name__}")
         artifact = cls(path)
-        artifact.__dict__.update(copy.deepcopy(record.properties))
-        artifact.__dict__["_stored"] = tuple(record.properties)
+        artifact.__dict__["_values"].update(copy.deepcopy(record.properties))
         artifact.__dict__.update(uid=record.uid, uri=record.uri, fingerprint=record.fingerprint)
         return artifact
 
@@ -141,10 +152,29 @@ class Artifact:
         """The properties by name, checked.
 
         Raises:
-            InputError: One was changed in place to something that is no JSON.
+            InputError: One was changed in place to something that is not JSON.
         """
-        names = dict.fromkeys((*self._declared, *self.__dict__.get("_stored", ())))
-        return {name: _checked(type(self), name, self.__dict__[name]) for name in names}
+        return {name: _checked(type(self), name, self._read(name)) for name in self.__dict__["_values"]}
+
+    @property
+    def properties_read(self) -> frozenset[str]:
+        """The names of the properties that were asked for so far: a result may depend on them."""
+        return frozenset(self.__dict__["_names_read"])
+
+    def _read(self, name: str) -> Any:
+        self.__dict__["_names_read"].add(name)
+        return self.__dict__["_values"][name]
+
+    if not TYPE_CHECKING:  # to a type checker an artifact has what its class declares
+
+        def __getattr__(self, name: str) -> Any:
+            if name in self.__dict__.get("_values", ()):  # of a type whose code is not loaded
+                return self._read(name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.__dict__["_names_read"].update(self.__dict__["_values"])  # what a copy is asked for is not seen here
+        return self.__dict__
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
@@ -156,7 +186,7 @@ class Artifact:
             raise InputError(f"{cls.__name__} has no property {name!r}", fix=f"declare it; there are: {known}")
         if self.uid is not None:
             raise InputError(f"{cls.__name__}.{name} cannot be set: the artifact is published", fix="make a new one")
-        self.__dict__[name] = _of_kind(cls, name, _checked(cls, name, value))
+        self.__dict__["_values"][name] = _of_kind(cls, name, _checked(cls, name, value))
 
     def __repr__(self) -> str:
         properties = "".join(f", {name}={value!r}" for name, value in self.properties.items())
@@ -230,7 +260,7 @@ class Value(Artifact):
         """A fresh artifact that holds a JSON value.
 
         Raises:
-            InputError: It is no JSON value.
+            InputError: It is not a JSON value.
         """
         artifact = cls.new(value=value)
         (artifact.content / "value.json").write_bytes(canonical_json(value))
@@ -310,6 +340,18 @@ class Evaluation(Artifact):
     summary: str = ""
     compared: bool | None = None
     metrics: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
+
+
+class Predictions(Examples):
+    """What models say of examples, in the same splits: kept columns and a column for each of `outputs`, as Parquet.
+
+    They can be used wherever examples can. `rejected`: how many rows of each split no model was used on, as one of them
+    could not use it; these rows, each with its `reason`, are the examples in `content/rejected`, if there are any.
+    """
+
+    outputs: list[str] = []  # noqa: RUF012  # declarations: every artifact gets its own copies
+    rejected: dict[str, int] = {}  # noqa: RUF012
+    summary: str = ""
 
 
 class PushedModel(Artifact):

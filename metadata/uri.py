@@ -26,7 +26,7 @@ def check(uri: str) -> str:
     """
     if not is_plain(uri):
         raise InputError(
-            f"{uri!r:.200} is no payload URI",
+            f"{uri!r:.200} is not a payload URI",
             fix="use a relative path such as artifacts/Trainer/<uid>/model: letters, digits and . _ = + @ , -",
         )
     return uri
@@ -59,8 +59,9 @@ def check_root(url: str) -> str:
     A URL that is refused is not shown, since it may hold a secret.
 
     Raises:
-        InputError: It is no URL, or of a scheme that cannot be a root (chained ones and `http://` among them); it has
-            a user, a password, a query, a fragment, an escape, `..`, or a sign that some store reads as more than text.
+        InputError: It is not a URL, or of a scheme that cannot be a root (chained ones and `http://` among them); it
+            has a user, a password, a query, a fragment, an escape, `..`, or a sign that means more
+            than text to some store.
     """
     from ..stores import SCHEMES  # late: with it comes what moves files, which a local root never does
 
@@ -68,12 +69,15 @@ def check_root(url: str) -> str:
     scheme = scheme.lower()
     if not separator:
         raise InputError(
-            "the address of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
+            "the address of artifacts is not a URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
         )
     kind = SCHEMES.get(scheme)
     if kind is None or not kind.artifacts:
         allowed = ", ".join(f"{name}://" for name, each in SCHEMES.items() if each.artifacts)
-        raise InputError(f"artifacts cannot lie behind {scheme!r:.40}", fix=f"give one of {allowed}")
+        raise InputError(
+            f"artifacts cannot be kept behind {scheme!r:.40}",
+            fix=f"give one of {allowed}; another is a line in stores.py",
+        )
     host, *folders = rest.removesuffix("/").split("/")
     user, at, name = host.rpartition("@")
     if at and (not kind.user or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", user, re.ASCII)):

@@ -1,17 +1,17 @@
 """The steps that a writing transaction is made of; each assumes the write lock and checks before it changes."""
 # ruff: noqa: A002, S608
-# A002: `type` is the field's word. S608: only this room's own constants are put into SQL; every value is bound.
+# A002: `type` is the field's word. S608: only this package's own constants are put into SQL; every value is bound.
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..owner import Owner
 from . import rows, uri
 from .claims import owner_json
 from .database import Row, Transaction
 from .errors import AlreadyExists, ConflictError, NotFound, StateError
-from .owner import Owner
 from .records import (
     ARTIFACT_MOVES,
     EXECUTION_MOVES,
@@ -87,7 +87,7 @@ def link_parent(tx: Transaction, parent: ContextRecord, child: int) -> None:
         start=parent.id,
     )
     if child in {row["id"] for row in above}:
-        raise StateError(f"context {parent.name!r} cannot be a parent of itself or of what it lies below")
+        raise StateError(f"context {parent.name!r} cannot be a parent of itself or of what it is below")
     tx.run(
         "INSERT INTO context_parent (parent_id, child_id) VALUES (:parent, :child) ON CONFLICT DO NOTHING",
         parent=parent.id,

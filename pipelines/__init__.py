@@ -1,4 +1,4 @@
-"""The pipeline room: the DSL, the IR, the launcher and the runners."""
+"""Pipelines: the DSL, the IR, the launcher and the runners."""
 
 from .dsl.component import Component, component
 from .dsl.control import FinishedRun, map_, not_, on_exit, one_of, optional, otherwise, when

@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from ..errors import DrivetrainError, InputError
+from ..redaction import mark_secret
 from .ir.tasks import parse_task
 from .launcher import processes
 from .launcher.home import STORE, Home, Run, open_run
@@ -35,7 +36,6 @@ from .launcher.process_state import ProcessState
 from .launcher.results import AttemptTimeout, NodeResult
 from .launcher.states import EndState
 from .project.functions import package_name
-from .project.secret import mark_secret
 
 _GRACE = 10.0
 """Seconds that a node gets to end once the process that gave it is gone."""
@@ -59,29 +59,29 @@ class EventWriter:
         self._lock = threading.Lock()
 
     def write(self, **event: object) -> None:
-        """Write an event."""
+        """Write an event with these fields as one record and flush it; one that nobody reads any more is dropped."""
         with self._lock, contextlib.suppress(BrokenPipeError):  # nobody listens any more
             self._stream.write(f"{self._begin}{json.dumps(event)}\n")
             self._stream.flush()
 
     def started(self, node: str) -> None:
-        """Write the event."""
+        """Write `{"event": "started", "node"}`."""
         self.write(event="started", node=node)
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Write the event."""
+        """Write `{"event": "progress", "node", "done", "total", "unit"}`; a total that is not known is null."""
         self.write(event="progress", node=node, done=done, total=total, unit=unit)
 
     def note(self, node: str, text: str) -> None:
-        """Write the event."""
+        """Write `{"event": "note", "node", "text"}`."""
         self.write(event="note", node=node, text=text)
 
     def working(self, node: str, works: bool) -> None:
-        """Write the event."""
+        """Write `{"event": "working", "node", "works"}`: whether it works, or waits for another process's same work."""
         self.write(event="working", node=node, works=works)
 
     def ended(self, result: NodeResult) -> None:
-        """Write the event."""
+        """Write `{"event": "ended", "node"}`, what `NodeResult.to_json` gives, and what only the parent asks for."""
         flags = {"vetoed": result.vetoed, "user_error": result.user_error, "again": result.again}
         self.write(event="ended", node=result.node, **result.to_json(), **flags)
 
@@ -133,7 +133,7 @@ class Server:
         raise KeyboardInterrupt(self._why)
 
     def _do(self, launcher: Launcher, name: str, retried: int) -> None:
-        _conceal(launcher.run, name)
+        _redact_environment(launcher.run, name)
         with launcher.logs.captured(name), warnings.catch_warnings():
             self._busy.set()  # from here on a stop interrupts; one that came before is seen now
             try:
@@ -199,8 +199,8 @@ def _leave() -> None:
         os._exit(0)
 
 
-def _conceal(run: Run, task: str) -> None:
-    """Blot out what a node has in its environment by the name of a secret."""
+def _redact_environment(run: Run, task: str) -> None:
+    """Redact what a node has in its environment by the name of a secret."""
     for name, value in run.pipeline[parse_task(task)[0]].options.env:
         if isinstance(value, dict) and "$secret" in value:
             mark_secret(os.environ.get(name, ""))
@@ -222,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
         "--ir 5f0c… --node Trainer",
     )
     parser.add_argument("--root", type=Path, required=True, help="the run's root folder")
-    parser.add_argument("--store", help="where the metadata lies, if not in the root")
+    parser.add_argument("--store", help="where the metadata is, if not in the root")
     parser.add_argument("--run", required=True, help="run id")
     parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
     parser.add_argument("--project", type=Path, help="the pipeline's folder here, if not where the run began")
@@ -250,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
             server.run(home, run, resuming=arguments.resuming)
             return 0
         launcher = Launcher(home, run, events, resuming=arguments.resuming)
-        _conceal(run, arguments.node)
+        _redact_environment(run, arguments.node)
         with launcher.logs.captured(arguments.node, visible=True):
             result = launcher.launch(arguments.node)
     except DrivetrainError as error:

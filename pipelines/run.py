@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from .launcher.launcher import LEASE, Launcher
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
+from .launcher.run_records import keep_end
 from .launcher.states import EndState, RunState, run_state
 from .runners.capabilities import check_capabilities, check_reach
 
@@ -129,16 +130,21 @@ def _carry_out(
     launcher = Launcher(home, run, observer(run) if observer else None, resuming=resuming)
     on_exit = [node.id for node in run.pipeline.nodes if node.on_exit]
     results: dict[str, NodeResult] = {}
-    try:
-        with _terminable(), _leased(home, run):
-            results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
-            if on_exit:
-                results |= _leave(launcher, runner, on_exit, results)
-    except BaseException as error:
-        close_run(home, run, "CANCELED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-        raise
-    state = state_of(results.values())
-    close_run(home, run, state)
+    with ExitStack() as lease:  # until the end is recorded: a run without one is taken for interrupted
+        try:
+            with _terminable():
+                lease.enter_context(_leased(home, run))
+                results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
+                if on_exit:
+                    results |= _leave(launcher, runner, on_exit, results)
+        except BaseException as error:
+            close_run(home, run, "CANCELED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            raise
+        state = state_of(results.values())
+        close_run(home, run, state)
+    if any(result.state is EndState.COMPLETE for result in results.values()):  # one that reused all costs no more
+        with suppress(OSError, DrivetrainError):  # the store has it: only a store that is made anew would miss it
+            keep_end(home, open_run(home, run.id), [name for name in results if results[name].state is EndState.CACHED])
     return RunResult(run.id, state, results)
 
 

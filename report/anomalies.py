@@ -47,7 +47,7 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
 
 def _notes(notes: Sequence[str]) -> list[Html]:
     lines = (join([Html("<li>"), note, Html("</li>")]) for note in notes)
-    return [section("What passed with another type", join([Html("<ul>"), *lines, Html("</ul>")]))] if notes else []
+    return [section("Notes", join([Html("<ul>"), *lines, Html("</ul>")]))] if notes else []
 
 
 def _card(anomaly: Mapping[str, Any]) -> Html:

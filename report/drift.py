@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .explorer import Choice, explorer
-from .html import Html, TableColumn, badge, figures, join, number, page, percent, section, table
+from .html import Html, TableColumn, badge, details, figures, join, number, page, percent, section, table
 from .script_drift import SCRIPT
 
 _SHOWN: Final = (
@@ -47,7 +47,7 @@ def drift_page(
     numbers = {
         "features compared": len(features),
         "drifted": drifted,
-        "correction": _CORRECTIONS[document["correction"]],
+        "correction for many tests": _CORRECTIONS[document["correction"]],
     }
     sorts = {"drifted": "drifted first", "schema": "schema order", "name": "name"}
     sorts |= {key: label for key, label in _SHOWN if key != "test"} | {"test": "test's effect"}
@@ -55,18 +55,19 @@ def drift_page(
     groups = {str(index): _headline(pair) for index, pair in enumerate(pairs)}
     body: list[object] = [
         figures(numbers),
+        details("What the columns say", _legend(document["alpha"], rough=rough)),
         explorer(choices, groups, [feature["group"] for feature in features], _static(features)),
     ]
     if document["unpaired"]:
         body.append(section("Not compared", ", ".join(document["unpaired"]), note="data sets without a partner"))
-    body.append(section("What the columns say", _legend(document["alpha"], rough=rough)))
     return page(title, join(body), subtitle=summary, badges=marks, data=data, script=SCRIPT)
 
 
 def _headline(pair: Mapping[str, Any]) -> str:
     current, previous = pair["current"], pair["previous"]
     rows = f"{number(current['rows'])} rows against {number(previous['rows'])}"
-    return f"{current['name']} against {previous['name']}: {rows}"
+    before, now = _sides(pair)
+    return f"{now} against {before}: {rows}"
 
 
 def _measures(pairs: Sequence[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:

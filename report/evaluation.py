@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from .html import Html, TableColumn, badge, bar, curves, figures, html, join, number, page, section, table
+from .html import Html, TableColumn, aligned, badge, bar, curves, figures, html, join, number, page, section, table
+
+_RESIDUALS = "Overall slice: quantiles of the error for each twentieth of the examples, by prediction."
 
 
 def render(
@@ -18,7 +20,8 @@ def render(
     """One HTML document.
 
     Args:
-        evaluation: `metrics` (`rows`, `slices`, `plots`), `validation` and `summary`, as an evaluation gives them.
+        evaluation: `metrics` (`rows`, `slices`, `plots`), `validation`, `summary` and perhaps `classes`, as an
+            evaluation gives them.
         titles: Metric → its name for people.
         bars: The metrics that are drawn as bars: of values from 0 to 1.
         title: Of the page.
@@ -35,7 +38,8 @@ def render(
             for names, group in _by_columns(metrics["slices"])
             if names or "baseline" in overall["metrics"]  # else the figures above say it all
         ),
-        section("Curves", _curves(metrics["plots"]), note="Overall slice."),
+        *_withheld(verdict),
+        *_plots(metrics["plots"], titles, evaluation.get("classes")),
     ]
     return page(title, join(parts), subtitle=evaluation["summary"], badges=badges)
 
@@ -47,13 +51,17 @@ def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
             titles.get(check["metric"], check["metric"]),
             check["slice"],
             check["n"],
-            number(check["value"]),
-            number(check["baseline"]),
+            check["value"],
+            check["baseline"],
             check["text"].partition(": ")[2],
         )
         for check in sorted(verdict["thresholds"], key=lambda check: check["passed"] is not False)
     ]
     rows += [(_passed(False), "", name, 0, "", "", "no examples") for name in verdict["missing_slices"]]
+    rows += [
+        (_passed(item["passed"]), titles.get(item["metric"], item["metric"]), item["slice"], "", "", "", item["text"])
+        for item in verdict["withheld_thresholds"]
+    ]
     heads: list[TableColumn | str] = ["", "Metric", "Slice", _n("Examples"), _n("Value"), _n("Baseline"), "Why"]
     return table(heads, rows, empty="No thresholds are configured, so no model can be blessed.")
 
@@ -66,12 +74,20 @@ def _passed(passed: bool | None) -> Html:
 
 def _why(verdict: Mapping[str, Any]) -> str:
     failed, total = len(verdict["failures"]), len(verdict["thresholds"]) + len(verdict["missing_slices"])
+    total += sum(item["passed"] is False for item in verdict["withheld_thresholds"])
     if not total:
         return ""
     if failed:
         return f"{failed} of {total} checks failed."
     judged = sum(check["passed"] is not None for check in verdict["thresholds"])
     return f"All {total} checks hold." if judged == total else f"{judged} of {total} checks were judged, and hold."
+
+
+def _withheld(verdict: Mapping[str, Any]) -> Iterable[Html]:
+    if verdict["withheld"]:
+        rows = [(", ".join(group["columns"]), group["slices"], group["rows"]) for group in verdict["withheld"]]
+        note = f"Slices with fewer than {verdict['min_examples']:,} examples are not shown."
+        yield section("Withheld", table(["By", _n("Slices"), _n("Examples")], rows), note=note)
 
 
 def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str, ...], list[Mapping[str, Any]]]]:
@@ -84,22 +100,23 @@ def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str
 def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str], bars: Collection[str]) -> Html:
     names = [name for name in group[0]["metrics"]["candidate"] if name != "example_count"]
     most = max(item["n"] for item in group) or 1
+    texts = {name: aligned([item["metrics"]["candidate"][name] for item in group]) for name in names}
     rows = [
         (
             item["slice"],
-            join([bar(item["n"] / most, width=60), " ", number(item["n"])]),
-            *(_cell(name, item, drawn=name in bars) for name in names),
+            join([bar(item["n"] / most, width=40), Html('<span class="many">'), number(item["n"]), Html("</span>")]),
+            *(_cell(name, item, texts[name][at], drawn=name in bars) for name in names),
         )
-        for item in group
+        for at, item in enumerate(group)
     ]
     return table(["Slice", _n("Examples"), *(_n(titles.get(name, name)) for name in names)], rows)
 
 
-def _cell(name: str, item: Mapping[str, Any], *, drawn: bool) -> Html:
+def _cell(name: str, item: Mapping[str, Any], text: object, *, drawn: bool) -> Html:
     value = item["metrics"]["candidate"][name]
-    parts: list[object] = [_value(value)]
+    parts: list[object] = [_value(value) if isinstance(value, str) else text]
     if drawn and isinstance(value, float):
-        parts = [bar(value, width=50), " ", *parts]
+        parts = [bar(value, width=36), " ", *parts]
     before = item["metrics"].get("baseline", {}).get(name)
     if isinstance(value, float) and isinstance(before, float):
         parts += [Html('<div class="soft">'), f"{value - before:+.4f}", Html("</div>")]
@@ -120,6 +137,36 @@ def _notes(group: Sequence[Mapping[str, Any]]) -> str:
         most = max(item["auc_error"] for item in rough)
         said.append(f"{len(rough)} large slices are measured from histograms of scores: AUC to within {most:.1e}.")
     return " ".join(said)
+
+
+def _plots(plots: Mapping[str, Any], titles: Mapping[str, str], classes: Sequence[object] | None) -> Iterable[Html]:
+    names = dict.fromkeys(name for drawn in plots.values() for name in drawn)
+    if "roc" in names:
+        yield section("Curves", _curves(plots), note="Overall slice.")
+    if "residuals" in names:
+        for model, drawn in plots.items():
+            title = "Residuals" if len(plots) == 1 else f"Residuals of the {model}"
+            yield section(title, _residuals(drawn["residuals"]), note=_RESIDUALS)
+    if "confusion" in names:
+        for model, drawn in plots.items():
+            title = "Confusion" if len(plots) == 1 else f"Confusion of the {model}"
+            yield section(title, _confusion(drawn["confusion"], classes), note="Overall slice; a row for each label.")
+    for name in names:
+        if name not in ("roc", "calibration", "residuals", "confusion"):
+            points = {model: [(x, y) for x, y in drawn[name]] for model, drawn in plots.items()}
+            yield section(titles.get(name, name), curves(points, x="", y=""), note="Overall slice.")
+
+
+def _residuals(groups: Sequence[Mapping[str, float]]) -> Html:
+    lines = {"90 %": "high", "median": "middle", "10 %": "low"}
+    series = {name: [(group["prediction"], group[key]) for group in groups] for name, key in lines.items()}
+    return curves(series, x="prediction", y="prediction − label")
+
+
+def _confusion(matrix: Sequence[Sequence[float]], classes: Sequence[object] | None) -> Html:
+    names = [str(name) for name in classes or range(len(matrix))]
+    rows = [(name, *(number(weight) for weight in row)) for name, row in zip(names, matrix, strict=True)]
+    return table(["Label", *(_n(f"predicted {name}") for name in names)], rows)
 
 
 def _curves(plots: Mapping[str, Any]) -> Html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ _WIDE: Final = 900  # pixels of boxes side by side that a page has room for
 _CHARACTER: Final = 6.7  # pixels of 11 px monospace
 _LONGEST: Final = 30
 _MOST: Final = 500  # nodes in the table
+_ROLES: Final = {"inputs": "input", "outputs": "output", "updates": "next value of"}
 _CELL: Final = re.compile(r".*[/\\]ipykernel_\d+[/\\]\d+\.py:")
 
 
@@ -50,9 +51,9 @@ def render(graph: Mapping[str, Any], title: str = "Graph", *, limit: int = LIMIT
     Args:
         graph: `inputs`: tensors (`id`, `name`, `type`); `weights`: `id`, `type`, `bytes`; `nodes`: `op`, `called` (a
             function's name), `kind` (host, device, stage, analyzer), `inputs`, `outputs` (`id`, `type`), `weights`,
-            `settings`, `where`, `device`, `flops`, `bytes`, `exact`, and of a stage `ops` (op → count);
-            `signatures`: name → `outputs` (name → tensor), `updates` (weight → tensor), `checks` (`tensor`, `message`,
-            `where`); `rows`: of the batch that the costs are of; `total`: `flops`, `bytes`, `exact`.
+            `assets`, `settings`, `where`, `device`, `flops`, `bytes`, `exact`, and of a stage `ops` (op → count);
+            `signatures`: name → `inputs`, `outputs` (name → tensor), `updates` (weight → tensor), `checks` (`tensor`,
+            `message`, `where`); `rows`: of the batch that the costs are of; `total`: `flops`, `bytes`, `exact`.
         title: Of the page.
         limit: Nodes drawn one by one at most.
     """
@@ -117,8 +118,7 @@ def drawing(graph: Mapping[str, Any], *, limit: int = LIMIT) -> Html:
 
 
 def _boxes(graph: Mapping[str, Any], limit: int) -> list[Box]:
-    types = {tensor["id"]: tensor["type"] for tensor in (*graph["inputs"], *graph["weights"])}
-    types |= {tensor["id"]: tensor["type"] for node in graph["nodes"] for tensor in node["outputs"]}
+    types = _types(graph)
     weights = {weight["id"]: weight for weight in graph["weights"]}
     boxes = [
         Box("input", [_clip(item["name"]), item["type"]], [f"input {item['name']}: {item['type']}"], makes=[item["id"]])
@@ -155,12 +155,18 @@ def _boxes(graph: Mapping[str, Any], limit: int) -> list[Box]:
     return boxes + _ends(graph, types, weights)
 
 
+def _types(graph: Mapping[str, Any]) -> dict[str, str]:
+    """The type of every tensor, by its id."""
+    types = {tensor["id"]: tensor["type"] for tensor in (*graph["inputs"], *graph["weights"])}
+    return types | {tensor["id"]: tensor["type"] for node in graph["nodes"] for tensor in node["outputs"]}
+
+
 def _node_box(node: Mapping[str, Any], rows: int) -> Box:
     outputs = node["outputs"]
     output_text = outputs[0]["type"] if len(outputs) == 1 else f"{len(outputs)} results" if outputs else "nothing"
     called = node["called"] or node["op"]
     constants = f" {node['settings']}" if node["kind"] == "device" and node["settings"] else ""
-    lines = [_clip(called + constants), output_text]
+    lines = [_clip(called + constants), output_text, *(_clip(f"▪ {asset}") for asset in node["assets"])]
     hover = [
         f"{node['kind']}: {node['op']}" + (f" {called}" if node["called"] else "") + constants,
         "gives " + _list([f"{o['id']} {o['type']}" for o in outputs]),
@@ -301,12 +307,14 @@ def _edges(drawn: Layout, turned: bool) -> str:
 
 
 def _signatures(graph: Mapping[str, Any]) -> Html:
-    rows: list[Iterable[object]] = []
+    types = _types(graph)
+    rows: list[Sequence[object]] = []
     for name, signature in graph["signatures"].items():
-        rows += [(name, "output", key, tensor) for key, tensor in signature["outputs"].items()]
-        rows += [(name, "next value of", key, tensor) for key, tensor in signature["updates"].items()]
-        rows += [(name, "check", check["message"], check["tensor"]) for check in signature["checks"]]
-    return section("Signatures", table(["Signature", "", "Name", "Tensor"], [list(row) for row in rows]))
+        for role in ("inputs", "outputs", "updates"):
+            rows += [(name, _ROLES[role], key, types.get(of), of) for key, of in signature[role].items()]
+        rows += [(name, "check", check["message"], None, check["tensor"]) for check in signature["checks"]]
+    note = "A type is the numbers' kind, ? where values may be missing, and the shape, b being the rows of a batch."
+    return section("Signatures", table(["Signature", "", "Name", "Type", "Tensor"], rows), note=note)
 
 
 def _table(graph: Mapping[str, Any]) -> Html:
@@ -323,7 +331,7 @@ def _table(graph: Mapping[str, Any]) -> Html:
         (
             node["op"],
             node["kind"] + (f" on {node['device']}" if node["device"] else ""),
-            _list(node["inputs"], 4),
+            _list([*node["inputs"], *node["assets"]], 4),
             _list([f"{out['id']} {out['type']}" for out in node["outputs"]], 4),
             node["flops"] or None,
             node["bytes"],

@@ -88,6 +88,15 @@ _HEAD: Final = (
 )
 
 
+BODY: Final = "<body><main>"
+"""What a page's body begins with."""
+
+
+def is_page(document: str) -> bool:
+    """Whether a document begins as `page` writes it: with a policy that keeps it from loading or sending anything."""
+    return document.startswith(_HEAD) and BODY in document
+
+
 def page(
     title: str,
     body: object,
@@ -120,7 +129,7 @@ def page(
     return (
         f'{_HEAD}<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html(title)}</title><style>{CSS}</style></head>"
-        f'<body><main><header><div class="head">{head}</div>{line}</header>{html(body)}</main>{run}</body></html>\n'
+        f'{BODY}<header><div class="head">{head}</div>{line}</header>{html(body)}</main>{run}</body></html>\n'
     )
 
 
@@ -148,7 +157,7 @@ def details(title: object, body: object, *, is_open: bool = False) -> Html:
 
 
 def badge(text: object, kind: Tone = "plain") -> Html:
-    """A small coloured label."""
+    """A small label in a frame whose colour says the tone."""
     return join([Html(f'<span class="badge {kind}">'), text, Html("</span>")])
 
 
@@ -183,12 +192,30 @@ def table(
         css = [f'{kind} data-label="{html(column.title)}"' for kind, column in zip(css, heads, strict=True)]
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{html(cell)}</td>" for kind, cell in zip(css, row, strict=True)) + "</tr>"
-        for row in rows
+        for row in _aligned(heads, rows)
     )
     if not body:
         return join([Html('<p class="note">'), empty, Html("</p>")])
     of = ' class="stack"' if stacked else ""
     return Html(f'<div class="scroll"><table{of}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
+
+
+def _aligned(heads: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> Iterable[Sequence[object]]:
+    """The rows, the numbers of each numeric column with as many decimals: their digits stand below one another."""
+    cells = [list(row) for row in rows]
+    for at, head in enumerate(heads):
+        if head.numeric:
+            column = [row[at] for row in cells]
+            for row, text in zip(cells, aligned(column), strict=True):
+                row[at] = text
+    return cells
+
+
+def aligned(values: Sequence[object]) -> list[object]:
+    """Fractions as texts with as many decimals each; whole numbers, large ones and all else as they are."""
+    texts = [number(v) if isinstance(v, float) and (v == 0 or 1e-4 <= abs(v) < 1e3) else None for v in values]
+    most = max((len(text.partition(".")[2]) for text in texts if text), default=0)
+    return [value if text is None else f"{value:.{most}f}" for value, text in zip(values, texts, strict=True)]
 
 
 def bar(fraction: float, *, kind: Tone = "plain", width: int = 120, title: str = "") -> Html:
@@ -298,7 +325,7 @@ def curves(
         at = top + (1 - (tick - y0) / (y1 - y0)) * tall
         marks.append(f'<line class="grid" x1="{left}" x2="{left + wide}" y1="{at:.1f}" y2="{at:.1f}"/>')
         marks.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
-    for tick in _ticks(x0, x1):
+    for tick in _fitting(x0, x1, wide):
         at = left + (tick - x0) / (x1 - x0) * wide
         marks.append(f'<text x="{at:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(tick)}</text>')
     if diagonal:
@@ -306,6 +333,11 @@ def curves(
     for index, (name, points) in enumerate(finite.items()):
         path = " ".join(point_at(*point) for point in points)
         marks.append(f'<polyline class="s{index % 6}" points="{path}"><title>{html(name)}</title></polyline>')
+        if len(points) == 1:
+            x_at, y_at = path.split(",")
+            marks.append(
+                f'<circle class="s{index % 6}" cx="{x_at}" cy="{y_at}" r="3"><title>{html(name)}</title></circle>'
+            )
     marks.append(f'<text x="{left + wide / 2:.0f}" y="{height - 6}" text-anchor="middle">{html(x)}</text>')
     marks.append(
         f'<text transform="translate(12 {top + tall / 2:.0f}) rotate(-90)" text-anchor="middle">{html(y)}</text>'
@@ -323,10 +355,22 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, three to seven of them: multiples of 1, 2, 2.5 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10((high - low) / 6))
-    step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= (high - low) / 6 * (1 - 1e-9))
+def _fitting(low: float, high: float, width: float) -> list[float]:
+    """Ticks as `_ticks` gives them, as many as have room for their numbers in a row that wide (pixels)."""
+    ticks = _ticks(low, high)
+    for most in (5, 4):
+        fewer = _ticks(low, high, most)
+        if sum(7 * len(number(tick)) + 8 for tick in ticks) <= width or len(fewer) < 3:
+            break
+        ticks = fewer
+    return ticks
+
+
+def _ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers from low to high, at most `most` + 1: multiples of 1, 2, 2.5 or 5 times a power of ten."""
+    least = (high - low) / most * (1 - 1e-9)
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= least)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{multiple * step:.12g}") for multiple in range(first, last + 1)]
 
@@ -338,7 +382,7 @@ def framed(document: str, height: int = 640) -> str:
     anything in force before the rest is read; and it runs without an origin, so it reaches neither the notebook nor its
     storage. Any other document is shown, and its scripts, forms and links do nothing.
     """
-    allowed = "allow-scripts" if document.startswith(_HEAD) and "<script" in document else ""
+    allowed = "allow-scripts" if is_page(document) and "<script" in document else ""
     return (
         f'<iframe srcdoc="{escape(document, quote=True)}" style="width:100%;height:{height}px;border:0" '
         f'sandbox="{allowed}" loading="lazy" title="report"></iframe>'

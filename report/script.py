@@ -39,8 +39,30 @@ function percent(share) {
   return String(+(share * 100).toFixed(2)) + ' %';
 }
 
+// The numbers of a column, their digits below one another: percentages have as many decimals, others room for them.
+const NUMBER = /^(?:≈ )?[-−]?[\d,]+(?:\.(\d+))?( %)?$/;
+function aligned(rows) {
+  const columns = (rows[0] || []).map((_, at) => {
+    const matches = rows.map(row => NUMBER.exec(row[at])).filter(match => match);
+    return Math.max(0, ...matches.map(match => (match[1] || '').length));
+  });
+  return rows.map(row => row.map((cell, at) => {
+    const match = columns[at] && typeof cell === 'string' ? NUMBER.exec(cell) : null;
+    if (!match) return cell;
+    const unit = match[2] || '', digits = (match[1] || '').length;
+    const [point, zero] = unit ? ['.', '0'] : ['\u2008', '\u2007'];
+    return cell.slice(0, cell.length - unit.length) + (digits ? '' : point) + zero.repeat(columns[at] - digits) + unit;
+  }));
+}
+
+// Percentages below one another, whatever row they are in; and how wide the columns of labels and numbers are.
+const alike = texts => aligned(texts.map(text => [text])).map(([text]) => text);
+const widths = (labels, texts) => `--label:${Math.min(22, Math.max(0, ...labels.map(label => label.length)))}ch;` +
+  `--n:${Math.max(0, ...texts.map(text => text.length)) + 1}ch`;
+
 // The heads of rows and columns are heads for a screen reader as well.
-function grid(heads, rows, css = '', headed = true) {
+function grid(heads, cells, css = '', headed = true) {
+  const rows = css.includes('tall') ? cells : aligned(cells);
   const top = el('tr', {}, ...heads.map((head, at) => el('th', {scope: 'col', class: at ? 'n' : null}, head)));
   const lines = rows.map(cells => el('tr', {}, ...cells.map((cell, at) =>
     el(at || !headed ? 'td' : 'th', {class: at ? 'n' : null, scope: at || !headed ? null : 'row'}, cell ?? ''))));

@@ -25,14 +25,16 @@ function cell(found) {
 
 function moved(items, pair) {
   const most = Math.max(...items.flatMap(item => [item[1], item[2]])) || 1;
-  const lines = items.map(([name, ...shares]) => el('div', {class: 'hbar'},
+  const texts = alike(items.flatMap(([, ...shares]) => shares.map(percent)));
+  const lines = items.map(([name, ...shares], row) => el('div', {class: 'hbar'},
     el('span', {class: 'label', title: name, dir: 'auto'}, name),
     el('span', {class: 'strips', 'aria-hidden': 'true'}, ...shares.map((share, at) =>
       el('span', {class: 'strip s' + at, style: 'width:' + (share / most * 100).toFixed(1) + '%'}))),
-    el('span', {class: 'n'}, ...shares.map(share => el('span', {}, percent(share))))));
+    el('span', {class: 'n'}, ...shares.map((_, at) => el('span', {}, texts[2 * row + at])))));
   const keys = SIDES.map((side, at) => el('span', {class: 'key'},
     el('i', {class: 'dot s' + at, 'aria-hidden': 'true'}), pair[at]));
-  return el('div', {class: 'hbars'}, el('div', {class: 'legend'}, 'share of rows: ', ...keys), ...lines);
+  const style = widths(items.map(([name]) => name), texts);
+  return el('div', {class: 'hbars', style}, el('div', {class: 'legend'}, 'share of rows: ', ...keys), ...lines);
 }
 
 function content(feature) {

@@ -13,8 +13,10 @@ const wanted = () => true;
 function marks(feature) {
   const made = [el('span', {class: 'badge'}, feature.type)];
   if (feature.sort.drift != null) {
-    made.push(el('span', {class: 'soft', title: 'Jensen–Shannon divergence from ' + sets[0].name + ', 0 to 1'},
-      'distance ' + number(feature.sort.drift)));
+    const far = feature.sort.drift;
+    made.push(el('span', {class: 'soft', title: 'how far the values are from those of ' + sets[0].name +
+      ': 0 where all are as frequent, 1 where none is in both'},
+      'distance ' + (!far ? '0' : far < 0.001 ? '<0.001' : far.toFixed(3))));
   }
   return made;
 }
@@ -66,13 +68,15 @@ function figures(feature, chosen) {
     const found = view(feature, set);
     return found ? column[1](found, set) : '';
   };
-  const css = 'figuretable' + (feature.group === 'time' || columns.length > 9 ? ' loose' : '');
+  // Columns stand below those of the other features, as long as all of them have room for their numbers.
+  const longest = Math.max(...chosen.flatMap(set => columns.map(column => String(cells(set, column)).length)));
+  const css = 'figuretable' + (feature.group === 'time' || columns.length > 9 || longest > 8 ? ' loose' : '');
+  const rows = aligned(chosen.map(set => columns.map(column => cells(set, column))));
   if (narrow.matches) {
-    return grid(['', ...chosen.map(key)], columns.map(column =>
-      [column[0], ...chosen.map(set => cells(set, column))]), css + ' tall');
+    return grid(['', ...chosen.map(key)], columns.map((column, at) => [column[0], ...rows.map(row => row[at])]),
+      css + ' tall');
   }
-  return grid(['', ...columns.map(column => column[0])], chosen.map(set =>
-    [key(set), ...columns.map(column => cells(set, column))]), css);
+  return grid(['', ...columns.map(column => column[0])], rows.map((row, at) => [key(chosen[at]), ...row]), css);
 }
 
 // Sides of a bucket as a position; times become milliseconds.
@@ -82,16 +86,28 @@ const position = edge => typeof edge === 'number' ? edge
 const brief = edge => typeof edge === 'string' && edge.includes('T') ? edge.slice(0, 10) : number(edge);
 const WIDE = 300, TALL = 76;
 
+// What a bucket holds: of whole numbers [1, 3) is 1 and 2, and [1, 2) is 1; there are none above the largest.
+function ends_of(part, at) {
+  const low = part.edges[at], high = part.edges[at + 1];
+  if (!part.whole || !(high > low)) return [low, high];
+  const largest = part.largest ?? plain(part.max);
+  return [low, largest >= low ? Math.min(high - 1, largest) : high - 1];
+}
+const range = (low, high) => low === high ? brief(low) : brief(low) + ' … ' + brief(high);
+
 function drawing(label, height, children) {
   return el('svg', {class: 'chart', viewBox: `0 0 ${WIDE} ${height}`, role: 'img', 'aria-label': label}, ...children);
 }
 
 function ends(low, high) {
-  return el('div', {class: 'edges'}, el('span', {}, brief(low)), el('span', {}, brief(high)));
+  const texts = [...new Set([brief(low), brief(high)])];
+  return el('div', {class: 'edges'}, ...texts.map(text => el('span', {}, text)));
 }
 
 function histogram(name, parts) {
-  const kept = parts.filter(part => part.edges?.length > 1);
+  const drawable = parts.filter(part => part.edges?.length > 1);
+  const largest = Math.max(...drawable.map(part => plain(part.max)));
+  const kept = drawable.map(part => ({...part, largest}));
   if (!kept.length) return [];
   const each = kept.map(part => part.edges.map(position));
   let low = Math.min(...each.map(edges => edges[0])), high = Math.max(...each.map(edges => edges.at(-1)));
@@ -112,7 +128,7 @@ function histogram(name, parts) {
   const drawn = columns.filter(column => column.count).map(column => {
     const height = Math.max(scale(column.value) / most * (TALL - 3), 1.5);
     const {part, place} = column;
-    const said = `${part.set.name}: ${brief(part.edges[place])} … ${brief(part.edges[place + 1])}: ` +
+    const said = `${part.set.name}: ${range(...ends_of(part, place))}: ` +
       `${number(column.count)} (${percent(column.count / (part.total || 1))})`;
     return el('rect', {class: 'area ' + part.set.css, x: (x(column.from) + 0.5).toFixed(1),
       width: Math.max(x(column.to) - x(column.from) - 1, 1.5).toFixed(1), y: (TALL - height).toFixed(1),
@@ -122,7 +138,7 @@ function histogram(name, parts) {
   const last = kept[each.findIndex(edges => edges.at(-1) === Math.max(...each.map(one => one.at(-1))))] || kept[0];
   const base = el('line', {class: 'base', x1: 0, x2: WIDE, y1: TALL - 0.5, y2: TALL - 0.5});
   return [drawing('histogram of ' + name + '; its numbers are in the table below', TALL, [...drawn, base]),
-    ends(first.edges[0], last.edges.at(-1))];
+    ends(first.edges[0], ends_of(last, last.counts.length - 1)[1])];
 }
 
 function quantiles(name, parts) {
@@ -160,19 +176,21 @@ function bars(parts) {
   const most = Math.max(...rows.flatMap(([, by]) => parts.map(part => scale(value(part, by))))) || 1;
   const say = (part, by) => by.has(part.set.place)
     ? (state.unit === 'percent' ? percent(value(part, by)) : number(value(part, by))) : '–';
-  const lines = rows.map(([name, by]) => el('div', {class: 'hbar'},
+  const texts = alike(rows.flatMap(([, by]) => parts.map(part => say(part, by))));
+  const lines = rows.map(([name, by], at) => el('div', {class: 'hbar'},
     el('span', {class: 'label', title: String(name), dir: 'auto'}, String(name)),
     el('span', {class: 'strips', 'aria-hidden': 'true'}, ...parts.map(part => el('span', {
       class: 'strip ' + part.set.css, style: 'width:' + (scale(value(part, by)) / most * 100).toFixed(1) + '%'}))),
-    el('span', {class: 'n'}, ...parts.map(part => el('span', {}, say(part, by))))));
-  return lines.length ? [el('div', {class: 'hbars'}, ...lines)] : [];
+    el('span', {class: 'n'}, ...parts.map((_, set) => el('span', {}, texts[at * parts.length + set])))));
+  const style = widths(rows.map(([name]) => String(name)), texts);
+  return lines.length ? [el('div', {class: 'hbars', style}, ...lines)] : [];
 }
 
 function chart(feature, parts) {
   const name = feature.name;
   if ((state.chart === 'lengths' || feature.group === 'other') && parts.some(part => part.lengths)) {
     return histogram('list lengths of ' + name,
-      parts.filter(part => part.lengths).map(part => ({...part, ...part.lengths, total: part.count})));
+      parts.filter(part => part.lengths).map(part => ({...part, ...part.lengths, total: part.count, whole: true})));
   }
   if (state.chart === 'quantiles' && feature.group !== 'text') return quantiles(name, parts);
   if (feature.group === 'text') return bars(parts);
@@ -184,7 +202,7 @@ function numbers(feature, parts) {
   for (const part of parts) {
     if (part.edges?.length > 1) {
       made.push(el('h4', {}, 'buckets, ' + part.set.name), grid(['from', 'to', 'rows', 'share'], part.counts.map(
-        (count, at) => [brief(part.edges[at]), brief(part.edges[at + 1]), number(count),
+        (count, at) => [...ends_of(part, at).map(brief), number(count),
           percent(count / (part.total || 1))])));
     }
     if (part.quantiles?.length) {
@@ -205,7 +223,7 @@ function content(feature) {
   const chosen = on().filter(set => feature.sets[set.place]);
   const parts = chosen.map(set => {
     const found = view(feature, set);
-    return {...found, set, total: found.items ?? found.count};
+    return {...found, set, total: found.items ?? found.count, whole: /\bint$/.test(feature.type)};
   });
   const notes = chosen.filter(set => feature.sets[set.place].notes).map(set =>
     el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + feature.sets[set.place].notes.join('; ')));

@@ -48,7 +48,7 @@ def statistics_page(
         {f"rows in {dataset['name']}": dataset["rows"] for dataset in datasets} | {"features": len(data["features"])}
     )
     sorts = {"schema": "schema order", "name": "name", "missing": "missing", "skew": "skewness, non-uniformity"}
-    sorts |= {"zeros": "zeros"} | ({"drift": "drift between data sets"} if len(data["sets"]) > 1 else {})
+    sorts |= {"zeros": "zeros"} | ({"drift": "distance between data sets"} if len(data["sets"]) > 1 else {})
     choices = [
         Choice("sort", "Sort by", sorts),
         Choice("chart", "Chart", {"standard": "histogram", "quantiles": "quantiles", "lengths": "list lengths"}),
@@ -65,10 +65,15 @@ def statistics_page(
         ]
     body = explorer(choices, _GROUPS, [feature["group"] for feature in data["features"]], _static(data))
     extras = [_extras(dataset, several=len(datasets) > 1) for dataset in datasets]
-    return page(title, join([head, _notes(datasets, data["left"]), body, *extras]), data=data, script=SCRIPT)
+    return page(
+        title,
+        join([head, _notes(datasets, data["left"], compared=len(data["sets"]) > 1), body, *extras]),
+        data=data,
+        script=SCRIPT,
+    )
 
 
-def _notes(datasets: Sequence[Mapping[str, Any]], left: int) -> Html:
+def _notes(datasets: Sequence[Mapping[str, Any]], left: int, *, compared: bool) -> Html:
     said = []
     for dataset in datasets:
         if sample := dataset.get("sample"):
@@ -77,9 +82,14 @@ def _notes(datasets: Sequence[Mapping[str, Any]], left: int) -> Html:
             total = number(dataset["weighted_rows"])
             said.append(f"{dataset['name']}: rows weigh by {dataset['weight']}, {total} in all.")
     if any(not is_exact(feature) for dataset in datasets for feature in dataset["features"]):
-        said.append("Numbers marked ≈ are estimates; their errors stand with the feature. All others are exact.")
+        said.append("Numbers marked ≈ are estimates; their errors are shown with the feature. All others are exact.")
     else:
         said.append("Every number is exact.")
+    if compared:
+        said.append(
+            f"Distance: how far a feature's values are from those of {datasets[0]['name']}, as the Jensen–Shannon "
+            "divergence in bits: 0 where every value is as frequent, 1 where no value is in both."
+        )
     if left:
         said.append(f"{number(left)} more slices are in statistics.json.")
     return join([Html('<p class="note">'), " ".join(said), Html("</p>")])

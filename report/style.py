@@ -17,7 +17,7 @@ h2{font-size:17px;margin:30px 0 6px;font-weight:650}
 .subtitle,.note{color:var(--soft);margin:4px 0 10px}
 .figures{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 4px}
 .figure{background:var(--panel);border:1px solid var(--line);border-radius:8px;padding:10px 16px;min-width:110px}
-.figure b{display:block;font-size:20px;font-weight:650;font-variant-numeric:tabular-nums}
+.figure b{display:block;overflow-wrap:anywhere;font-size:20px;font-weight:650;font-variant-numeric:tabular-nums}
 .figure span{color:var(--soft);font-size:12px}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%}
@@ -28,6 +28,7 @@ tr:last-child td{border-bottom:0}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 code,.mono{font:12px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .soft{color:var(--soft);font-size:12px}
+a{color:var(--ink)}
 .badge{display:inline-block;border:1px solid currentColor;border-radius:99px;padding:0 8px;font-size:12px;
 line-height:19px;white-space:nowrap;color:var(--soft)}
 .good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}.info{color:var(--info)}
@@ -36,6 +37,7 @@ svg text{fill:var(--soft);font-size:11px}
 .bar{display:inline-block;vertical-align:middle}
 .bar .track{fill:var(--line)}.bar .fill,.histogram .fill{fill:var(--ink)}
 .bar.good .fill{fill:var(--good)}.bar.bad .fill{fill:var(--bad)}.bar.warn .fill{fill:var(--warn)}
+.many{display:inline-block;min-width:8ch}
 .bars{display:grid;grid-template-columns:minmax(60px,150px) 120px auto;gap:8px;align-items:center;line-height:1.35;
 font-size:12px;justify-content:start}
 .bars .label{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
@@ -45,9 +47,10 @@ font-size:12px;justify-content:start}
 .histogram g:hover .fill{opacity:.65}
 .edges{display:flex;justify-content:space-between;color:var(--soft);font-size:11px;font-variant-numeric:tabular-nums}
 .curves{display:inline-block;margin:8px 16px 8px 0}
-.curves polyline{fill:none;stroke-width:2}
+.curves polyline,.curves circle{fill:none;stroke-width:2}
 .curves .grid{stroke:var(--line)}.curves .diagonal{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 4}
 .s0{stroke:#3b6fd4}.s1{stroke:#d9822b}.s2{stroke:#1a9a6c}.s3{stroke:#a05bd0}.s4{stroke:#c0362c}.s5{stroke:#7a8699}
+.metrics{display:flex;flex-wrap:wrap;gap:0 16px}.metric{margin:0}.metric h3{font-size:13px;margin:14px 0 0}
 figcaption{font-size:12px}figcaption span{margin-right:12px;font-weight:600}
 .k0{color:#3b6fd4}.k1{color:#d9822b}.k2{color:#1a9a6c}.k3{color:#a05bd0}.k4{color:#c0362c}.k5{color:#7a8699}
 details{border:1px solid var(--line);border-radius:8px;padding:8px 14px;margin:10px 0}
@@ -95,7 +98,7 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .chartbox{min-width:0;padding-top:4px}
 .chart{width:100%;height:auto;max-width:460px;overflow:visible}
 .chart .base{stroke:var(--line)}
-.chartbox .edges{max-width:460px}
+.chartbox .edges{max-width:460px}.edges span:only-child{margin:0 auto}
 .figuretable td,.figuretable th{padding:4px 8px;font-size:13px}
 .figuretable thead th:first-child{padding-left:0}
 .figuretable th[scope=row]{padding-left:0;white-space:normal}
@@ -114,8 +117,8 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .cardnote{color:var(--soft);font-size:12px;margin:4px 0}
 .card details{border:0;padding:0;margin:6px 0 0}
 .card summary{font-weight:500;font-size:12px;color:var(--ink);width:max-content}
-.hbar{display:grid;grid-template-columns:minmax(0,120px) minmax(0,1fr) 58px;gap:10px;align-items:center;
-font-size:12px;padding:2px 0}
+.hbar{display:grid;grid-template-columns:minmax(0,max(110px,var(--label,0px))) minmax(0,1fr) minmax(58px,var(--n,0px));
+gap:10px;align-items:center;font-size:12px;padding:2px 0}
 .hbar .label{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .hbar .strips{display:flex;flex-direction:column;gap:2px}
 .hbar .strip{height:8px;border-radius:2px;min-width:1px}

@@ -35,6 +35,11 @@ REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",")
 
 os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))
 
+# Where nobody has set this, modules are compiled once and not by each of thousands of child processes; the tests too,
+# which pytest rewrites first, and not by each worker.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A shell starts what runs in its background deaf to Ctrl-C, and children inherit it: its tests would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,8 +47,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Beam's runners that are not Python lie in the user's cache, where .ci/beam/fetch has put them.
 _USERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 FETCHED = Path(os.environ.setdefault("DRIVETRAIN_BEAM", str(_USERS / "drivetrain" / "beam" / "2.77.0")))
-_THREADS = "(run_worker_|read_grpc_client_inputs|forward_grpc_outputs|read_log_control_messages|read_state)"
-_UNHEARD = "pytest.PytestUnhandledThreadExceptionWarning"
 FETCHES = ("prism", "flink", "spark")  # tests carry these as markers too
 
 # Set as this file is read, so that no module has looked yet; child processes get it too.
@@ -101,8 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker(name) and not (FETCHED / name).exists():
                 item.add_marker(pytest.mark.skip(reason=f"there is no {name}: make beam"))
         if item.get_closest_marker("prism"):
-            # Its workers are threads of this process; they end with an error where it ends first, which is Beam's way.
-            item.add_marker(pytest.mark.filterwarnings(f"ignore:Exception in thread {_THREADS}:{_UNHEARD}"))
+            from drivetrain.tests.beam.servers import HAS_WORKERS_HERE
+
+            item.add_marker(HAS_WORKERS_HERE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -121,9 +125,9 @@ def pytest_runtest_makereport(
 
 
 def pytest_runtest_teardown() -> None:
-    """What a test conceals is concealed in it alone."""
-    if (secret := sys.modules.get("drivetrain.pipelines.project.secret")) is not None:
-        secret._REVEALED.clear()
+    """A secret of a test is redacted in it alone."""
+    if (redaction := sys.modules.get("drivetrain.redaction")) is not None:
+        redaction.forget_secrets()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,6 +19,7 @@ from drivetrain.digest import (
     digest,
     digest_file,
     digest_tree,
+    is_deep,
     sync_tree,
     write_durably,
 )
@@ -194,3 +195,14 @@ def test_the_short_way_to_canonical_json_gives_what_the_long_one_does(value: Any
 
     long = spelled(lambda: _encode(_plain(value)).encode())
     assert spelled(lambda: canonical_json(value)) == long
+
+
+def test_what_is_nested_deeply_is_told_without_recursion() -> None:
+    value: object = 1
+    for _ in range(200):
+        value = [value] if isinstance(value, dict) else {"a": value}
+    assert not is_deep(value)
+    for _ in range(10_000):
+        value = [value]
+    assert is_deep(value)
+    assert not is_deep("text")

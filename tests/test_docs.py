@@ -65,10 +65,10 @@ def test_the_index_lists_every_page() -> None:
     assert [page for page in pages if f"({page})" not in index and page != "README.md"] == []
 
 
-def test_the_architecture_places_every_module_of_the_data_room() -> None:
+def test_the_architecture_places_every_module_of_the_data_package() -> None:
     text = (HOUSE / "docs" / "architecture.md").read_text("utf-8")
-    room = text.partition("## The data room")[2].partition("\n## ")[0]
-    placed = re.findall(r"^\| (?:\d \| )?((?:`[a-z_]+/?` ?)+)\|", room, re.M)
+    section = text.partition("## The data package")[2].partition("\n## ")[0]
+    placed = re.findall(r"^\| (?:\d \| )?((?:`[a-z_]+/?` ?)+)\|", section, re.M)
     names = [name for row in placed for name in re.findall(r"`([a-z_]+)/?`", row)]
     data = HOUSE / "data"
     there = {path.stem for path in data.glob("*.py")} | {path.parent.name for path in data.glob("*/__init__.py")}
@@ -87,8 +87,8 @@ def test_every_file_that_architecture_names_is_there() -> None:
         re.findall(r"`((?:\w+/)+)`", page)
     )
     paths -= {"content/", "extra/", "artifacts/", "logs/", "work/"}  # of a run, not of the code
-    rooms = ["", "data/", "data/reading/", "engine/", "pipelines/"]  # the tables name files of these without their room
-    missing = [path for path in paths if not any((HOUSE / room / path).exists() for room in rooms)]
+    folders = ["", "data/", "data/reading/", "engine/", "pipelines/"]  # the tables name files without these
+    missing = [path for path in paths if not any((HOUSE / folder / path).exists() for folder in folders)]
     assert len(paths) > 50
     assert missing == []
 

@@ -31,7 +31,7 @@ PREFIXES = {
     "data": "drivetrain.data",
     "engine": "drivetrain.engine",
 }
-# What is no name: words of the standard library and of file names.
+# What is not a name: words of the standard library and of file names.
 PLAIN = {
     "NamedTuple",
     "pathlib",

@@ -108,6 +108,14 @@ def test_comments_and_layout_move_nothing(tmp_path: Path) -> None:
         assert len(positions) == 1
 
 
+def test_a_file_that_was_edited_in_this_process_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text(SOURCE)
+    assert saved_position(f"{file}:8") == AT[8]
+    file.write_text(f"# above\n{SOURCE}")
+    assert saved_position(f"{file}:9") == AT[8]
+
+
 def test_without_source_the_line_stays(tmp_path: Path) -> None:
     assert saved_position(None) is None
     assert saved_position(f"{tmp_path}/gone.py:7") == "gone.py:7"

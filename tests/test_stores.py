@@ -7,8 +7,10 @@ import errno
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +116,7 @@ def test_a_wait_may_stop() -> None:
         "https://me:hunter2-key@host/x",
         "GET https://host/x?X-Amz-Signature=hunter2-key&X-Amz-Date=1",
         "GET https://account.blob.core.windows.net/x?sv=1&sig=hunter2-key",
-        "the key hunter2-key is no key",
+        "the key hunter2-key is not a key",
         "AccountKey hunter2-key\nand more",
         "?AWSAccessKeyId=hunter2-key",
     ],
@@ -168,7 +170,7 @@ def answering(answer: Callable[[int, int], bytes]) -> Iterator[Store]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            begin, last = self.headers["Range"].removeprefix("bytes=").split("-")
+            begin, last = self.headers.get("Range", "bytes=0-0").removeprefix("bytes=").split("-")
             self.wfile.write(answer(int(begin), int(last) + 1))
 
         def log_message(self, *_: object) -> None:
@@ -203,6 +205,19 @@ def test_a_block_is_no_longer_than_was_asked_for(monkeypatch: pytest.MonkeyPatch
         assert [len(block) for block in store.blocks("file", 1500)] == [1000, 500]
 
 
+def test_a_record_that_does_not_end_is_refused_and_one_cut_off_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stores, "_MOST_RECORD", 1000)
+    monkeypatch.setattr(stores, "PAUSES", [0.01])
+    for store in answering(lambda *_: b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 5000):
+        with pytest.raises(InputError, match="/file is longer than"):
+            store.read("file")
+    parts = [b"x" * 10, b"x" * 100]
+    for store in answering(lambda *_: b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\n" + parts.pop(0)):
+        assert store.read("file") == b"x" * 100
+
+
 def test_a_block_whose_connection_is_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PAUSES", [0.01])
     asked: list[int] = []
@@ -214,3 +229,49 @@ def test_a_block_whose_connection_is_lost_is_asked_for_again(monkeypatch: pytest
     for store in answering(answer):
         assert list(store.blocks("file", 100)) == [b"x" * 100]
     assert asked == [0, 0]
+
+
+def test_a_file_that_does_not_end_is_refused_where_it_passes_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_MOST_UNTOLD", 3 << 20)
+    monkeypatch.setattr(stores, "PAUSES", [0.01])
+    sent: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+
+        def do_GET(self) -> None:
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+            with suppress(OSError):
+                for _ in range(64):
+                    sent.append(self.wfile.write(b"x" * (1 << 20)))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(InputError, match=r"/file is longer than the 1,048,576 bytes that it may have"):
+            Store(address).fetch("file", tmp_path / "copy", 1 << 20)
+        store = Store(f"{address}/file")
+        (match,) = store.matches()
+        with pytest.raises(InputError, match=r"/file is longer than the 3,145,728 bytes that it may have"):
+            store.fetch_match(match, tmp_path / "copy", lambda _: None)
+        server.shutdown()
+    assert (tmp_path / "copy").stat().st_size <= 4 << 20
+
+
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+def test_what_is_too_long_to_be_read_whole_is_refused(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_MOST_RECORD", 1000)
+    store = Store(f"{scheme}{tmp_path}")
+    store.write("record", b"x" * 1000)
+    store.write("longer", b"x" * 1001)
+    assert store.read("record") == b"x" * 1000
+    with pytest.raises(InputError, match="longer is longer than the 1,000 bytes"):
+        store.read("longer")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
 import yaml
 from drivetrain.errors import BuildError, InputError
-from drivetrain.yaml_lines import YamlValue, compose, read_yaml
+from drivetrain.yaml_lines import YamlValue, compose, load_documents, read_yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,14 +34,14 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("a: 1\nb: {c: 1, c: 2}", 2, "b: 'c' stands twice"),
-        ("? [a, b]\n: 1", 1, "a key of it is no text"),
+        ("a: 1\nb: {c: 1, c: 2}", 2, "b: 'c' appears twice"),
+        ("? [a, b]\n: 1", 1, "a key of it is not text"),
         ("a: &a\n  b: *a", 1, r"a\.b holds itself"),
         ("- &a [*a]", 1, r"it\[0\]\[0\] holds itself"),
         (LAUGHS, 5, "the aliases in a4 stand for too much"),
         ("a: " + "[" * 250 + "]" * 250, 1, "nested too deeply"),
-        ("a: [1", 1, "no YAML"),
-        ("a: 1\n---\nb: 1", 2, "no YAML"),
+        ("a: [1", 1, "not YAML"),
+        ("a: 1\n---\nb: 1", 2, "not YAML"),
         ('a: "\\ud800"', 1, "half a character"),
     ],
 )
@@ -72,7 +73,7 @@ def test_scalars() -> None:
         with pytest.raises(InputError, match="neither true nor false"):
             read(f"a: {text}").mapping()["a"].truth()
     for text in ("3", "yes", "[x]", "2013-01-01"):
-        with pytest.raises(InputError, match="a is no text"):
+        with pytest.raises(InputError, match="a is not text"):
             read(f"a: {text}").mapping()["a"].string()
     with pytest.raises(InputError, match="a is empty"):
         read("a: ''").mapping()["a"].string()
@@ -109,3 +110,29 @@ def test_libyaml_and_pyyaml_give_the_same_nodes(value: Any, flow: bool) -> None:
     assert slow is not None
     assert fast is not None
     assert marks(fast) == marks(slow)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (LAUGHS, "stand for too much"),
+        ("a: &a [*a]", "holds itself"),
+        ("a: &a {b: *a}", "holds itself"),
+        ("[" * 500 + "]" * 500, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply|not YAML"),
+        ("a: 1\na: 2", "'a' appears twice"),
+    ],
+    ids=["laughs", "a list in itself", "a map in itself", "deep", "deeper", "twice"],
+)
+def test_documents_are_bounded_as_values_are(text: str, says: str) -> None:
+    for reader in (read_yaml, load_documents):
+        with pytest.raises(InputError, match=says):
+            reader(text, "f.yaml", name="the file")
+    with pytest.raises(InputError, match=says):
+        load_documents(f"x: 1\n---\n{text}", "f.yaml", name="the file")
+
+
+def test_documents() -> None:
+    assert load_documents("a: 2013-01-01\n---\n---\n1\n", "f", name="f") == [{"a": datetime.date(2013, 1, 1)}, 1]
+    with pytest.raises(InputError, match="but found another document"):
+        read_yaml("a: 1\n---\nb: 1", "f", name="f")

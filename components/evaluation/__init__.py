@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .config import EXACT_ROWS, EvaluationConfig, Threshold
-from .metrics import DEFAULT_METRICS, METRICS, Metric
+from .config import EXACT_ROWS, EvaluationConfig, Slice, Threshold
+from .definitions import Metric
+from .metrics import DEFAULT_METRICS, METRICS, metric
 from .read import SliceMetrics, read_slices, read_validation
+from .rows import SliceRows
 
 __all__ = [
     "DEFAULT_METRICS",
@@ -12,8 +14,11 @@ __all__ = [
     "METRICS",
     "EvaluationConfig",
     "Metric",
+    "Slice",
     "SliceMetrics",
+    "SliceRows",
     "Threshold",
+    "metric",
     "read_slices",
     "read_validation",
 ]

@@ -1,41 +1,38 @@
-"""The metrics as an accumulator: rows of small slices as they are, a histogram of scores for large ones."""
+"""The metrics as an accumulator: rows of small slices as they are, the states of metrics for large ones."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...data.slices import SliceTable, key_text, title
-from ...data.states import StateFormat, from_ipc, to_ipc
+from ...data.aggregates.sums import ExactSum
+from ...data.arrays import arrow_of, numpy_of
+from ...data.slices import SliceTable, key_text, rank_of, title
+from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
-from .checks import Problems, labels_of, scores_of, weights_of
+from .checks import Problems, check_classes, labels_of, scores_of, weights_of
 from .config import EvaluationConfig
-from .metrics import METRICS, auc_error
-from .plots import plots
-from .tally import Floats, Histogram, Labels, Tally, tally_rows
+from .definitions import Metric, checked
+from .plots import plots_of
+from .rows import SliceRows
+from .slicing import NO_SLICE, encode
+from .states import Leaves, MetricState
 
-_STATE: Final = StateFormat("metrics state", b"DTEV", 1, "QQ", "evaluate again")  # JSON, the rows kept, the bins
+_STATE: Final = StateFormat("metrics state", b"DTEV", 2, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
+_SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its states already, or in no slice
+_SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
 
-
-class _Rows:
-    """Rows of some slices: code, label, weight and one score per model, all of shape (n,) but scores (models, n)."""
-
-    def __init__(self, codes: NDArray[np.int64], labels: Labels, weights: Floats | None, scores: Floats) -> None:
-        self.codes, self.labels, self.weights, self.scores = codes, labels, weights, scores
-
-    def take(self, which: NDArray[Any]) -> _Rows:
-        weights = None if self.weights is None else self.weights[which]
-        return _Rows(self.codes[which], self.labels[which], weights, self.scores[:, which])
-
-    def renumbered(self, renumber: NDArray[np.int64]) -> _Rows:
-        return _Rows(renumber[self.codes], self.labels, self.weights, self.scores)
+_Table: TypeAlias = dict[str, NDArray[Any]]
+"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, and `weight` where there are weights. A row
+that is in several slices of a spec comes several times, each time with other codes."""
 
 
 class MetricsAccumulator:
@@ -53,57 +50,80 @@ class MetricsAccumulator:
         self.config = config
         self.models = (CANDIDATE, BASELINE) if baseline else (CANDIDATE,)
         self.rows = 0
-        self._slices = SliceTable([tuple(spec) for spec in config.slices])
+        self._metrics: dict[str, Metric] = config.measures
+        self._plots = plots_of(config.task, self._metrics)
+        # Metrics whose states are equal share one. Only the overall slice, the first of all specs, is drawn.
+        states = dict.fromkeys(metric.state for metric in self._metrics.values())
+        drawn = states | dict.fromkeys(plot.state for plot in self._plots.values())
+        self._states: list[tuple[MetricState, ...]] = [tuple(states if spec else drawn) for spec in config.specs]
+        self._limit = None if any(state.keeps_rows for state in drawn) else config.exact_rows
+        self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
-        self._kept: list[_Rows] = []
-        self._histograms: dict[int, list[Histogram]] = {}
+        self._kept: list[_Table] = []
+        self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
         self._problems = Problems()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in scored rows; what cannot be judged is counted and reported by `result`."""
-        columns = {name: batch.column(f"slice:{name}") for name in self.config.slice_columns}
-        labels, fine = labels_of(batch.column("label"), self.config.label, self._problems, self.rows)
-        scores = np.empty((len(self.models), batch.num_rows))
-        for index, model in enumerate(self.models):
-            name = f"{self.config.prediction!r} of the {model}"
-            scores[index] = scores_of(batch.column(model), name, self._problems, self.rows)
-        weights = None
-        if self.config.weight is not None:
-            weights = weights_of(batch.column("weight"), self.config.weight, self._problems, self.rows)
+        config = self.config
+        columns = {name: batch.column(f"slice:{name}") for name in config.slice_columns}
+        table: _Table = {}
+        table["label"], fine = labels_of(batch.column("label"), config, self._problems, self.rows)
+        for model in self.models:
+            name = f"{config.prediction!r} of the {model}"
+            table[model], usable = scores_of(batch.column(model), name, config, self._problems, self.rows)
+            fine &= usable
+        if config.weight is not None:
+            table["weight"] = weights_of(batch.column("weight"), config.weight, self._problems, self.rows)
+        if table[CANDIDATE].ndim == 2:
+            fine &= check_classes(table["label"], table[CANDIDATE], config, self._problems, self.rows)
+        self._check_widths(table)
         self.rows += batch.num_rows
-        fine &= np.isfinite(scores).all(axis=0)
-        codes = self._slices.encode(columns, batch.num_rows)
-        rows = _Rows(np.zeros(batch.num_rows, dtype=np.int64), labels, weights, scores)
-        for code in codes:
-            rows.codes = code
-            self._take(rows.take(fine))
+        positions, codes = encode(self._slices, columns, batch.num_rows, config.expressions)
+        if positions is not None:
+            table, fine = _rows(table, positions), fine[positions]
+        table["codes"] = codes
+        self._take(table if fine.all() else _rows(table, fine))
+
+    def _check_widths(self, table: _Table) -> None:
+        first = self._kept[0] if self._kept else table
+        for name in ("label", *self.models):
+            if table[name].shape[1:] != first[name].shape[1:] or table[name].shape[1:] != table[name].shape[1:]:
+                raise InputError(
+                    f"{name} has {first[name].shape[-1]} values in some rows and {table[name].shape[-1]} in others",
+                    fix="return as many in each row",
+                )
+        if table[CANDIDATE].shape != table[self.models[-1]].shape:
+            raise InputError("the baseline's predictions have another number of classes than the candidate's")
 
     def merge(self, other: Self) -> None:
         """Add the state of the rows that follow: quoted rows of problems are numbered after ours."""
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
-        renumber = np.array([self._slices.code(key) for key in other._slices.codes], dtype=np.int64)
-        for old, theirs in other._histograms.items():
+        renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
+        for old, theirs in other._summed.items():
             code = int(renumber[old])
-            self._count(code, theirs[0].rows)
-            self._spill(code)  # a histogram has no rows to give back, so this side becomes one too
-            for mine, histogram in zip(self._histograms[code], theirs, strict=True):
-                mine.merge(histogram)
-        # Rows of a slice that is a histogram on this side find it: its count is beyond `exact_rows` already.
-        for rows in other._kept:
-            self._take(rows.renumbered(renumber))
+            self._count(code, int(other._counts[old]))
+            self._spill([code])  # a state has no rows to give back, so this side becomes one too
+            self._summed[code] = [
+                [state.merge(mine, leaves) for state, mine, leaves in zip(self._states_of(code), *pair, strict=True)]
+                for pair in zip(self._summed[code], theirs, strict=True)
+            ]
+        # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
+        # canonical order, since float sums depend on it.
+        for table in other._sorted():
+            self._take(table | {"codes": renumber[table["codes"]]})
 
-    def _take(self, rows: _Rows) -> None:
+    def _take(self, table: _Table) -> None:
         self._count(len(self._slices) - 1, 0)
-        self._counts += np.bincount(rows.codes, minlength=len(self._counts))
-        for code in np.flatnonzero(self._counts > self.config.exact_rows).tolist():
-            self._spill(code)
-            mine = rows.codes == code
-            if mine.any():
-                self._fill(code, rows.take(mine))
-                rows = rows.take(~mine)
-        if len(rows.codes):
-            self._kept.append(rows)
+        codes = table["codes"]
+        self._counts += np.bincount(codes[codes >= 0], minlength=len(self._counts))
+        if self._limit is not None:
+            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
+        mine, table = self._split(table, self._summed)
+        self._sum_up(mine)
+        if len(table["codes"]):
+            self._kept.append(table)
 
     def _count(self, code: int, rows: int) -> None:
         missing = max(code + 1, len(self._slices)) - len(self._counts)
@@ -112,175 +132,317 @@ class MetricsAccumulator:
         if rows:
             self._counts[code] += rows
 
-    def _spill(self, code: int) -> None:
-        """Turn a slice into a histogram, the rows kept so far included; further rows of it are only counted."""
-        if code in self._histograms:
+    def _spill(self, codes: Iterable[int]) -> None:
+        """Turn slices into states, the rows kept so far included; further rows of them are only added to these."""
+        new = [code for code in codes if code not in self._summed]
+        if not new:
             return
-        self._histograms[code] = [Histogram() for _ in self.models]
-        kept, self._kept = self._kept, []
-        for rows in kept:
-            mine = rows.codes == code
-            if mine.any():
-                self._fill(code, rows.take(mine))
-                rows = rows.take(~mine)
-            if len(rows.codes):
-                self._kept.append(rows)
+        for code in new:
+            self._summed[code] = [[state.init() for state in self._states_of(code)] for _ in self.models]
+        pairs = [self._split(table, new) for table in self._kept]
+        self._kept = [rest for _, rest in pairs if len(rest["codes"])]
+        # In canonical order, since float sums depend on it.
+        for table in _joined([mine for mine, _ in pairs if len(mine["codes"])]):
+            self._sum_up(_rows(table, self._order(table)))
 
-    def _fill(self, code: int, rows: _Rows) -> None:
-        for histogram, scores in zip(self._histograms[code], rows.scores, strict=True):
-            histogram.add(scores, rows.labels, rows.weights, self.config.threshold)
+    def _split(self, table: _Table, codes: Iterable[int]) -> tuple[_Table, _Table]:
+        """The rows of some slices, with no other code, and the rows that other slices have, without these codes."""
+        chosen = np.zeros(len(self._slices) + 1, dtype=np.bool_)  # the last is that of _SUMMED
+        chosen[list(codes)] = True
+        mine = chosen[table["codes"]]
+        if not mine.any():
+            return _rows(table, slice(0, 0)), table
+        rest = np.where(mine, _SUMMED, table["codes"])
+        needed = (rest != _SUMMED).any(axis=1)
+        return (
+            _rows(table | {"codes": np.where(mine, table["codes"], _SUMMED)}, mine.any(axis=1)),
+            _rows(table | {"codes": rest}, needed),
+        )
+
+    def _spec(self, code: int) -> int:
+        return list(self._slices.codes)[code][0]
+
+    def _states_of(self, code: int) -> tuple[MetricState, ...]:
+        return self._states[self._spec(code)]
+
+    def _sum_up(self, table: _Table) -> None:
+        """Add rows to the states of their slices, each slice's in their order."""
+        for spec, states in enumerate(self._states):
+            column = table["codes"][:, spec]
+            rows = [self._view(table, model) for model in range(len(self.models))]
+            if not (column == column[:1]).all():  # the overall slice needs no sorting
+                order = np.argsort(column, kind="stable")
+                column, rows = column[order], [each.take(order) for each in rows]
+            first = int(np.searchsorted(column, 0))  # after those of _SUMMED
+            if first == len(column):
+                continue
+            starts = first + np.flatnonzero(np.diff(column[first:], prepend=_SUMMED))
+            for start, end in pairwise([*starts.tolist(), len(column)]):
+                for each, leaves in zip(rows, self._summed[int(column[start])], strict=True):
+                    part = each.take(slice(start, end))
+                    with np.errstate(all="ignore"):  # what overflows becomes infinite, and the metric undefined
+                        leaves[:] = [state.add(sums, part) for state, sums in zip(states, leaves, strict=True)]
+
+    def _view(self, table: _Table, model: int) -> SliceRows:
+        """The rows as the metrics of a model see them."""
+        weight = table["weight"] if "weight" in table else np.ones(len(table["label"]))
+        compared = model == 0 and len(self.models) > 1
+        return SliceRows(table["label"], table[self.models[model]], weight, table[BASELINE] if compared else None)
 
     def compact(self) -> None:
-        """Put the state into its canonical form: one table of sorted rows, slices numbered by value.
+        """Join the rows kept so far into one table."""
+        self._kept = _joined(self._kept)
 
-        Equal rows then give equal bytes, however they came in.
-        """
-        renumber = self._slices.sort()
+    def _sorted(self) -> list[_Table]:
+        """The rows kept, in canonical order: whatever way equal rows came in, they stand alike."""
+        return [_rows(table, self._order(table)) for table in _joined(self._kept)]
+
+    def _order(self, table: _Table) -> NDArray[np.int64]:
+        keys = [table[name] for name in (*self.models, "label", "weight", "codes") if name in table]
+        flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
+        order = np.argsort(flat[0])
+        first = flat[0][order]
+        equal = first[1:] == first[:-1]
+        if equal.any():
+            # Only rows that are tied in the first key need the others.
+            tied = np.flatnonzero(np.concatenate([[False], equal]) | np.concatenate([equal, [False]]))
+            some = order[tied]
+            order[tied] = some[np.lexsort([key[some] for key in flat[::-1]])]
+        return order
+
+    def _canonical(self) -> None:
+        """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value."""
         self._count(len(self._slices) - 1, 0)
+        renumber = self._slices.sort()
         counts = np.empty_like(self._counts)
         counts[renumber] = self._counts
         self._counts = counts
-        self._histograms = {int(renumber[code]): self._histograms[code] for code in self._histograms}
-        self._histograms = dict(sorted(self._histograms.items()))
-        rows = _joined(self._kept, len(self.models), self.config.weight is not None).renumbered(renumber)
-        weights = () if rows.weights is None else (rows.weights,)
-        self._kept = [rows.take(np.lexsort((*weights, rows.labels, *rows.scores[::-1], rows.codes)))]
+        self._summed = dict(sorted((int(renumber[code]), leaves) for code, leaves in self._summed.items()))
+        renumber = np.append(renumber, _SUMMED).astype(np.int32)
+        self._kept = [table | {"codes": renumber[table["codes"]]} for table in _joined(self._kept)]
+        self._kept = self._sorted()
 
-    def tallies(self) -> Iterator[tuple[list[tuple[str, Any]], list[Tally]]]:
-        """Each slice as its (column, value) pairs, and its tally for each model; the overall slice first."""
-        self.compact()
-        rows = self._kept[0]
-        starts = np.searchsorted(rows.codes, np.arange(len(self._slices) + 1))
-        for key, code in self._slices.codes.items():
-            if code in self._histograms:
-                yield self._slices.pairs(key), [histogram.tally() for histogram in self._histograms[code]]
-                continue
-            mine = rows.take(np.arange(starts[code], starts[code + 1]))
-            yield (
-                self._slices.pairs(key),
-                [tally_rows(scores, mine.labels, mine.weights, self.config.threshold) for scores in mine.scores],
-            )
+    def measured(self) -> Iterator[tuple[list[tuple[str, Any]], int, bool, list[dict[MetricState, Any]]]]:
+        """Each slice, the overall one first, with what its metrics are computed from.
+
+        Slices that are withheld are left out.
+
+        Yields:
+            The slice as (column, value) pairs, its rows, whether they are all at hand, and for each model a mapping of
+            state to what it gives.
+        """
+        self._canonical()
+        keys = list(self._slices.codes)
+        for spec in range(len(self._slices.specs)):
+            states = self._states[spec]
+            codes = [code for code, key in enumerate(keys) if key[0] == spec]
+            kept = [self._by_slice(model, spec, codes) for model in range(len(self.models))]
+            for position, code in enumerate(codes):
+                pairs, count = self._slices.pairs(keys[code]), int(self._counts[code])
+                if self._too_small(pairs, count):
+                    continue
+                with np.errstate(all="ignore"):
+                    if code in self._summed:
+                        sums = [
+                            {state: state.finish(each) for state, each in zip(states, leaves, strict=True)}
+                            for leaves in self._summed[code]
+                        ]
+                    else:
+                        sums = [{state: state.exact(rows[position]) for state in states} for rows in kept]
+                yield pairs, count, code not in self._summed, sums
+
+    def _too_small(self, values: Sequence[Any], count: int) -> bool:
+        return bool(values) and count < self.config.min_examples
+
+    def withheld(self) -> list[tuple[list[tuple[str, Any]], int]]:
+        """The slices with fewer than `min_examples` rows, as (column, value) pairs, and their rows. Not to be shown."""
+        self._count(len(self._slices) - 1, 0)
+        counted = zip(self._slices.codes, self._counts.tolist(), strict=True)
+        small = [(key, count) for key, count in counted if self._too_small(key[1], count)]
+        small.sort(key=lambda item: (item[0][0], [rank_of(value) for value in item[0][1]]))
+        return [(self._slices.pairs(key), count) for key, count in small]
+
+    def _by_slice(self, model: int, spec: int, codes: Sequence[int]) -> list[SliceRows]:
+        """The rows of each slice of a spec, sorted by the model's prediction."""
+        if not self._kept or not codes:
+            empty = self._view({name: np.zeros(0) for name in ("label", "weight", *self.models)}, model)
+            return [empty for _ in codes]
+        table = self._kept[0]
+        column, scores = table["codes"][:, spec], table[self.models[model]]
+        small = column.astype(np.int16) if len(self._slices) < 1 << 15 else column  # which NumPy sorts by radix
+        order = np.argsort(scores, kind="stable") if model and scores.ndim == 1 else None
+        if order is not None:
+            small = small[order]
+        grouped = np.argsort(small, kind="stable")
+        starts = np.searchsorted(small[grouped], [*codes, codes[-1] + 1])
+        rows = self._view(table, model).take(grouped if order is None else order[grouped])
+        return [rows.take(slice(start, end)) for start, end in pairwise(starts)]
 
     def result(self) -> Mapping[str, Any]:
-        """The metrics: `rows`, `slices` (a list, the overall one first) and `plots` of the overall slice.
+        """The metrics: `rows`, `task`, `slices`, the overall one first, `withheld`, and `plots` of the overall slice.
 
-        Each slice is `slice` (text), `key` (JSON), `pairs`, `n`, `exact`, `auc_error` (bound) and `metrics`: model →
-        metric → value, or the reason why it is undefined.
+        Each slice is `slice` (text), `key` (JSON), `pairs`, `n`, `exact`, `errors` (metric → bound), `auc_error` (the
+        largest of these) and `metrics`: model → metric → value, or the reason why it is undefined. `withheld` has, for
+        each slicing with slices of fewer than `min_examples` rows, its `columns`, and how many `slices` and `rows`.
 
         Raises:
-            InputError: Labels that are missing or not 0 or 1, predictions that are no probabilities, or no rows.
+            InputError: Labels or predictions that cannot be judged, or no rows.
         """
         self._problems.check(self.rows)
         if not self.rows:
             raise InputError("there are no examples to evaluate", fix="choose another split")
         slices: list[dict[str, Any]] = []
         drawn: dict[str, Any] = {}
-        for pairs, tallies in self.tallies():
+        for pairs, count, exact, sums in self.measured():
             if not pairs:
-                drawn = {model: plots(tally) for model, tally in zip(self.models, tallies, strict=True)}
+                drawn = {
+                    model: {name: plot.draw(each[plot.state]) for name, plot in self._plots.items()}
+                    for model, each in zip(self.models, sums, strict=True)
+                }
+            errors = {
+                name: max(metric.error(each[metric.state]) for each in sums)
+                for name, metric in self._metrics.items()
+                if metric.error is not None
+            }
             slices.append(
                 {
                     "slice": title(pairs),
                     "key": key_text(pairs),
                     "pairs": pairs,
-                    "n": tallies[0].rows,
-                    "exact": tallies[0].exact,
-                    "auc_error": max(auc_error(tally) for tally in tallies),
+                    "n": count,
+                    "exact": exact,
+                    "errors": errors,
+                    "auc_error": max(errors.values(), default=0.0),
                     "metrics": {
-                        model: {name: METRICS[name].compute(tally) for name in self.config.metrics}
-                        for model, tally in zip(self.models, tallies, strict=True)
+                        model: {
+                            name: checked(metric.result(each[metric.state])) for name, metric in self._metrics.items()
+                        }
+                        for model, each in zip(self.models, sums, strict=True)
                     },
                 }
             )
-        return {"rows": self.rows, "slices": slices, "plots": drawn}
+        hidden: dict[tuple[str, ...], list[int]] = {}
+        for pairs, count in self.withheld():
+            hidden.setdefault(tuple(name for name, _ in pairs), []).append(count)
+        withheld = [
+            {"columns": list(columns), "slices": len(counts), "rows": sum(counts)} for columns, counts in hidden.items()
+        ]
+        return {
+            "rows": self.rows,
+            "task": self.config.task,
+            "slices": slices,
+            "withheld": withheld,
+            "plots": drawn,
+        }
 
     def to_bytes(self) -> bytes:
-        """A header, JSON, and two Arrow IPC streams: the rows kept, and the occupied bins."""
-        self.compact()
+        """A header, JSON, and two Arrow IPC streams: the columns of the rows kept, and the arrays of the states."""
+        self._canonical()
+        arrays: dict[str, Any] = {}
+        summed = [
+            [code, [[_packed(leaves, arrays) for leaves in states] for states in by_model]]
+            for code, by_model in self._summed.items()
+        ]
+        kept = [[name, values.dtype.str, list(values.shape)] for table in self._kept for name, values in table.items()]
         head = json.dumps(
             {
                 "config": self.config.to_json(),
                 "models": self.models,
                 "rows": self.rows,
                 "slices": [[spec, list(values)] for spec, values in self._slices.codes],
-                "histograms": [
-                    [code, [histogram.to_json() for histogram in histograms]]
-                    for code, histograms in self._histograms.items()
-                ],
+                "counts": self._counts.tolist(),
+                "kept": kept,
+                "summed": summed,
                 "problems": self._problems.to_json(),
             },
             sort_keys=True,
         ).encode()
-        rows = self._kept[0]
-        table: dict[str, NDArray[Any]] = {"code": rows.codes, "label": rows.labels.astype(np.uint8)}
-        if rows.weights is not None:
-            table["weight"] = rows.weights
-        table |= dict(zip(self.models, rows.scores, strict=True))
-        return _STATE.pack(head, _ipc(table), _ipc(self._bins()))
-
-    def _bins(self) -> dict[str, NDArray[Any]]:
-        occupied = [
-            (code, model, label, bins, histogram.mass[label, bins])
-            for code, histograms in self._histograms.items()
-            for model, histogram in enumerate(histograms)
-            for label in (0, 1)
-            for bins in [np.flatnonzero(histogram.mass[label])]
-        ]
-        lengths = [len(item[3]) for item in occupied]
-        table: dict[str, NDArray[Any]] = {
-            name: np.repeat(np.array([item[at] for item in occupied], dtype=np.int64), lengths)
-            for at, name in enumerate(("code", "model", "label"))
-        }
-        table["bin"] = np.concatenate([item[3] for item in occupied]) if occupied else np.zeros(0, dtype=np.int64)
-        table["mass"] = np.concatenate([item[4] for item in occupied]) if occupied else np.zeros(0)
-        return table
+        rows = {name: _array(values) for table in self._kept for name, values in table.items()}
+        return _STATE.pack(head, write_arrays(rows), write_arrays(arrays))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The state that `to_bytes` wrote.
+        """The state that `to_bytes` wrote; with metrics of a user's, `load` of an empty one knows where to find them.
 
         Raises:
-            InputError: The bytes are no such state.
+            InputError: The bytes are not such a state.
         """
-        with _STATE.unpack(data) as (head, rows, bins):
-            return cls._restored(json.loads(bytes(head)), _table(rows), _table(bins))
+        with _STATE.unpack(data) as (head, rows, leaves):
+            written = json.loads(bytes(head))
+            empty = cls(EvaluationConfig.from_json(written["config"]), baseline=BASELINE in written["models"])
+            return empty._restored(written, read_arrays(rows), read_arrays(leaves))
 
-    @classmethod
-    def _restored(
-        cls, head: Mapping[str, Any], rows: Mapping[str, NDArray[Any]], bins: Mapping[str, NDArray[Any]]
-    ) -> Self:
-        accumulator = cls(EvaluationConfig.from_json(head["config"]), baseline=BASELINE in head["models"])
-        accumulator.rows = head["rows"]
-        accumulator._problems = Problems.from_json(head["problems"])
-        accumulator._slices.codes = {(spec, tuple(values)): code for code, (spec, values) in enumerate(head["slices"])}
-        accumulator._counts = np.bincount(rows["code"], minlength=len(accumulator._slices)).astype(np.int64)
-        scores = np.stack([rows[model] for model in accumulator.models])
-        accumulator._kept = [_Rows(rows["code"], rows["label"].astype(np.bool_), rows.get("weight"), scores)]
-        for code, states in head["histograms"]:
-            accumulator._histograms[code] = [Histogram.from_json(histogram) for histogram in states]
-            accumulator._counts[code] = accumulator._histograms[code][0].rows
-            for model, histogram in enumerate(accumulator._histograms[code]):
-                mine = (bins["code"] == code) & (bins["model"] == model)
-                histogram.mass[bins["label"][mine], bins["bin"][mine]] = bins["mass"][mine]
-        return accumulator
+    def load(self, data: bytes) -> Self:
+        """The state that `to_bytes` wrote, for the configuration of this empty one.
 
+        Raises:
+            InputError: The bytes are not such a state.
+        """
+        with _STATE.unpack(data) as (head, rows, leaves):
+            empty = type(self)(self.config, baseline=len(self.models) > 1)
+            return empty._restored(json.loads(bytes(head)), read_arrays(rows), read_arrays(leaves))
 
-def _joined(parts: Sequence[_Rows], models: int, weighted: bool) -> _Rows:
-    if not parts:
-        none = np.zeros(0)
-        return _Rows(none.astype(np.int64), none.astype(np.bool_), none if weighted else None, np.zeros((models, 0)))
-    return _Rows(
-        np.concatenate([rows.codes for rows in parts]),
-        np.concatenate([rows.labels for rows in parts]),
-        np.concatenate([rows.weights for rows in parts if rows.weights is not None]) if weighted else None,
-        np.concatenate([rows.scores for rows in parts], axis=1),
-    )
+    def _restored(self, head: Mapping[str, Any], rows: Mapping[str, Any], arrays: Mapping[str, Any]) -> Self:
+        self.rows = head["rows"]
+        self._problems = Problems.from_json(head["problems"])
+        self._slices.codes = {(spec, tuple(values)): code for code, (spec, values) in enumerate(head["slices"])}
+        self._counts = np.array(head["counts"], dtype=np.int64)
+        if head["kept"]:
+            self._kept = [
+                {name: numpy_of(rows[name]).astype(np.dtype(kind)).reshape(shape) for name, kind, shape in head["kept"]}
+            ]
+        for code, by_model in head["summed"]:
+            self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
+        return self
 
 
-def _ipc(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    return to_ipc(pa.record_batch([pa.array(values) for values in columns.values()], names=list(columns)))
+def _joined(tables: list[_Table]) -> list[_Table]:
+    if len(tables) < 2:
+        return tables
+    return [{name: np.concatenate([table[name] for table in tables]) for name in tables[0]}]
 
 
-def _table(data: memoryview) -> dict[str, NDArray[Any]]:
-    table = from_ipc(data)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+def _rows(table: _Table, which: Any) -> _Table:
+    return {name: values[which] for name, values in table.items()}
+
+
+def _array(values: NDArray[Any]) -> Any:
+    flat = np.ascontiguousarray(values).reshape(-1)
+    return arrow_of(flat.view(np.uint8) if flat.dtype == np.bool_ else flat)
+
+
+def _packed(leaves: Leaves, arrays: dict[str, Any]) -> dict[str, Any]:
+    """A state as JSON; its arrays go to `arrays`, each under a number."""
+    packed: dict[str, Any] = {}
+    for name, leaf in sorted(leaves.items()):
+        if isinstance(leaf, ExactSum):
+            packed[name] = leaf.to_bytes().hex()
+            continue
+        values = np.asarray(leaf)
+        if values.dtype.kind not in "biuf":
+            raise InputError(f"a metric's state holds {name!r} of type {values.dtype}", fix="use numbers and arrays")
+        flat = values.reshape(-1)
+        form: list[Any] = [values.dtype.str, list(values.shape)]
+        if len(flat) > _SPARSE and np.count_nonzero(flat) < len(flat) // 4:
+            occupied = np.flatnonzero(flat)
+            arrays[str(len(arrays))] = _array(occupied)
+            form, flat = [*form, len(arrays) - 1], flat[occupied]
+        arrays[str(len(arrays))] = _array(flat)
+        packed[name] = [*form, len(arrays) - 1]
+    return packed
+
+
+def _unpacked(packed: Mapping[str, Any], arrays: Mapping[str, Any]) -> Leaves:
+    leaves: Leaves = {}
+    for name, form in packed.items():
+        if isinstance(form, str):
+            leaves[name] = ExactSum.from_bytes(bytes.fromhex(form))
+            continue
+        kind, shape, *numbers = form
+        values = numpy_of(arrays[str(numbers[-1])]).astype(np.dtype(kind))
+        if len(numbers) > 1:
+            flat = np.zeros(int(np.prod(shape)), dtype=values.dtype)
+            flat[numpy_of(arrays[str(numbers[0])])] = values
+            values = flat
+        leaves[name] = values.reshape(shape).copy()
+    return leaves

@@ -8,13 +8,15 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError, suggest
 from .config import EvaluationConfig
-from .tally import Floats, Labels
+from .rows import Floats
 
 _QUOTED: Final = 5
+_MOST_CLASSES: Final = 1 << 20
 
 
 @dataclass
@@ -23,8 +25,15 @@ class Problems:
 
     kinds: dict[str, tuple[int, list[tuple[int, str]]]] = field(default_factory=dict)
 
-    def add(self, kind: str, bad: NDArray[np.bool_], values: Floats, offset: int) -> None:
-        """Count the rows where `bad`, and quote the first; `offset` is the number of rows before this batch."""
+    def add(self, kind: str, bad: NDArray[np.bool_], values: NDArray[Any] | Sequence[Any], offset: int) -> None:
+        """Count the rows where `bad`, and quote the first; `offset` is the number of rows before this batch.
+
+        Of rows of several values, the first bad one is quoted.
+        """
+        if bad.ndim == 2:
+            first_bad = bad.argmax(axis=1)
+            values = np.asarray(values)[np.arange(len(bad)), first_bad]
+            bad = np.asarray(bad.any(axis=1))
         count = int(bad.sum())
         if count:
             first = [(offset + int(row), _shown(values[row])) for row in np.flatnonzero(bad)[:_QUOTED]]
@@ -63,24 +72,106 @@ class Problems:
         return cls({kind: (count, [(row, text) for row, text in first]) for kind, count, first in value})
 
 
-def labels_of(column: pa.Array, name: str, problems: Problems, offset: int) -> tuple[Labels, NDArray[np.bool_]]:
-    """The labels as booleans, and which rows have one that is 0 or 1; both of shape (rows,)."""
-    values = _numbers(column, f"label {name!r}")
+def labels_of(
+    column: pa.Array, config: EvaluationConfig, problems: Problems, offset: int
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The labels as `SliceRows` has them for the configuration's task, and which rows have one; the latter (rows,)."""
+    name = f"label {config.label!r}"
+    if config.task == "multilabel":
+        values = _matrix(column, name)
+        missing = np.isnan(values)
+        odd = ~missing & (values != 0) & (values != 1)
+        problems.add(f"{name} is missing", missing, values, offset)
+        problems.add(f"{name} is neither 0 nor 1", odd, values, offset)
+        return values == 1, ~(missing | odd).any(axis=1)
+    if config.task == "multiclass":
+        return _classes_of(column, name, config.classes, problems, offset)
+    values = _numbers(column, name)
     missing = np.isnan(values)
+    problems.add(f"{name} is missing", missing, values, offset)
+    if config.task == "regression":
+        odd = np.isinf(values)
+        problems.add(f"{name} is infinite", odd, values, offset)
+        return values + 0.0, ~(missing | odd)
     odd = ~missing & (values != 0) & (values != 1)
-    problems.add(f"label {name!r} is missing", missing, values, offset)
-    problems.add(f"label {name!r} is neither 0 nor 1", odd, values, offset)
+    problems.add(f"{name} is neither 0 nor 1", odd, values, offset)
     return values == 1, ~(missing | odd)
 
 
-def scores_of(column: pa.Array, name: str, problems: Problems, offset: int) -> Floats:
-    """The predictions, NaN where they are none; shape (rows,)."""
-    values = _numbers(column, f"prediction {name}")
+def _classes_of(
+    column: pa.Array, name: str, classes: Sequence[str | int] | None, problems: Problems, offset: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The position of each row's class, and which rows have one; both (rows,)."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if classes is None:
+        values = _numbers(column, name)
+        missing = np.isnan(values)
+        odd = ~missing & ((values < 0) | (values != np.rint(values)) | (values >= _MOST_CLASSES))
+        problems.add(f"{name} is missing", missing, values, offset)
+        problems.add(f"{name} is no position of a class", odd, values, offset)
+        fine = ~(missing | odd)
+        return np.where(fine, values, 0).astype(np.int64), fine
+    values = column.cast(pa.string()) if _is_text(column.type) else pa.array(_numbers(column, name), from_pandas=True)
+    kind = str if _is_text(column.type) else float
+    known = [kind(each) if isinstance(each, str) == (kind is str) else None for each in classes]
+    positions = pc.index_in(values, value_set=pa.array(known, values.type), skip_nulls=True)
+    position = positions.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    odd = ~missing & (position < 0)
+    if missing.any() or odd.any():
+        texts = values.to_pylist()
+        problems.add(f"{name} is missing", missing, texts, offset)
+        problems.add(f"{name} is none of the classes", odd, texts, offset)
+    return np.maximum(position, 0), ~(missing | odd)
+
+
+def scores_of(
+    column: pa.Array, name: str, config: EvaluationConfig, problems: Problems, offset: int
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The predictions, (rows,) or (rows, k), and which rows have them."""
+    several = config.task in ("multiclass", "multilabel")
+    values = _matrix(column, f"prediction {name}") if several else _numbers(column, f"prediction {name}")
     missing = np.isnan(values)
-    outside = ~missing & ~((values >= 0) & (values <= 1))
     problems.add(f"prediction {name} is missing or NaN", missing, values, offset)
-    problems.add(f"prediction {name} is no probability", outside, values, offset)
-    return np.where(outside, np.nan, values) + 0.0  # -0.0 becomes 0.0: equal rows must have equal bytes in a state
+    if config.task == "regression":
+        outside = np.isinf(values)
+        problems.add(f"prediction {name} is infinite", outside, values, offset)
+    else:
+        outside = ~missing & ~((values >= 0) & (values <= 1))
+        problems.add(f"prediction {name} is not a probability", outside, values, offset)
+    fine = ~(missing | outside)
+    # -0.0 becomes 0.0: equal rows must have equal bytes in a state.
+    return np.where(fine, values, 0.0) + 0.0, np.asarray(fine.all(axis=1)) if several else fine
+
+
+def check_classes(
+    label: NDArray[Any], scores: Floats, config: EvaluationConfig, problems: Problems, offset: int
+) -> Any:
+    """Which rows have a label among the classes that have scores; (rows,).
+
+    Raises:
+        InputError: There are not as many scores as classes or labels.
+    """
+    count = scores.shape[1]
+    if config.classes is not None and len(config.classes) != count:
+        raise InputError(
+            f"the prediction {config.prediction!r} has {count} scores in a row, and there are "
+            f"{len(config.classes)} classes",
+            fix="name the class of each score, in their order, as classes of the EvaluationConfig",
+            where=config.where,
+        )
+    if label.ndim == 2:
+        if label.shape[1] != count:
+            raise InputError(
+                f"the prediction {config.prediction!r} has {count} scores in a row, and the label {config.label!r} "
+                f"{label.shape[1]} values",
+                where=config.where,
+            )
+        return np.ones(len(label), dtype=np.bool_)
+    beyond = label >= count
+    problems.add(f"label {config.label!r} is no class of the {count} that have scores", beyond, label, offset)
+    return ~beyond
 
 
 def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> Floats:
@@ -106,15 +197,49 @@ def _numbers(column: pa.Array, what: str) -> Floats:
     return numbers
 
 
-def _shown(value: float) -> str:
-    return "missing" if np.isnan(value) else f"{value:g}"
+def _matrix(column: pa.Array, what: str) -> Floats:
+    """Shape (rows, k), NaN for null.
+
+    Raises:
+        InputError: Rows are not lists of numbers, all of one length.
+    """
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+        kind = column.type
+    if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        raise InputError(f"{what} is of type {kind}, not a list of numbers", fix="return one number for each class")
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    lists = column.filter(column.is_valid())
+    numbers, rows = _numbers(lists.flatten(), what), len(lists)
+    lengths: list[int] = np.unique(lists.value_lengths().to_numpy(zero_copy_only=False)).tolist()
+    if len(lengths) > 1:
+        raise InputError(f"{what} has lists of {lengths[0]} to {lengths[-1]} values", fix="return as many in each row")
+    width = lengths[0] if rows else max(getattr(kind, "list_size", 1), 1)
+    matrix = np.full((len(column), width), np.nan)
+    matrix[present] = numbers.reshape(rows, width)
+    return matrix
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (float, np.floating)):
+        return "missing" if np.isnan(value) else f"{value:g}"
+    return "missing" if value is None else repr(value) if isinstance(value, str) else str(value)
 
 
 def _fix(kind: str) -> str:
+    if "class" in kind:
+        return "give classes to the EvaluationConfig, in the order of the scores, or mend the labels"
+    if kind.startswith("label") and kind.endswith("infinite"):
+        return "mend these rows"
     if kind.startswith("label"):
         return "make the label 0 or 1 in the preprocessing function, with fill_missing where it may be missing"
     if kind.endswith("probability"):
-        return "return jax.nn.sigmoid(logits) from predict"
+        return "return jax.nn.sigmoid(logits), for several classes jax.nn.softmax(logits), from predict"
     return "look at the training's loss and at these rows" if kind.startswith("prediction") else "mend these rows"
 
 

@@ -4,21 +4,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ...errors import InputError, suggest
+from ...pipelines import FunctionRef
 from ...user_code import users_line
-from .metrics import DEFAULT_METRICS, METRICS
+from .definitions import Direction, Metric
+from .metrics import (
+    DEFAULTS,
+    METRICS,
+    MetricConfig,
+    MetricLike,
+    build,
+    configured,
+    is_users,
+    name_of,
+    task_of,
+    users_function,
+    without_options,
+)
+from .rows import TASKS, Task
 
-Direction: TypeAlias = Literal["higher", "lower"]
 FirstRun: TypeAlias = Literal["bless", "refuse"]
 # As in data.slices, which is not imported: building a pipeline loads no Arrow.
 SliceValue: TypeAlias = str | int | float | bool | None
 SliceSpec: TypeAlias = tuple[str, ...]
 """The raw columns whose values make the slices; () is the overall slice."""
 
+
+@dataclass(frozen=True)
+class Slice:
+    """A column to slice by that an expression gives, where a raw column's name could stand.
+
+    Args:
+        name: What the slices are called by; a threshold names it as it would a column. No raw column has this name.
+        sql: A DuckDB expression over the raw columns of one row. Of a condition, the rows for which it is true are the
+            slice `name=True`, and the others are in none. Any other value is a slice, and a row without a value is in
+            none.
+
+    Raises:
+        InputError: No name, or no expression.
+    """
+
+    name: str
+    sql: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
+        for field in ("name", "sql"):
+            text: Any = getattr(self, field)
+            if not isinstance(text, str) or not text.strip():
+                raise InputError(
+                    f"Slice: {field} must be a text, not {text!r}", fix='Slice("late_evening", sql="hour >= 20")'
+                )
+
+    @property
+    def where(self) -> str | None:
+        """The user's "file:line" that wrote it, where that is known."""
+        written: str | None = self.__dict__.get("_where")
+        return written
+
+
+SliceColumn: TypeAlias = str | Slice
+"""What slices are made of: a raw column by its name, or an expression."""
+
 EXACT_ROWS = 200_000
+_OF_CLASSES: tuple[Task, ...] = ("multiclass", "multilabel")
 
 
 @dataclass(frozen=True)
@@ -30,7 +84,7 @@ class Threshold:
     loss of 0.01. Several bounds in one threshold must all hold. Without a baseline a change bound does not apply.
 
     Args:
-        metric: A name out of `METRICS`.
+        metric: The name of a metric of the configuration.
         lower: Least value, inclusive.
         upper: Greatest value, inclusive.
         change_absolute: Bound of candidate − baseline, in the metric's unit.
@@ -53,7 +107,7 @@ class Threshold:
     slice: Sequence[str | Sequence[SliceValue]] | Mapping[str, SliceValue] = ()
 
     def __post_init__(self) -> None:
-        known = _known_metric(self.metric)
+        object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
         bounds = {name: getattr(self, name) for name in ("lower", "upper", "change_absolute", "change_relative")}
         for name, bound in bounds.items():
             if bound is not None and not (_is_number(bound) and math.isfinite(bound)):
@@ -68,14 +122,31 @@ class Threshold:
             raise InputError(
                 f"Threshold({self.metric!r}): direction must be 'higher' or 'lower', not {self.direction!r}"
             )
-        if self.has_change and self.direction is None:
-            if known.direction is None:
-                raise InputError(
-                    f"Threshold({self.metric!r}): a change bound needs to know which way is better",
-                    fix="add direction='higher' or direction='lower'",
-                )
-            object.__setattr__(self, "direction", known.direction)
+        known = without_options(self.metric)
+        if known is not None:
+            object.__setattr__(self, "direction", self.directed(known.direction))
         object.__setattr__(self, "slice", _matcher(self.slice, f"Threshold({self.metric!r})"))
+
+    def directed(self, natural: Direction | None) -> Direction | None:
+        """Which way is better for a metric of this direction, where a bound is on its change.
+
+        Raises:
+            InputError: Nobody said.
+        """
+        if not self.has_change or self.direction is not None:
+            return self.direction
+        if natural is None:
+            raise InputError(
+                f"Threshold({self.metric!r}): a change bound needs to know which way is better",
+                fix="add direction='higher' or direction='lower'",
+            )
+        return natural
+
+    @property
+    def where(self) -> str | None:
+        """The user's "file:line" that wrote it, where that is known."""
+        written: str | None = self.__dict__.get("_where")
+        return written
 
     @property
     def has_value(self) -> bool:
@@ -100,37 +171,51 @@ class Threshold:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """How a model is judged. Binary classification: labels 0 or 1, predictions a probability of 1.
+    """How a model is judged.
+
+    The metrics decide what labels and predictions must be. Binary: labels 0 or 1, predictions a probability of 1.
+    Regression: finite numbers. Multi-class: the label is the position of a class or one of `classes`, the prediction a
+    list of one probability for each class. Multi-label: lists, of 0 or 1 and of probabilities.
 
     Args:
         label: The output of the bundle's `evaluate` signature that holds the label.
-        prediction: The output that holds the probability.
-        slices: Each a list of raw columns; every combination of their values that occurs is a slice, a missing value
-            is the value "(missing)". The overall slice, [], is always measured, and first.
+        prediction: The output that holds the prediction.
+        slices: Each a list of raw columns and `Slice` expressions, or one such expression; every combination of their
+            values that occurs is a slice, a missing value of a column is the value "(missing)", and a list puts a row
+            into the slice of each value in it. Once written out, an
+            expression can be repeated by its name. The overall slice, [], is always measured, and first.
         thresholds: What the model must keep to be blessed. With none, no model is ever blessed.
         weight: An output of `evaluate`, or else a raw column, with each example's weight (≥ 0); None: all weigh 1.
-        threshold: A prediction strictly above it counts as positive.
-        metrics: Names out of `METRICS`.
+        threshold: A prediction strictly above it counts as positive, where a metric has no threshold of its own.
+        metrics: Names out of `METRICS`, configured ones (`metric("precision", threshold=0.3)`), and your own: functions
+            that return a `Metric`, or their "module:attribute". None: the usual ones of the task.
         exact_rows: A slice with more rows than this is measured from a histogram of its scores (relative resolution
-            2^-10 from the nearer of 0 and 1) instead of from the scores themselves; only AUC, PR-AUC and plots then
+            2^-10 from the nearer of 0 and 1) instead of from the scores themselves; only curves and their areas then
             lose anything, and the result bounds the error of the AUC.
         first_run: What becomes of a model for which there is no baseline, as in the first run: "bless" it where it
             keeps the bounds on values, or "refuse" it.
+        task: "binary", "regression", "multiclass" or "multilabel"; None: the first of them that all metrics can judge.
+        classes: The class of each score of a prediction, in their order, where multi-class labels are not positions.
+        min_examples: A slice with fewer rows is withheld: neither its name nor its metrics are written anywhere, only
+            how many such slices and rows there are. The overall slice never is. 0: every slice is shown.
 
     Raises:
-        InputError: An unknown or repeated metric, another word for `first_run`, a repeated slice, a threshold on
-            something that is not measured.
+        InputError: Metrics that judge different kinds of model, an unknown or repeated metric, another word for
+            `first_run`, a repeated slice, a threshold on something that is not measured.
     """
 
     label: str
     prediction: str
-    slices: Sequence[Sequence[str]] = ((),)
+    slices: Sequence[Slice | Sequence[SliceColumn]] = ((),)
     thresholds: Sequence[Threshold] = ()
     weight: str | None = None
     threshold: float = 0.5
-    metrics: Sequence[str] = DEFAULT_METRICS
+    metrics: Sequence[MetricLike] | None = None
     exact_rows: int = EXACT_ROWS
     first_run: FirstRun = "bless"
+    task: Task | None = None
+    classes: Sequence[str | int] | None = None
+    min_examples: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
@@ -138,10 +223,17 @@ class EvaluationConfig:
             column: Any = getattr(self, name)
             if not isinstance(column, str) or not column:
                 raise InputError(f"EvaluationConfig: {name} must name a column, not {column!r}")
+        if self.label == self.prediction:
+            raise InputError(
+                f"EvaluationConfig: label and prediction are both {self.label!r}: any model would be right",
+                fix="name the output of predict as prediction, e.g. 'probability'",
+            )
         if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
             raise InputError(f"EvaluationConfig: threshold must lie in [0, 1], not {self.threshold!r}")
-        if not _is_number(self.exact_rows) or int(self.exact_rows) != self.exact_rows or self.exact_rows < 0:
-            raise InputError(f"EvaluationConfig: exact_rows must be a count of rows, not {self.exact_rows!r}")
+        for name in ("exact_rows", "min_examples"):
+            count: Any = getattr(self, name)
+            if not _is_number(count) or not math.isfinite(count) or int(count) != count or count < 0:
+                raise InputError(f"EvaluationConfig: {name} must be a count of rows, not {count!r}")
         words = get_args(FirstRun)
         if self.first_run not in words:
             raise InputError(
@@ -149,26 +241,90 @@ class EvaluationConfig:
                 fix=suggest(str(self.first_run), words, "use"),
             )
         object.__setattr__(self, "slices", _specs(self.slices))
-        object.__setattr__(self, "metrics", _metrics(self.metrics))
-        object.__setattr__(self, "thresholds", tuple(self.thresholds))
-        for threshold in self.thresholds:
-            self._check(threshold)
+        if self.task not in (None, *TASKS):
+            raise InputError(
+                f"EvaluationConfig: task must be one of {', '.join(TASKS)}, not {self.task!r}",
+                fix=suggest(str(self.task), TASKS, "use"),
+            )
+        if self.classes is not None:
+            object.__setattr__(self, "classes", _unique(self.classes, "EvaluationConfig: class"))
+        items = (
+            DEFAULTS[self.task or ("binary" if self.classes is None else "multiclass")]
+            if self.metrics is None
+            else _metrics(self.metrics)
+        )
+        object.__setattr__(self, "metrics", items)
+        wanted = (self.task,) if self.task is not None else TASKS if self.classes is None else _OF_CLASSES
+        object.__setattr__(self, "task", task_of(items, wanted))
+        object.__setattr__(self, "_built", {name_of(item): self._build(item) for item in items if not is_users(item)})
+        object.__setattr__(self, "thresholds", tuple(self._checked(threshold) for threshold in self.thresholds))
         _unique(self.thresholds, "EvaluationConfig: a threshold")
 
-    def _check(self, threshold: Threshold) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the metrics that were built, whose functions do not pickle."""
+        return {name: value for name, value in self.__dict__.items() if name != "_built"}
+
+    def within(self, project: Path | None) -> EvaluationConfig:
+        """The same, whose user's metrics are looked for in this project."""
+        config = copy(self)
+        object.__setattr__(config, "_within", project)
+        return config
+
+    @property
+    def items(self) -> tuple[str | MetricConfig, ...]:
+        """`metrics`, as what it holds once it was checked."""
+        return tuple(self.metrics or ())  # type: ignore[arg-type]  # __post_init__ replaced all else
+
+    @property
+    def measures(self) -> dict[str, Metric]:
+        """Each metric by its name, in the order in which they are shown; a user's own is imported.
+
+        Raises:
+            InputError: A user's metric is none, or judges other models.
+        """
+        built: dict[str, Metric] = self.__dict__.setdefault("_built", {})
+        for item in self.items:
+            if name_of(item) not in built:
+                built[name_of(item)] = self._build(item)
+        return {name_of(item): built[name_of(item)] for item in self.items}
+
+    @property
+    def users(self) -> dict[str, FunctionRef]:
+        """Where the user's own metrics are, by name."""
+        return {name_of(item): users_function(item, self._project) for item in self.items if is_users(item)}
+
+    @property
+    def _project(self) -> Path | None:
+        project: Path | None = self.__dict__.get("_within")
+        return project
+
+    def _build(self, item: str | MetricConfig) -> Metric:
+        context = {"threshold": self.threshold, "classes": self.classes}
+        return build(item, self.task or "binary", context, self._project)
+
+    def _checked(self, threshold: Threshold) -> Threshold:
         if not isinstance(threshold, Threshold):
-            raise InputError(f"EvaluationConfig: {threshold!r} is no Threshold", fix='Threshold("auc", lower=0.85)')
-        if threshold.metric not in self.metrics:
+            raise InputError(f"EvaluationConfig: {threshold!r} is not a Threshold", fix='Threshold("auc", lower=0.85)')
+        names = [name_of(item) for item in self.items]
+        if threshold.metric not in names:
+            if threshold.metric not in METRICS and ":" not in threshold.metric:
+                near = suggest(threshold.metric, list(dict.fromkeys([*names, *METRICS])), "there are")
+                raise InputError(f"there is no metric {threshold.metric!r}", fix=near, where=threshold.where)
             raise InputError(
                 f"EvaluationConfig: the threshold on {threshold.metric!r} has no metric of that name to judge",
                 fix=f"add {threshold.metric!r} to metrics",
             )
-        if frozenset(threshold.columns) not in {frozenset(spec) for spec in self.slices}:
+        if frozenset(threshold.columns) not in {frozenset(spec) for spec in self.specs}:
             raise InputError(
                 f"EvaluationConfig: the threshold on {threshold.metric!r} is for slices by "
                 f"{list(threshold.columns)}, which are not measured",
                 fix=f"add {list(threshold.columns)} to slices",
             )
+        known = self.__dict__["_built"].get(threshold.metric)
+        if known is None:
+            return threshold
+        _refuse_out_of_range(threshold, known)
+        return replace(threshold, direction=threshold.directed(known.direction))
 
     @property
     def where(self) -> str | None:
@@ -177,14 +333,39 @@ class EvaluationConfig:
         return written
 
     @property
+    def specs(self) -> tuple[SliceSpec, ...]:
+        """The names that the slices are made of, those of expressions among them."""
+        return tuple(tuple(_name(column) for column in spec) for spec in self._columns)
+
+    @property
+    def expressions(self) -> dict[str, Slice]:
+        """The columns to slice by that are expressions, by name."""
+        return {column.name: column for spec in self._columns for column in spec if isinstance(column, Slice)}
+
+    @property
     def purposes(self) -> dict[str, str]:
-        """The raw columns that the slices need, and which slice it is."""
-        return {name: f"the slice {list(spec)}" for spec in self.slices for name in spec}
+        """The raw columns that the slices need, and which slice it is.
+
+        Raises:
+            InputError: An expression is wrong.
+        """
+        expressions = self.expressions
+        wanted = {name: f"the slice {list(spec)}" for spec in self.specs for name in spec if name not in expressions}
+        if expressions:
+            from .slice_sql import columns_of  # late: DuckDB
+
+            for expression in expressions.values():
+                wanted |= dict.fromkeys(columns_of(expression), f"the slice {expression.name!r}")
+        return wanted
 
     @property
     def slice_columns(self) -> SliceSpec:
-        """Every raw column that some slice needs, each once, in the order first named."""
-        return tuple(dict.fromkeys(column for spec in self.slices for column in spec))
+        """Every raw column and expression that some slice is made of, each once, in the order first named."""
+        return tuple(dict.fromkeys(name for spec in self.specs for name in spec))
+
+    @property
+    def _columns(self) -> tuple[tuple[SliceColumn, ...], ...]:
+        return self.slices  # type: ignore[return-value]  # as __post_init__ left it
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON of the configuration; `from_json` gives it back."""
@@ -201,38 +382,72 @@ class EvaluationConfig:
             thresholds = [Threshold(**item) for item in value.get("thresholds", ())]
             return cls(**{**value, "thresholds": thresholds})
         except TypeError as error:
-            raise InputError(f"this is no EvaluationConfig: {error}") from error
+            raise InputError(f"this is not an EvaluationConfig: {error}") from error
 
 
-def _known_metric(name: object) -> Any:
-    if not isinstance(name, str) or name not in METRICS:
-        near = suggest(name, list(METRICS), "there are") if isinstance(name, str) else f"one of {', '.join(METRICS)}"
-        raise InputError(f"there is no metric {name!r}", fix=near)
-    return METRICS[name]
+def _metrics(metrics: Any) -> tuple[str | MetricConfig, ...]:  # Any: what a user wrote
+    if isinstance(metrics, (str, MetricConfig)) or not isinstance(metrics, Iterable):
+        raise InputError(f"EvaluationConfig: metrics must be a list of names, not {metrics!r}", fix=f"[{metrics!r}]")
+    items = tuple(configured(item) for item in metrics)
+    _unique([name_of(item) for item in items], "EvaluationConfig: metric")
+    return items
 
 
-def _metrics(names: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise InputError(f"EvaluationConfig: metrics must be a list of names, not {names!r}", fix=f"[{names!r}]")
-    for name in names:
-        _known_metric(name)
-    return _unique(names, "EvaluationConfig: metric")
+def _refuse_out_of_range(threshold: Threshold, metric: Metric) -> None:
+    """Refuse a bound that no model keeps.
+
+    Raises:
+        InputError: It lies beyond what the metric can be.
+    """
+    lower, upper = threshold.lower, threshold.upper
+    if metric.bar and ((lower is not None and lower > 1) or (upper is not None and upper < 0)):
+        raise InputError(
+            f"Threshold({threshold.metric!r}): no model keeps this, as the metric lies between 0 and 1",
+            fix="give a share, e.g. 0.9",
+        )
 
 
-def _specs(slices: Sequence[Sequence[str]]) -> tuple[SliceSpec, ...]:
-    specs: list[SliceSpec] = [()]
-    given_slices: Any = slices  # Any: what a user wrote need not be what the annotation says
-    if isinstance(given_slices, str) or not isinstance(given_slices, Iterable):
+def _specs(slices: Any) -> tuple[tuple[SliceColumn, ...], ...]:  # Any: what a user wrote
+    if isinstance(slices, (str, Mapping, Slice)) or not isinstance(slices, Iterable):
         raise InputError(f"EvaluationConfig: slices must be a list of lists of columns, not {slices!r}")
-    named_slices = []
-    for spec in given_slices:
-        if isinstance(spec, str) or not isinstance(spec, Sequence) or not all(isinstance(name, str) for name in spec):
+    specs = [_spec(spec) for spec in slices]
+    expressions: dict[str, Slice] = {}
+    for column in (column for spec in specs for column in spec if isinstance(column, Slice)):
+        if expressions.setdefault(column.name, column) != column:
             raise InputError(
-                f"EvaluationConfig: a slice is a list of column names, not {spec!r}", fix=f"write [{spec!r}]"
+                f"EvaluationConfig: two expressions have the name {column.name!r}",
+                fix="give each a name of its own",
+                where=column.where,
             )
-        named_slices.append(_unique(spec, f"EvaluationConfig: in slice {list(spec)} column"))
-    _unique([tuple(sorted(spec)) for spec in named_slices], "EvaluationConfig: slice")
-    return tuple(specs + [spec for spec in named_slices if spec])
+    specs = [tuple(expressions.get(_name(column), column) for column in spec) for spec in specs]
+    for spec in specs:
+        names = [_name(column) for column in spec]
+        _unique(names, f"EvaluationConfig: in slice {names} column")
+    _unique([tuple(sorted(map(_name, spec))) for spec in specs], "EvaluationConfig: slice")
+    return ((), *(spec for spec in specs if spec))
+
+
+def _spec(spec: Any) -> tuple[SliceColumn, ...]:
+    if isinstance(spec, (Slice, Mapping)):
+        return (_column(spec),)
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        columns = tuple(_column(column) for column in spec)
+        if all(isinstance(column, (str, Slice)) for column in columns):
+            return columns
+    raise InputError(f"EvaluationConfig: a slice is a list of column names, not {spec!r}", fix=f"write [{spec!r}]")
+
+
+def _column(column: Any) -> SliceColumn:
+    if not isinstance(column, Mapping):
+        return column  # type: ignore[no-any-return]  # which _spec looks at
+    try:
+        return Slice(**column)
+    except TypeError as error:
+        raise InputError(f"EvaluationConfig: {dict(column)!r} is not a slice", fix='{"name": …, "sql": …}') from error
+
+
+def _name(column: SliceColumn) -> str:
+    return column.name if isinstance(column, Slice) else column
 
 
 def _matcher(selection: Any, who: str) -> tuple[str | tuple[str, SliceValue], ...]:

@@ -1,155 +1,255 @@
-"""The metrics: each a function from a slice's tally to a number, or to the reason why there is none."""
+"""The metrics by name, and which of them a configuration means: ours, ours with options, and a user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-import numpy as np
+from ...errors import InputError, suggest
+from ...pipelines.project.functions import FunctionRef, package_name, reference
+from .binary import BINARY_METRICS
+from .classes import SEVERAL, for_several_classes
+from .comparison import COMPARISON_METRICS
+from .counts import COUNT_METRICS
+from .definitions import Definition, Metric
+from .means import MEAN_METRICS
+from .multiclass import MULTICLASS_METRICS
+from .multilabel import MULTILABEL_METRICS
+from .regression import REGRESSION_METRICS
+from .rows import TASKS, Task
 
-from .tally import Tally
+_FAMILIES: Final = (
+    COUNT_METRICS,
+    BINARY_METRICS,
+    REGRESSION_METRICS,
+    MEAN_METRICS,
+    MULTICLASS_METRICS,
+    MULTILABEL_METRICS,
+    COMPARISON_METRICS,
+)
 
-Result = float | str
-"""A metric's value, or the reason why it is undefined."""
+METRICS: Mapping[str, tuple[Definition, ...]] = {
+    name: tuple(family[name] for family in _FAMILIES if name in family)
+    for name in dict.fromkeys(name for family in _FAMILIES for name in family)
+}
+"""Every metric of ours by name, in the order in which they are shown. Of those with one name, each judges other kinds
+of model."""
 
-NO_ROWS = "no examples with any weight"
-ONE_CLASS = "only one class among the labels"
+COUNTS = tuple(COUNT_METRICS)
+"""Metrics that say how much was measured, not how good it is."""
+
+DEFAULTS: Mapping[Task, tuple[str, ...]] = {
+    task: tuple(
+        name
+        for name, definitions in METRICS.items()
+        if any(definition.default and task in definition.tasks for definition in definitions)
+    )
+    for task in TASKS
+}
+"""What is measured of each kind of model where a configuration names no metrics."""
+
+DEFAULT_METRICS = DEFAULTS["binary"]
 
 
 @dataclass(frozen=True)
-class Metric:
-    """One metric.
+class MetricConfig:
+    """A metric with options, or a user's own: what `metric` returns.
 
     Attributes:
-        title: Its name for people.
-        direction: Which way is better; None: neither.
-        compute: Its value for a slice.
-        default: Whether it is measured and shown where a configuration names no metrics.
-        bar: Whether reports draw it as a bar; only for values from 0 to 1.
+        metric: A name out of `METRICS`, or a user's function as "module:attribute".
+        name: What the metric is called in thresholds, files and reports.
+        options: Its keyword arguments.
+        named: Whether the user chose the name, which is then its title as well.
     """
 
-    title: str
-    direction: Literal["higher", "lower"] | None
-    compute: Callable[[Tally], Result]
-    default: bool = True
-    bar: bool = False
-
-    @property
-    def inline(self) -> str:
-        """The title inside a sentence."""
-        return self.title if self.title.isupper() else self.title.lower()
+    metric: str
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    named: bool = False
 
 
-def example_count(tally: Tally) -> Result:
-    """Rows in the slice; weights do not enter."""
-    return float(tally.rows)
+MetricLike: TypeAlias = str | MetricConfig | Callable[..., Metric]
+"""What a configuration's `metrics` may hold: a name, what `metric` returns, or a user's own as "module:attribute" or as
+the function itself."""
 
 
-def weighted_example_count(tally: Tally) -> Result:
-    """Σw."""
-    return tally.weight
+def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, **options: Any) -> MetricConfig:
+    """Name a metric with options, such as `metric("precision", threshold=0.3)`.
 
+    Args:
+        metric: A name out of `METRICS`, or a user's own: a function that returns a `Metric`, or its "module:attribute".
+        name: What to call it in thresholds, files and reports; by default, its name with the options.
+        **options: Its keyword arguments: text, numbers, or lists of them.
 
-def auc(tally: Tally) -> Result:
-    """Area under the ROC curve: the chance that a positive scores above a negative, a tie counting half.
-
-    That is the Mann-Whitney statistic divided by the number of pairs (Hanley and McNeil 1982), exact over the
-    distinct scores.
+    Raises:
+        InputError: An option is neither, or the function cannot be named from another process.
     """
-    if not _both_classes(tally):
-        return ONE_CLASS if tally.rows else NO_ROWS
-    below = np.cumsum(tally.negatives) - tally.negatives
-    pairs = float(np.sum(tally.positives * (below + 0.5 * tally.negatives)))  # no BLAS: its order of adding varies
-    return pairs / float(tally.positives.sum()) / float(tally.negatives.sum())
+    if callable(metric):
+        metric = reference(metric, None).name
+    short = metric.rpartition(":")[2]
+    for key, value in options.items():
+        if isinstance(value, list):
+            options[key] = tuple(value)
+        if not all(isinstance(part, (str, int, float, bool, type(None))) for part in _parts(options[key])):
+            raise InputError(
+                f"metric {short!r}: option {key!r} must be text, a number or a list of them, not {value!r}"
+            )
+    said = ", ".join(f"{key}={value}" for key, value in sorted(options.items()))
+    called = name or (f"{short}({said})" if said else short)
+    return MetricConfig(metric, called, tuple(sorted(options.items())), name is not None)
 
 
-def auc_error(tally: Tally) -> float:
-    """The most by which a histogram's AUC can differ from the exact one: half the pairs that share a bin."""
-    if tally.exact or not _both_classes(tally):
-        return 0.0
-    shared = float(np.sum(tally.positives * tally.negatives))
-    return 0.5 * shared / float(tally.positives.sum()) / float(tally.negatives.sum())
+def _parts(value: object) -> Sequence[object]:
+    return value if isinstance(value, tuple) else (value,)
 
 
-def pr_auc(tally: Tally) -> Result:
-    """Area under the precision-recall curve, interpolated after Davis and Goadrich 2006 as Keras and TFMA do.
+def configured(item: object) -> str | MetricConfig:
+    """What a configuration keeps of an item of `metrics`: the bare name of one of ours without options.
 
-    Between two neighbouring thresholds, false positives grow linearly with true positives.
+    Raises:
+        InputError: There is no such metric.
     """
-    if not _both_classes(tally):
-        return ONE_CLASS if tally.rows else NO_ROWS
-    hits = _from_above(tally.positives)
-    called = hits + _from_above(tally.negatives)
-    step, width = hits[:-1] - hits[1:], called[:-1] - called[1:]
-    slope = np.divide(step, width, out=np.zeros_like(step), where=width > 0)
-    intercept = hits[1:] - slope * called[1:]
-    ratio = np.divide(called[:-1], called[1:], out=np.ones_like(step), where=(called[1:] > 0) & (called[:-1] > 0))
-    return float(np.sum(slope * (step + intercept * np.log(ratio)))) / float(hits[0])
+    if isinstance(item, Mapping):  # out of JSON
+        options = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in item["options"])
+        return MetricConfig(item["metric"], item["name"], options, item["named"])
+    if isinstance(item, MetricConfig):
+        _known(item.metric)
+        return item
+    if isinstance(item, str):
+        _known(item)
+        return metric(item) if ":" in item else item
+    if callable(item):
+        return metric(item)
+    raise InputError(f"{item!r} is not a metric", fix=f"one of {', '.join(METRICS)}, or your own function")
 
 
-def accuracy(tally: Tally) -> Result:
-    """(TP + TN) / all, a prediction above the threshold counting as positive."""
-    right = tally.true_positives + (tally.negative_weight - tally.false_positives)
-    return right / (tally.positive_weight + tally.negative_weight) if tally.weight else NO_ROWS
+def _known(name: str) -> None:
+    if ":" not in name and name not in METRICS:
+        raise InputError(f"there is no metric {name!r}", fix=suggest(name, list(METRICS), "there are"))
 
 
-def precision(tally: Tally) -> Result:
-    """TP / (TP + FP)."""
-    called = tally.true_positives + tally.false_positives
-    return tally.true_positives / called if called else "nothing predicted positive"
+def name_of(item: str | MetricConfig) -> str:
+    """What a metric of a configuration is called."""
+    return item if isinstance(item, str) else item.name
 
 
-def recall(tally: Tally) -> Result:
-    """TP / (TP + FN)."""
-    return tally.true_positives / tally.positive_weight if tally.positive_weight else "no positive labels"
+def is_users(item: str | MetricConfig) -> bool:
+    """Whether it is a user's own."""
+    return not isinstance(item, str) and ":" in item.metric
 
 
-def log_loss(tally: Tally) -> Result:
-    """−Σw(y·ln p + (1−y)·ln(1−p)) / Σw in nats, p clipped to [1e-7, 1 − 1e-7] as Keras does."""
-    return tally.weighted_loss / tally.weight if tally.weight else NO_ROWS
+def users_function(item: str | MetricConfig, project: Path | None) -> FunctionRef:
+    """Where a user's own metric is; `project` is the folder that names without a package are relative to."""
+    written = item if isinstance(item, str) else item.metric
+    # A function that the project's modules import is known by the name of the project's package.
+    return reference(written if project is None else written.removeprefix(f"{package_name(project)}."), project)
 
 
-def calibration(tally: Tally) -> Result:
-    """Σw·p / Σw·y: above 1 the model promises too much."""
-    return tally.weighted_prediction / tally.weighted_label if tally.weighted_label else "no positive labels"
+def tasks_of(item: str | MetricConfig) -> tuple[Task, ...]:
+    """The kinds of model that a metric can judge; of a user's own all, until it is loaded."""
+    if is_users(item):
+        return TASKS
+    name, options = (item, {}) if isinstance(item, str) else (item.metric, dict(item.options))
+    definitions = METRICS[name]
+    if SEVERAL & options.keys():
+        binary = any("binary" in definition.tasks for definition in definitions)
+        return ("multiclass", "multilabel") if binary else ()
+    return tuple(task for task in TASKS if any(task in definition.tasks for definition in definitions))
 
 
-def mean_label(tally: Tally) -> Result:
-    """Σw·y / Σw."""
-    return tally.weighted_label / tally.weight if tally.weight else NO_ROWS
+def task_of(items: Sequence[str | MetricConfig], wanted: Sequence[Task] = TASKS) -> Task:
+    """The first kind of model, of those `wanted`, that all these metrics can judge.
+
+    Raises:
+        InputError: There is none.
+    """
+    fitting = tuple(wanted)
+    before = "the metrics before it" if fitting == TASKS else "this configuration"
+    for item in items:
+        remaining = tuple(task for task in fitting if task in tasks_of(item))
+        if not remaining:
+            raise InputError(
+                f"EvaluationConfig: {name_of(item)!r} judges {_either(tasks_of(item))} models, "
+                f"{before} {_either(fitting)} ones",
+                fix="judge one kind of model in a configuration",
+            )
+        fitting = remaining
+    return fitting[0]
 
 
-def mean_prediction(tally: Tally) -> Result:
-    """Σw·p / Σw."""
-    return tally.weighted_prediction / tally.weight if tally.weight else NO_ROWS
+def _either(tasks: Sequence[Task]) -> str:
+    return " or ".join(tasks) or "no"
 
 
-METRICS: Mapping[str, Metric] = {
-    "example_count": Metric("Examples", None, example_count),
-    "weighted_example_count": Metric("Weight", None, weighted_example_count, default=False),
-    "auc": Metric("AUC", "higher", auc, bar=True),
-    "pr_auc": Metric("PR-AUC", "higher", pr_auc, bar=True),
-    "accuracy": Metric("Accuracy", "higher", accuracy, bar=True),
-    "precision": Metric("Precision", "higher", precision, bar=True),
-    "recall": Metric("Recall", "higher", recall, bar=True),
-    "log_loss": Metric("Log-loss", "lower", log_loss),
-    "calibration": Metric("Calibration", None, calibration),
-    "mean_label": Metric("Mean label", None, mean_label),
-    "mean_prediction": Metric("Mean prediction", None, mean_prediction),
-}
-"""Every metric by name, in the order in which they are shown."""
+def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], project: Path | None) -> Metric:
+    """The metric that an item of a configuration means.
 
-COUNTS = ("example_count", "weighted_example_count")
-"""Metrics that say how much was measured, not how good it is."""
+    Args:
+        item: As `configured` gave it.
+        task: The kind of model.
+        context: Options that the configuration sets for all metrics that know them: `threshold`, `classes`.
+        project: The user's project, where a metric of his is looked for.
 
-DEFAULT_METRICS = tuple(name for name, metric in METRICS.items() if metric.default)
+    Raises:
+        InputError: Options that the metric does not have, or a user's metric that is none or judges other models.
+    """
+    if isinstance(item, str):
+        item = MetricConfig(item, item)
+    options = dict(item.options)
+    if is_users(item):
+        return _users(item, options, task, project)
+    several = {key: options.pop(key) for key in SEVERAL & options.keys()}
+    wanted: Task = "binary" if several else task
+    definition = next(each for each in METRICS[item.metric] if wanted in each.tasks)
+    known = inspect.signature(definition.build).parameters
+    for key in options:
+        if key not in known:
+            raise InputError(f"metric {item.metric!r} has no option {key!r}", fix=suggest(key, sorted(known), "it has"))
+    options = {key: value for key, value in context.items() if key in known} | options
+    needed = [key for key, option in known.items() if option.default is option.empty and key not in options]
+    if needed:
+        said = ", ".join(f"{key}=…" for key in needed)
+        raise InputError(
+            f"metric {item.metric!r} needs the option {needed[0]!r}", fix=f"metric({item.metric!r}, {said})"
+        )
+    built = definition.build(**options)
+    if several:
+        built = for_several_classes(built, item.metric, context["classes"], **several)
+    return _titled(built, item)
 
 
-def _both_classes(tally: Tally) -> bool:
-    return bool(tally.positive_weight) and bool(tally.negative_weight)
+def without_options(name: str) -> Metric | None:
+    """The metric of ours that a bare name means; None where there is none, or it needs options."""
+    for definition in METRICS.get(name, ()):
+        if all(
+            option.default is not option.empty for option in inspect.signature(definition.build).parameters.values()
+        ):
+            return definition.build()
+    return None
 
 
-def _from_above(mass: np.ndarray) -> np.ndarray:
-    """What lies at or above each score, and last, above all: 0."""
-    return np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+def _titled(built: Metric, item: MetricConfig) -> Metric:
+    if item.named:
+        return built.titled(item.name)
+    said = ", ".join(f"{key} {value}" for key, value in item.options)
+    return built.titled(f"{built.title} ({said})") if said else built
+
+
+def _users(item: MetricConfig, options: Mapping[str, Any], task: Task, project: Path | None) -> Metric:
+    built = users_function(item, project).load()
+    if callable(built) and not isinstance(built, Metric):
+        built = built(**options)
+    if not isinstance(built, Metric):
+        raise InputError(
+            f"{item.metric} gives a {type(built).__name__}, not a Metric",
+            fix='return Metric.of_rows("Profit", function_of_rows) or Metric.reduce(…)',
+        )
+    if task not in built.tasks:
+        raise InputError(
+            f"metric {item.name!r} judges {_either(built.tasks)} models, the other metrics {task} ones",
+            fix=f'judge one kind of model in a configuration, such as with task="{built.tasks[0]}"',
+        )
+    return _titled(built, item)

@@ -1,30 +1,153 @@
-"""Points to draw, few enough for a page: the ROC curve and the calibration by tenths of the score."""
+"""Points to draw, few enough for a page: ROC, calibration by tenths of the score, residuals, the confusion matrix."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .tally import Tally
+from .definitions import Metric
+from .multiclass import ConfusionMatrix
+from .rows import Floats, SliceRows, Task
+from .score_table import ScoreTable, ScoreTally
+from .states import Leaves, MetricState
 
 _POINTS: Final = 200
 _BUCKETS: Final = 10
+_GROUPS: Final = 20
+_EXPONENTS: Final = 30  # of bins: from 2^-31 to 2^29, beyond which the outermost bins hold everything
+_MOST: Final = float(np.nextafter(2.0 ** (_EXPONENTS - 1), 0))
+_LEAST: Final = 2.0 ** (-_EXPONENTS - 1)  # what is nearer to 0 has the bin of 0
+_FINE, _COARSE = 8, 4  # bins for each power of two: of predictions, and of errors
 
 
-def plots(tally: Tally) -> dict[str, Any]:
-    """The points of one slice and model.
+@dataclass(frozen=True)
+class Plot:
+    """What is drawn of the overall slice, from what a state sums up."""
 
-    Returns:
-        `roc`: [false positive rate, true positive rate, threshold] from (0, 0) to (1, 1), at most 202 points, empty
-        where only one class is there. `calibration`: for each tenth of [0, 1] that holds examples, its `low` and
-        `high` edge, the `weight` in it, the mean `prediction` and the mean `label`.
+    state: MetricState
+    draw: Callable[[Any], Any]  # from what the state gives to plain JSON
+
+
+def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot]:
+    """The plots of a kind of model, and those of a user's metrics that draw something, by name.
+
+    Binary: `roc`: [false positive rate, true positive rate, threshold] from (0, 0) to (1, 1), at most 202 points, empty
+    where only one class is there. `calibration`: for each tenth of [0, 1] that holds examples, its `low` and `high`
+    edge, the `weight` in it, the mean `prediction` and the mean `label`. Regression: `residuals`: for each twentieth of
+    the examples by prediction, its `weight`, the mean `prediction`, and the 10 %, 50 % and 90 % quantiles of the error
+    prediction − label, as `low`, `middle` and `high`. Multi-class: `confusion`, a row of weights by predicted class for
+    each label. A user's: [x, y] points.
     """
-    return {"roc": _roc(tally), "calibration": _calibration(tally)}
+    plots: dict[str, Plot] = {}
+    if task == "binary":
+        plots = {"roc": Plot(ScoreTable(), _roc), "calibration": Plot(ScoreTable(), _calibration)}
+    elif task == "regression":
+        plots = {"residuals": Plot(ErrorGrid(), _residuals)}
+    elif task == "multiclass":
+        plots = {"confusion": Plot(ConfusionMatrix(), _matrix)}
+    return plots | {
+        name: Plot(metric.state, metric.plot) for name, metric in metrics.items() if metric.plot is not None
+    }
 
 
-def _roc(tally: Tally) -> list[list[float | None]]:
-    if not tally.positive_weight or not tally.negative_weight:
+@dataclass(frozen=True, eq=False)
+class ErrorCloud:
+    """Predictions ascending, their errors prediction − label, and weights; or the middles of bins of both."""
+
+    prediction: Floats
+    error: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class ErrorGrid(MetricState):
+    """Predictions and errors: as they are where the rows are at hand, else Σw by bins of both.
+
+    A bin holds the numbers that agree in sign, exponent and the first bits of the mantissa. Without weights it does not
+    depend on the order of rows or merges; with weights the bins are float sums in the order of the merge tree.
+    """
+
+    def init(self) -> Leaves:
+        """Empty bins, by prediction and error."""
+        return {"mass": np.zeros((_bins(_FINE), _bins(_COARSE)))}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Add each row's weight to its bin."""
+        mass, wide = leaves["mass"], _bins(_COARSE)
+        cells = _bin(rows.prediction, _FINE) * wide + _bin(rows.prediction - rows.label, _COARSE)
+        mass += np.bincount(cells, rows.weight, minlength=mass.size).reshape(mass.shape)
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Add the bins."""
+        left["mass"] += right["mass"]
+        return left
+
+    def finish(self, leaves: Leaves) -> ErrorCloud:
+        """The occupied bins."""
+        at, error = np.nonzero(leaves["mass"])
+        return ErrorCloud(_middle(at, _FINE), _middle(error, _COARSE), leaves["mass"][at, error])
+
+    def exact(self, rows: SliceRows) -> ErrorCloud:
+        """The rows, in order of their prediction."""
+        order = np.argsort(rows.prediction, kind="stable")
+        return ErrorCloud(rows.prediction[order], (rows.prediction - rows.label)[order], rows.weight[order])
+
+
+def _bin(values: Floats, parts: int) -> NDArray[np.int64]:
+    """The bin of each number, `parts` for each power of two, rising with the number."""
+    mantissa, exponent = np.frexp(np.minimum(np.abs(values), _MOST))  # mantissas from 1/2 to 1
+    part = np.floor(mantissa * 2 * parts).astype(np.int64) - parts
+    size = np.where(np.abs(values) < _LEAST, 0, (exponent + _EXPONENTS) * parts + part + 1)
+    bins: NDArray[np.int64] = np.where(values < 0, -size, size) + _bins(parts) // 2
+    return bins
+
+
+def _middle(bins: NDArray[np.int64], parts: int) -> Floats:
+    """The number that stands for each bin."""
+    size = np.abs(bins - _bins(parts) // 2)
+    exponent, part = np.divmod(size - 1, parts)
+    middle = np.ldexp((part + parts + 0.5) / (2 * parts), exponent - _EXPONENTS)
+    return np.where(size == 0, 0.0, np.where(bins < _bins(parts) // 2, -middle, middle))
+
+
+def _bins(parts: int) -> int:
+    return 2 * 2 * _EXPONENTS * parts + 1
+
+
+def _residuals(cloud: ErrorCloud) -> list[dict[str, float]]:
+    ends = np.cumsum(cloud.weight)
+    if not len(ends) or not ends[-1]:
+        return []
+    group = np.minimum((ends - cloud.weight / 2) / ends[-1] * _GROUPS, _GROUPS - 1).astype(np.int64)
+    drawn = []
+    for index in np.unique(group[cloud.weight > 0]).tolist():
+        mine = np.flatnonzero((group == index) & (cloud.weight > 0))
+        mine = mine[np.argsort(cloud.error[mine], kind="stable")]
+        weight = cloud.weight[mine]
+        reached = np.cumsum(weight) / weight.sum()
+        low, middle, high = (
+            float(cloud.error[mine[min(int(np.searchsorted(reached, share)), len(mine) - 1)]])
+            for share in (0.1, 0.5, 0.9)
+        )
+        prediction = float(np.sum(cloud.prediction[mine] * weight) / weight.sum())
+        drawn.append(
+            {"weight": float(weight.sum()), "prediction": prediction, "low": low, "middle": middle, "high": high}
+        )
+    return drawn
+
+
+def _matrix(matrix: Floats) -> list[list[float]]:
+    rows: list[list[float]] = matrix.tolist()
+    return rows
+
+
+def _roc(tally: ScoreTally) -> list[list[float | None]]:
+    if not tally.both_classes:
         return []
     hits, alarms = np.cumsum(tally.positives[::-1]), np.cumsum(tally.negatives[::-1])
     tpr, fpr, scores = hits / hits[-1], alarms / alarms[-1], tally.scores[::-1]
@@ -36,7 +159,7 @@ def _roc(tally: Tally) -> list[list[float | None]]:
     return points if kept[-1] == len(scores) - 1 else [*points, [1.0, 1.0, float(scores[-1])]]
 
 
-def _calibration(tally: Tally) -> list[dict[str, float]]:
+def _calibration(tally: ScoreTally) -> list[dict[str, float]]:
     bucket = np.minimum((tally.scores * _BUCKETS).astype(np.int64), _BUCKETS - 1)
     mass = tally.positives + tally.negatives
     weight = np.bincount(bucket, mass, minlength=_BUCKETS)

@@ -18,8 +18,9 @@ from ...report.evaluation import render
 from .accumulator import MetricsAccumulator
 from .checks import check_columns
 from .config import EvaluationConfig
-from .metrics import COUNTS, METRICS
+from .metrics import COUNTS
 from .scoring import Scores
+from .slice_sql import check_expressions
 from .validation import summary, validate
 
 METRICS_SCHEMA: Final = pa.schema(
@@ -38,7 +39,7 @@ METRICS_SCHEMA: Final = pa.schema(
     ]
 )
 """One row for each slice and metric. `slice` is for people, `slice_key` a JSON list of [column, value]; `undefined` is
-why `value` is null; `exact` whether the scores themselves were used; `error_bound` the most AUC can be off, else null.
+why `value` is null; `exact` whether the rows themselves were used; `error_bound` the most AUC can be off, else null.
 """
 
 
@@ -64,7 +65,8 @@ def evaluate(
         progress: Told how many rows are done.
 
     Returns:
-        `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`) and `summary`, one line.
+        `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`), `summary`, one line, and how to show
+        metrics: `titles` by name, `bars`, the names of those drawn as bars, and the names of `classes`.
 
     Raises:
         InputError: A column that does not exist, labels or predictions that cannot be judged, or no examples.
@@ -72,13 +74,22 @@ def evaluate(
     known = tuple(source.schema.names)
     wanted = config.purposes | dict(inputs or {})
     check_columns(wanted, known, config.where)
+    check_expressions(config.expressions.values(), source.schema)
     if inputs is not None:
         weight = {config.weight} & set(known)
         source = source.select([name for name in known if name in wanted or name in weight]).with_dictionaries()
     make = partial(MetricsAccumulator, config, baseline is not None)
-    metrics = executor.combine(source, make, Scores(config, model, baseline), progress).result()
-    verdict = validate(metrics, config, baseline=baseline is not None)
-    return {"metrics": metrics, "validation": verdict, "summary": summary(metrics, verdict)}
+    accumulator = executor.combine(source, make, Scores(config, model, baseline), progress)
+    metrics = accumulator.result()
+    verdict = validate(metrics, config, baseline=baseline is not None, withheld=accumulator.withheld())
+    return {
+        "metrics": metrics,
+        "validation": verdict,
+        "summary": summary(metrics, verdict),
+        "titles": {name: metric.title for name, metric in config.measures.items()},
+        "bars": [name for name, metric in config.measures.items() if metric.bar],
+        "classes": config.classes,
+    }
 
 
 def overall(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -93,8 +104,7 @@ def write(evaluation: Mapping[str, Any], content: Path, extra: Path, *, title: s
     pq.write_table(metrics_table(metrics["slices"]), content / "metrics.parquet")
     _json(content / "validation.json", evaluation["validation"])
     _json(content / "plots.json", {"slice": "overall", "models": metrics["plots"]})
-    titles = {name: metric.title for name, metric in METRICS.items()}
-    bars = [name for name, metric in METRICS.items() if metric.bar]
+    titles, bars = evaluation["titles"], evaluation["bars"]
     (extra / "report.html").write_text(render(evaluation, titles=titles, bars=bars, title=title), encoding="utf-8")
 
 
@@ -117,7 +127,7 @@ def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:
                     "baseline_undefined": before[name] if isinstance(before.get(name), str) else None,
                     "change": None if known is None or old is None else known - old,
                     "exact": item["exact"],
-                    "error_bound": item["auc_error"] if name == "auc" else None,
+                    "error_bound": item["errors"].get(name),
                 }
             )
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from ...data.base import BatchFn
 from ...errors import InputError
-from .checks import check_outputs
+from .checks import check_columns, check_outputs
 from .config import EvaluationConfig
+from .slice_sql import values_of
 
 
 @dataclass
@@ -17,7 +18,7 @@ class Scores:
     """A batch function over raw examples; gives what `MetricsAccumulator` takes.
 
     Columns out: `label`, `candidate`, `baseline` where there is one, `weight` where configured, and `slice:NAME` for
-    each raw column that slices need. One row out for each row in.
+    each raw column or expression that slices are made of. One row out for each row in.
 
     Args:
         config: Which outputs and columns to take.
@@ -54,8 +55,12 @@ class Scores:
             columns["baseline"] = _output(before, config.prediction, "baseline's prediction", batch.num_rows)
         if config.weight is not None:
             source = outputs if config.weight in outputs.schema.names else batch
+            check_columns({config.weight: "the weight"}, source.schema.names, config.where)
             columns["weight"] = _output(source, config.weight, "weight", batch.num_rows)
-        columns |= {f"slice:{name}": batch.column(name) for name in config.slice_columns}
+        expressions = config.expressions
+        for name in config.slice_columns:
+            raw = name not in expressions
+            columns[f"slice:{name}"] = batch.column(name) if raw else values_of(expressions[name], batch)
         return pa.record_batch(list(columns.values()), names=list(columns))
 
 

@@ -4,39 +4,65 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ...data.slices import title
 from .config import EvaluationConfig, Threshold
-from .metrics import METRICS
+from .definitions import Metric
+from .metrics import COUNTS, without_options
+from .rows import Task
 
 _ROUNDING: Final = 1e-12  # a difference of two metrics is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
 NO_BASELINE: Final = "no baseline yet"
+_HEADLINES: Final[Mapping[Task, tuple[str, ...]]] = {
+    "binary": ("auc", "log_loss"),
+    "regression": ("rmse", "r2"),
+    "multiclass": ("accuracy", "macro_f1"),
+    "multilabel": ("exact_match", "micro_f1"),
+}
+"""What a summary shows; where neither was measured, the first two metrics."""
 _REFUSED: Final = f'{NO_BASELINE}, and first_run="refuse" blesses no model without one'
 
 
-def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: bool) -> dict[str, Any]:
+def validate(
+    result: Mapping[str, Any],
+    config: EvaluationConfig,
+    *,
+    baseline: bool,
+    withheld: Sequence[tuple[Sequence[tuple[str, Any]], int]] = (),
+) -> dict[str, Any]:
     """Judge the metrics.
 
     Args:
         result: What `MetricsAccumulator.result` gave.
         config: The thresholds.
         baseline: Whether the result holds a baseline's metrics.
+        withheld: What `MetricsAccumulator.withheld` gave: slices that are too small to be shown, or judged.
 
     Returns:
         `blessed`; `baseline` ("compared" or "no baseline yet"); `thresholds`, a list of `slice`, `key`, `metric`,
         `n`, `value`, `baseline` (its value), `change`, `relative_change` (text "inf" where infinite), the bounds,
         `passed` (None where nothing of the threshold applies) and `text`; `missing_slices`, what was to be judged
-        and has no examples; `failures`, one line for each reason why the model is not blessed.
+        and has no examples; `min_examples`, and `withheld`: how many slices and rows by slicing have fewer;
+        `withheld_thresholds`, a list of `slice`, `metric`, `judged`, `withheld` (slices), `passed` (False where none
+        is left to judge, else None) and `text`; `failures`, one line for each reason why the model is not blessed.
     """
     checks: list[dict[str, Any]] = []
     missing: list[str] = []
+    unseen: list[dict[str, Any]] = []
     for threshold in config.thresholds:
         matching = [item for item in result["slices"] if matches(threshold, item["pairs"])]
-        if not matching:
+        metric = config.measures[threshold.metric]
+        small = sum(matches(threshold, pairs) for pairs, _ in withheld)
+        if small:
+            unseen.append(_not_judged(threshold, metric, len(matching), small, config.min_examples))
+        elif not matching:
             missing.append(_named(threshold))
-        checks += [_judge(threshold, item, baseline) for item in matching]
+        directed = replace(threshold, direction=threshold.directed(metric.direction))
+        checks += [_judge(directed, item, baseline, metric) for item in matching]
     failures = [check["text"] for check in checks if check["passed"] is False]
+    failures += dict.fromkeys(item["text"] for item in unseen if item["passed"] is False)
     failures += [f"no examples in the slice {name}, which has a threshold" for name in dict.fromkeys(missing)]
     if not config.thresholds:
         failures.append("no thresholds are configured")
@@ -48,6 +74,9 @@ def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: b
         "examples": result["rows"],
         "thresholds": checks,
         "missing_slices": list(dict.fromkeys(missing)),
+        "min_examples": config.min_examples,
+        "withheld": [{**group, "text": _withheld(group, config.min_examples)} for group in result.get("withheld", ())],
+        "withheld_thresholds": unseen,
         "missing_thresholds": not config.thresholds,
         "failures": failures,
     }
@@ -56,13 +85,23 @@ def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: b
 def summary(result: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     """One line: the main metrics of the overall slice, and whether the model is blessed, else why not."""
     overall = result["slices"][0]["metrics"]["candidate"]
-    parts = [f"{METRICS[name].inline} {_number(overall[name])}" for name in ("auc", "log_loss") if name in overall]
+    names = [name for name in _HEADLINES[result.get("task", "binary")] if name in overall]
+    names = names or [name for name in overall if name not in COUNTS][:2]
+    parts = [f"{_inline(name)} {_number(overall[name])}" for name in names]
     said = ", ".join(parts) or f"{result['rows']:,} examples"
     if verdict["blessed"]:
         skipped = any(check["passed"] is None or check["skipped"] for check in verdict["thresholds"])
-        return f"{said}; blessed" + (f" ({NO_BASELINE})" if skipped else "")
+        small = sum(group["slices"] for group in verdict["withheld"])
+        notes = [NO_BASELINE] if skipped else []
+        notes += [f"{_counted(small, 'slice')} withheld"] if small else []
+        return f"{said}; blessed" + (f" ({', '.join(notes)})" if notes else "")
     first, *more = verdict["failures"]
     return f"{said}; not blessed: {first}" + (f", and {len(more)} more" if more else "")
+
+
+def _inline(name: str) -> str:
+    metric = without_options(name)
+    return name if metric is None else metric.inline
 
 
 def matches(threshold: Threshold, pairs: Sequence[tuple[str, Any]]) -> bool:
@@ -84,20 +123,50 @@ def _named(threshold: Threshold) -> str:
     return ", ".join(title([(name, pinned[name])]) if name in pinned else f"{name}=*" for name in threshold.columns)
 
 
-def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool) -> dict[str, Any]:
+def _not_judged(threshold: Threshold, metric: Metric, judged: int, withheld: int, least: int) -> dict[str, Any]:
+    """What a threshold cannot be held against. It fails where no slice is left, as where there are no examples."""
+    name = _named(threshold)
+    if judged:
+        text = f"{metric.inline} of {name}: {_counted(judged, 'slice')} judged, {withheld} withheld"
+    elif len(threshold.pinned) == len(threshold.columns):
+        text = f"the slice {name}, which has a threshold, is withheld"
+    else:
+        text = f"the slices {name}, which have a threshold, are all withheld"
+    return {
+        "slice": name,
+        "metric": threshold.metric,
+        "judged": judged,
+        "withheld": withheld,
+        "passed": None if judged else False,
+        "text": f"{text}, with fewer than {least:,} examples",
+    }
+
+
+def _withheld(group: Mapping[str, Any], least: int) -> str:
+    slices, examples = _counted(group["slices"], "slice"), _counted(group["rows"], "example")
+    each = "" if group["slices"] == 1 else "each "
+    return f"{slices} by {', '.join(group['columns'])} withheld, {each}with fewer than {least:,} examples: {examples}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric: Metric) -> dict[str, Any]:
     value = item["metrics"]["candidate"][threshold.metric]
     before = item["metrics"]["baseline"][threshold.metric] if baseline else None
     change = relative = None
     if isinstance(value, float) and isinstance(before, float):
         change, relative = value - before, relative_change(value, before)
-    inline = METRICS[threshold.metric].inline
-    name = f"{inline} of {item['slice']}" if item["pairs"] else f"overall {inline}"
+    name = f"{metric.inline} of {item['slice']}" if item["pairs"] else f"overall {metric.inline}"
     skipped = threshold.has_change and not baseline
     parts = list(_value_parts(threshold, value)) if threshold.has_value else []
     if threshold.has_change and baseline:
         parts += _change_parts(threshold, value, before, change, relative)
     passed = all(passed for passed, _ in parts) if parts else None
     shown = [text for ok, text in parts if ok is passed] + ([f"change not judged, {NO_BASELINE}"] if skipped else [])
+    if passed and _bounds_the_better_side(threshold, metric):
+        shown.append(f"though {metric.direction} is better: any worse model keeps this")
     return {
         "slice": item["slice"],
         "key": item["key"],
@@ -116,6 +185,13 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool) -> dic
         "passed": passed,
         "text": f"{name} {_number(value)}: {', '.join(dict.fromkeys(shown))}",
     }
+
+
+def _bounds_the_better_side(threshold: Threshold, metric: Metric) -> bool:
+    """Whether all that a threshold asks for is that a model is not too good, which is seldom meant."""
+    if threshold.has_change or metric.direction is None:
+        return False
+    return (threshold.upper if metric.direction == "lower" else threshold.lower) is None
 
 
 def _value_parts(threshold: Threshold, value: float | str) -> Iterator[tuple[bool, str]]:

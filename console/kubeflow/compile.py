@@ -10,6 +10,7 @@ import click
 from ...errors import InputError
 from ..exit_codes import OK
 from ..options import ConsoleSettings, pipeline_option, shared
+from ..terminal import echo
 
 if TYPE_CHECKING:
     from ...pipelines.kubeflow.compiler import CompiledPipeline
@@ -24,12 +25,12 @@ def compiled(folder: Path, which: str | None = None) -> CompiledPipeline:
     from ...pipelines import load_pipeline
     from ...pipelines.kubeflow.compiler import compile_pipeline
     from ...pipelines.kubeflow.settings import ClusterSettings
-    from ...pipelines.launcher.foresight import foresee_pipeline
+    from ...pipelines.launcher.preflight import preflight_pipeline
 
     function = load_pipeline(folder, which)
     pipeline = function.build()
-    for note in foresee_pipeline(pipeline, function.project, function.lines):
-        click.echo(f"note: {note}", err=True)
+    for note in preflight_pipeline(pipeline, function.project, function.lines):
+        echo(f"note: {note}", err=True)
     return compile_pipeline(pipeline, ClusterSettings.load(folder), project=function.project, lines=function.lines)
 
 
@@ -80,9 +81,9 @@ def compile_(settings: ConsoleSettings, folder: Path, output: Path | None, which
         )
         settings.answer(answer | where, lambda console: None)
     elif output is None:
-        click.echo(compiled_pipeline.yaml, nl=False)
+        echo(compiled_pipeline.yaml, end="")
     else:
-        click.echo(
+        echo(
             f"{output}: {compiled_pipeline.name}, {len(compiled_pipeline.nodes)} nodes, "
             f"version {compiled_pipeline.digest[:12]}"
         )

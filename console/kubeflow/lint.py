@@ -29,16 +29,15 @@ def lint(settings: ConsoleSettings, source: Path, which: str | None) -> int:
     that do not fit, cycles, conditions that read nothing, unknown fields. Of a file without those it also finds
     placeholders such as REGISTRY, and pushes to folders that are lost with their pod.
     """
-    import yaml
-
     from ...pipelines.kubeflow.lint import lint as look
     from ...pipelines.kubeflow.unfinished import unfinished
+    from ...yaml_lines import load_documents
 
     text, name = source_text(source, which)
     # What is wrong in its form comes first: the rest is read out of a file that has it right.
     findings = look(text)
     if not findings:
-        spec, *platform = (each for each in yaml.safe_load_all(text) if each is not None)
+        spec, *platform = load_documents(text, name, name="the pipeline")
         findings = unfinished(spec, platform[0] if platform else {})
 
     def show(console: Console) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from ..exit_codes import OK
 from ..options import ConsoleSettings, shared
+from ..terminal import echo
 from .cluster import cluster_of_run, kubernetes_of, run_cluster_options
 
 
@@ -44,5 +44,5 @@ def logs(
         if settings.json:
             settings.answer({"run": run.id, "node": task, "pod": log.pod, "text": log.text}, lambda console: None)
         else:
-            sys.stdout.write(log.text)
+            echo(log.text, end="")
     return OK

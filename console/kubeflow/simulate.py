@@ -9,7 +9,15 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, RunOptions, RunResult, load_pipeline
 from ..exit_codes import EXIT_CODES
-from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared
+from ..options import (
+    ConsoleSettings,
+    Labels,
+    gather_parameters,
+    parameter_options,
+    pipeline_option,
+    shared,
+    tag_options,
+)
 from ..run import ObserverFactory, carry_out
 from .compile import compiled
 
@@ -35,6 +43,7 @@ from .compile import compiled
     "--effects", is_flag=True, help="Push to the real destinations; else to a folder of the root, work/simulated."
 )
 @click.option("--fail-fast", is_flag=True, help="Start nothing more of a DAG once a task of it failed, as Argo may.")
+@tag_options
 @shared
 def simulate(
     settings: ConsoleSettings,
@@ -48,6 +57,7 @@ def simulate(
     evict: tuple[str, ...],
     effects: bool,
     fail_fast: bool,
+    labels: Labels,
 ) -> int:
     """Carry a compiled pipeline out on this machine as Kubeflow would.
 
@@ -80,14 +90,16 @@ def simulate(
     for name in evict:
         node, index = parse_task(name)
         if len(index) != len(built.scope(built[node].id)):
-            raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
+            raise InputError(
+                f"{name} is not a pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop"
+            )
 
     def go(home: Home, watched: ObserverFactory) -> RunResult:
         instead = {} if effects else {"*": {"DRIVETRAIN_EFFECTS": str(home.root / "work" / "simulated")}}
         evictions = tuple(Eviction(name) for name in evict)
         cluster = SimulatedCluster(parallel, fail_fast, evictions=evictions, environment=instead)
         options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
-        run = new_run(home, built, pipeline.project, values, options)
+        run = new_run(home, built, pipeline.project, values, options, **labels)
         arguments = arguments_of(run.pipeline, run.parameters)
         observer = watched(run)
         return result_of(

@@ -13,8 +13,17 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
 from ..exit_codes import EXIT_CODES
-from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared, terminal
+from ..options import (
+    ConsoleSettings,
+    Labels,
+    gather_parameters,
+    parameter_options,
+    pipeline_option,
+    shared,
+    tag_options,
+)
 from ..run import root_line
+from ..terminal import echo, terminal
 from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status
 
@@ -49,6 +58,7 @@ def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: b
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @click.option("--wait", is_flag=True, help="Wait for the run's end, and leave with its exit code.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Wait no longer than that.")
+@tag_options
 @cluster_options
 @shared
 def submit(
@@ -64,6 +74,7 @@ def submit(
     timeout: float | None,
     host: str | None,
     namespace: str | None,
+    labels: Labels,
 ) -> int:
     """Run the pipeline in PROJECT on its cluster.
 
@@ -80,8 +91,10 @@ def submit(
     settings = settings.of(project)
     with home_for(settings, cluster, readonly=False) as home:
         line = root_line(settings, home)
-        submitted = submit_run(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
-        click.echo(line, err=True)
+        submitted = submit_run(
+            home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache, **labels
+        )
+        echo(line, err=True)
         return _followed(settings, home, cluster, submitted, timeout if wait else 0.0)
 
 
@@ -99,7 +112,7 @@ def _here(run: Run) -> Path:
     if not project.is_dir():
         raise InputError(
             f"the project of run {run.id} is {project}, which is not on this machine",
-            fix="submit it anew from where it is: what ended well is cached",
+            fix="submit it again from where it is: what ended well is cached",
         )
     return project
 
@@ -132,7 +145,7 @@ class _StatePrinter:
     def __call__(self, run: KfpRun) -> None:
         if self._last is not None and run.state != self._last:
             self._last = run.state
-            click.echo(f"KFP: {run.state}")
+            echo(f"KFP: {run.state}")
 
 
 def _show_submitted(console: Console, settings: ConsoleSettings, submitted: SubmitResult, unseen: str) -> None:

@@ -17,7 +17,7 @@ from .cluster import client_of, cluster_of_run, run_cluster_options
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...pipelines.kubeflow.records import SyncReport
+    from ...pipelines.launcher.run_records import SyncReport
 
 
 @click.command(
@@ -35,7 +35,7 @@ def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | 
     """
     from ...pipelines.kubeflow import following
     from ...pipelines.kubeflow.ownership import on_cluster
-    from ...pipelines.kubeflow.records import sync as take_in
+    from ...pipelines.launcher.run_records import sync as take_in
 
     notes: list[str] = []
     with settings.of(project).home(readonly=False) as home:

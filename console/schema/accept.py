@@ -12,6 +12,7 @@ from ...errors import InputError
 from ...pipelines import open_run
 from ..exit_codes import OK
 from ..options import RUN, ConsoleSettings, shared
+from ..terminal import echo
 from .infer import proposed_schema
 
 
@@ -49,7 +50,7 @@ def accept(
     changes = list(difflib.unified_diff(before.splitlines(), text.splitlines(), "accepted", "proposed", lineterm=""))
     if before and changes and not replace:
         if not settings.json:
-            click.echo("\n".join(changes))
+            echo("\n".join(changes))
         raise InputError(
             f"{target} holds another schema, maybe with edits made by hand",
             fix="take over by hand what is right, or give --replace",
@@ -92,7 +93,7 @@ def accept_patch(settings: ConsoleSettings, path: Path, only: str | None, to: Pa
     message = (
         f"{'wrote' if text != before else 'already so:'} {target} ({len(accepted)} of {len(patch.changes)} changes)"
     )
-    message += "" if kept else "; written anew, without its comments"
+    message += "" if kept else "; written again, without its comments"
     answer = {"file": str(target), "changed": text != before, "accepted": accepted, "comments_kept": kept}
     settings.answer(answer, lambda console: console.print(message, markup=False, soft_wrap=True))
     return OK
@@ -101,5 +102,5 @@ def accept_patch(settings: ConsoleSettings, path: Path, only: str | None, to: Pa
 def _ids(only: str) -> set[int]:
     parts = [part.strip() for part in only.split(",") if part.strip()]
     if not parts or not all(part.isdecimal() for part in parts):
-        raise InputError(f"--only {only!r} is no list of changes", fix="give their numbers, e.g. --only 1,3")
+        raise InputError(f"--only {only!r} is not a list of changes", fix="give their numbers, e.g. --only 1,3")
     return {int(part) for part in parts}

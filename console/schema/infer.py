@@ -1,4 +1,4 @@
-"""`schema infer`: the schema that a run's statistics propose."""
+"""`schema infer`: the schema that data, or a run's statistics, propose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --slack 0.1 > schema.yaml\n"
     "  drivetrain schema infer --split eval --max-values 500 --no-shapes --semantics\n"
+    "  drivetrain schema infer data/2013-01.parquet\n"
 )
+@click.argument("data_path", metavar="[DATA]", required=False)
 @RUN
 @click.option("--split", metavar="NAME", help="From which split; the first that has rows unless given.")
 @click.option(
@@ -49,8 +51,19 @@ if TYPE_CHECKING:
     "1970 as integers unless given.",
 )
 @shared
-def infer(settings: ConsoleSettings, run_id: str | None, **options: Any) -> int:
-    """Print the schema that a run's statistics propose: types, presence, small domains, each with its evidence."""
+def infer(settings: ConsoleSettings, data_path: str | None, run_id: str | None, **options: Any) -> int:
+    """Print a proposed schema: types, presence, small domains, each with its evidence.
+
+    It is what DATA proposes (a file, a folder or a pattern, read with the default options), else a run's statistics.
+    """
+    if data_path is not None:
+        if run_id is not None:
+            raise click.UsageError("name either DATA or a --run")
+        from ... import data
+
+        text = data.schema_to_yaml(data.infer_schema(data_path, **options))
+        settings.answer({"data": data_path, "schema": text}, lambda console: print_text(console, text))
+        return OK
     with settings.home() as home:
         run_view = view(home, open_run(home, run_id))
         text = inferred_schema(run_view, **options)

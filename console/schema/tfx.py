@@ -8,6 +8,7 @@ import click
 
 from ..exit_codes import OK
 from ..options import ConsoleSettings, print_text, shared
+from ..terminal import echo
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -42,5 +43,5 @@ def export(settings: ConsoleSettings, file: Path) -> int:
 def _answer_noted(settings: ConsoleSettings, text: str, notes: tuple[str, ...]) -> None:
     if not settings.json:
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            echo(f"note: {note}", err=True)
     settings.answer({"schema": text, "notes": notes}, lambda console: print_text(console, text))

@@ -14,6 +14,7 @@ from ...pipelines.launcher.flow import Flow
 from ..exit_codes import OK
 from ..options import RUN, ConsoleSettings, shared
 from ..session import view
+from ..terminal import echo
 from .infer import statistics_in
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def update(
             raise InputError(f"there is a patch at {target}", fix="accept or delete it, or give --replace")
         patch.save(target)
     for anomaly in patch.unresolved:
-        click.echo(f"note: no change of the schema does away with {anomaly.type}: {anomaly.message}", err=True)
+        echo(f"note: no change of the schema does away with {anomaly.type}: {anomaly.message}", err=True)
     message = "nothing to change in the schema" if patch.unresolved else "the data passes: nothing to change"
     if patch.changes:
         number = f"{len(patch.changes)} change{'s' * (len(patch.changes) > 1)}"

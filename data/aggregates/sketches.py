@@ -71,12 +71,12 @@ class QuantileSketch:
         self._shrink()
 
     def _put(self, level: int, values: NDArray[np.float64]) -> None:
-        """Take in ascending values."""
+        """Add ascending values to a level, each of which stands for 2^level rows."""
         while len(self.levels) <= level:
             self.levels.append(np.zeros(0))
             self.odd.append(0)
         mine = self.levels[level]
-        self.levels[level] = np.sort(np.concatenate((mine, values))) if len(mine) else values
+        self.levels[level] = np.sort(np.concatenate((mine, values)), kind="stable") if len(mine) else values
 
     def _shrink(self) -> None:
         level = 0  # upwards, since what moves up may overfill the next level
@@ -112,7 +112,7 @@ class DistinctSketch:
         self.registers: NDArray[np.uint8] = np.zeros(1 << _PRECISION, np.uint8)
 
     def add(self, table: NumberTable | TextTable | TextRows) -> None:
-        """Take in a table's values."""
+        """Count the distinct values of a table; how many rows each has does not matter."""
         if isinstance(table, (TextRows, TextTable)):
             self.add_hashes(hashes_of(table))
             return
@@ -130,7 +130,7 @@ class DistinctSketch:
         np.maximum.at(self.registers, index, rank)
 
     def merge(self, other: DistinctSketch) -> None:
-        """Take in other values."""
+        """Count the values of another sketch too: the larger register of each pair."""
         np.maximum(self.registers, other.registers, out=self.registers)
 
     def estimate(self) -> int:
@@ -155,7 +155,7 @@ class FrequentSketch:
         self.error = 0
 
     def add(self, table: NumberTable | TextTable | TextRows) -> None:
-        """Take in a table."""
+        """Count a table's values by their rows; the rarest are dropped where there is no room."""
         if not isinstance(table, TextRows):
             self._put(table)
             return
@@ -208,6 +208,8 @@ def _cut(table: NumberTable | TextTable, with_singles: bool) -> int:
         room = min(room, int(np.searchsorted(np.cumsum(sizes), _BYTES, side="right")))
     if len(table.counts) <= room:
         return int(with_singles)
+    if table.counts.max() == 1:  # as of continuous columns: the largest is the least
+        return 1
     return int(-np.partition(-table.counts, room)[room])
 
 
@@ -233,9 +235,9 @@ class TextSample:
         full = len(self.hashes) == _SAMPLE  # then only smaller hashes enter, and the largest kept goes on counting
         chosen = np.flatnonzero(hashes <= self.hashes[-1]) if full else np.arange(len(hashes))
         if len(chosen) > 8 * _SAMPLE:  # few values repeat: of the smallest hashes, enough are distinct
-            several = min(4 * _SAMPLE, len(chosen) - 1)
-            least = np.partition(hashes[chosen], several)[several]
-            some = chosen[hashes[chosen] <= least]
+            # Hashes are spread evenly, so this bound leaves about four times as many as are kept.
+            bound = (int(self.hashes[-1]) if full else 2**64 - 1) * 4 * _SAMPLE // len(chosen)
+            some = chosen[hashes[chosen] <= np.uint64(bound)]
             chosen = some if len(np.unique(hashes[some])) >= _SAMPLE else chosen
         if len(chosen):
             if len(chosen) < len(values):

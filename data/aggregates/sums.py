@@ -100,7 +100,7 @@ class ExactSum:
         self.count += count
 
     def merge(self, other: ExactSum) -> None:
-        """Take in another sum."""
+        """Add the values that another sum was made of."""
         self.count += other.count
         self._nan += other._nan
         self._positive += other._positive
@@ -137,7 +137,7 @@ class ExactSum:
         """The sum that `to_bytes` wrote.
 
         Raises:
-            InputError: The bytes are no such state, or of a version this release does not read.
+            InputError: The bytes are not such a state, or of a version this release does not read.
         """
         restored = cls()
         with _STATE.unpack(data) as (body,):
@@ -187,7 +187,7 @@ class ExactMoments:
 
     @property
     def count(self) -> int:
-        """Values taken in."""
+        """How many values were added, NaN and infinities included."""
         return self.sum.count
 
     def mean(self) -> float:
@@ -225,7 +225,7 @@ class ExactMoments:
         """The moments that `to_bytes` wrote.
 
         Raises:
-            InputError: The bytes are no such state.
+            InputError: The bytes are not such a state.
         """
         restored = cls()
         with reading_state("exact moments", _STATE.fix):

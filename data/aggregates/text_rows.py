@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from .tables import (
     binary,
     count_texts,
     merge_texts,
+    radix_sorted,
     sum_texts,
     text_bytes,
     text_offsets,
@@ -34,12 +37,18 @@ _LARGE: Final = 1 << 22  # bytes of a batch from which copies of long values are
 _LONG: Final = 512  # bytes from which one call per value is quicker than a vectorised step per 8 bytes
 
 
-class TextRows(NamedTuple):
+@dataclass(frozen=True)
+class TextRows:
     """Byte strings (pyarrow `large_binary`, none null) in any order, perhaps repeated; rows of each; their hashes."""
 
     values: Any  # pa.LargeBinaryArray
     counts: Counts
     hashes: NDArray[np.uint64]
+
+    @cached_property
+    def ordered(self) -> NDArray[np.uint64]:
+        """The hashes in ascending order, sorted once."""
+        return radix_sorted(self.hashes, (self.hashes >> np.uint64(48)).astype(np.uint16))
 
 
 def texts_of(array: Any) -> TextTable | TextRows:
@@ -105,8 +114,7 @@ def settle_texts(parts: Sequence[TextTable | TextRows], limit: int, most: int) -
         np.concatenate([part.counts for part in parts]),
         np.concatenate(hashes),
     )
-    ordered = np.sort(rows.hashes)
-    too_many = 1 + int((ordered[1:] != ordered[:-1]).sum()) > limit
+    too_many = 1 + int((rows.ordered[1:] != rows.ordered[:-1]).sum()) > limit
     return rows if too_many or _least_bytes(rows) > most else counted(rows)
 
 
@@ -126,8 +134,7 @@ def split_singles(rows: TextRows, known: TextTable | None) -> tuple[TextTable, i
 
     An equal hash is taken for a repetition, which costs time where it is none, but no correctness.
     """
-    ordered = np.sort(rows.hashes)
-    suspects = ordered[1:][ordered[1:] == ordered[:-1]]
+    suspects = rows.ordered[1:][rows.ordered[1:] == rows.ordered[:-1]]
     if known is not None and len(known.counts):
         suspects = np.sort(np.concatenate((suspects, text_hashes(known.values))))
     repeated = rows.counts > 1

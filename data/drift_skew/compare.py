@@ -185,7 +185,7 @@ class Comparison:
         return Measure("l_infinity", value, over=self.over, at=self.widest.label(cell) if value else None)
 
     def normalized_abs_difference(self) -> Measure:
-        """TFDV's comparator of counts."""
+        """TFDV's comparator of counts: the largest difference of two counts, over all rows of both sides."""
         value = measures.normalized_abs_difference(self.widest.current, self.widest.previous)
         return Measure("normalized_abs_difference", value, over=self.over)
 
@@ -260,11 +260,23 @@ class Comparison:
     def chi_squared(self) -> Measure:
         """Whether the shares of categories differ."""
         if not self.pair.discrete:
-            return Measure("chi_squared", None, note="numbers that are no categories: see kolmogorov_smirnov")
+            return Measure("chi_squared", None, note="numbers that are not categories: see kolmogorov_smirnov")
         outcome = measures.chi_squared(self.cells.current, self.cells.previous)
         if outcome is None:
             return Measure("chi_squared", None, note="fewer than two values are frequent enough")
         return _tested("chi_squared", outcome, "values", "Cramér's V")
+
+    def new_values(self) -> Measure:
+        """Whether there are values that the control lacks, also where each of them is rare."""
+        pair = self.pair
+        if not pair.discrete:
+            return Measure("new_values", None, note="numbers that are not categories: see kolmogorov_smirnov")
+        if pair.error is not None:
+            return Measure("new_values", None, note="too many distinct values to know all of both sides")
+        outcome = measures.new_values(self.cells.current, self.cells.previous)
+        if not outcome.statistic:  # without a p-value, as of missing rates: there is nothing to test
+            return Measure("new_values", 0.0, over="values")
+        return _tested("new_values", outcome, "values", "share of new values beyond chance")
 
     def moved(self) -> list[dict[str, Any]]:
         """The cells whose share changed most: `{"value", "current", "previous"}`, shares of the rows present."""
@@ -295,5 +307,6 @@ MEASURES: Final[Mapping[str, Callable[[Comparison], Measure]]] = {
     "wasserstein": Comparison.wasserstein,
     "kolmogorov_smirnov": Comparison.kolmogorov_smirnov,
     "chi_squared": Comparison.chi_squared,
+    "new_values": Comparison.new_values,
     "missing_rate": Comparison.missing_rate,
 }

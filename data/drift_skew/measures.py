@@ -137,6 +137,29 @@ def chi_squared(current: CellCounts, previous: CellCounts) -> TestOutcome | None
     return TestOutcome(statistic, float(special.chdtrc(cells - 1, statistic)), math.sqrt(statistic / total))
 
 
+def new_values(current: CellCounts, previous: CellCounts) -> TestOutcome:
+    """The share of the current rows whose value the control lacks, tested against rows that are dealt at random.
+
+    `chi_squared` pools values that are too rare to be tested one by one, so it does not see that all of them are new.
+    Here a value of n rows would by chance be on the current side alone as often as n draws without replacement all
+    come from it. The p-value is Cantelli's bound on a sum of such values (it holds whatever the number of rows; such
+    events exclude one another rather, so that their variances may be added), the effect is the share beyond chance.
+    Identifiers, of one row each, are all new in any data, and no more than that: their p-value is 1, their effect 0.
+    """
+    import scipy.special as special
+
+    total = current + previous
+    rows, both = int(current.sum()), int(total.sum())
+    alone = total[previous == 0]
+    whole = total[(total > 0) & (total <= rows)].astype(np.float64)
+    log = special.gammaln
+    chance = np.exp(log(rows + 1) - log(rows - whole + 1) - log(both + 1) + log(both - whole + 1))
+    beyond = float(alone.sum() - whole @ chance)
+    variance = float(whole**2 @ (chance * (1 - chance)))
+    beyond = max(beyond, 0.0) if beyond > 1e-9 * rows else 0.0  # a hair of rounding is nothing
+    return TestOutcome(float(alone.sum()) / rows, variance / (variance + beyond**2) if beyond else 1.0, beyond / rows)
+
+
 def pool_rare(current: CellCounts, previous: CellCounts, least: float = LEAST_EXPECTED) -> CellCounts:
     """Two rows of counts in which each side expects at least `least` in every cell: the rarer ones are one cell.
 

@@ -263,7 +263,7 @@ def _starts(mass: NDArray[np.float64], cells: int) -> NDArray[np.int64]:
     if not len(mass):
         return np.zeros(0, np.int64)
     before = np.concatenate(([0.0], np.cumsum(mass)[:-1]))
-    # Shares such as 1/10 are no binary fractions: a hair below a step is the step.
+    # Shares such as 1/10 are not binary fractions: a hair below a step is the step.
     step = np.minimum(np.floor(before * cells + 1e-9), cells - 1)
     atom = mass * cells >= 1 - 1e-9
     begins = np.concatenate(([True], (step[1:] != step[:-1]) | atom[1:] | atom[:-1]))

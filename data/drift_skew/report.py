@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ..frames import frame
 from ..schemas.comparators import COMPARATORS
+from ..schemas.schema import Schema, check_is_schema
 from ..schemas.struct_fields import Path, path_name, with_fields
 from ..stats.column import ColumnState
 from ..stats.document import Statistics, statistics_of
 from .compare import MEASURES, Comparison, Measure
 from .measures import benjamini_hochberg, holm
-
-if TYPE_CHECKING:
-    from ..schemas.schema import Schema
 
 FORMAT: Final = "drivetrain.drift/1"
 CORRECTIONS: Final[Mapping[str, Callable[[Sequence[float]], list[float]]]] = {
@@ -30,8 +28,13 @@ CORRECTIONS: Final[Mapping[str, Callable[[Sequence[float]], list[float]]]] = {
     "none": list,
 }
 # Among millions of rows any difference is significant, so a change must also be one that matters: small effects by
-# Cohen (1988) for Cramér's V and h, a tenth of the rows for Kolmogorov–Smirnov.
-SMALL: Final[Mapping[str, float]] = {"kolmogorov_smirnov": 0.1, "chi_squared": 0.1, "missing_rate": 0.2}
+# Cohen (1988) for Cramér's V and h, a tenth of the rows for Kolmogorov–Smirnov and for new values.
+SMALL: Final[Mapping[str, float]] = {
+    "kolmogorov_smirnov": 0.1,
+    "chi_squared": 0.1,
+    "new_values": 0.1,
+    "missing_rate": 0.2,
+}
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,16 @@ class DatasetDrift:
     features: tuple[FeatureDrift, ...]
 
     def __getitem__(self, name: str) -> FeatureDrift:
-        """The feature of that name."""
+        """The feature of that name.
+
+        Raises:
+            InputError: There is none.
+        """
         for feature in self.features:
             if feature.name == name:
                 return feature
-        raise KeyError(name)
+        fix = suggest(str(name), [feature.name for feature in self.features])
+        raise InputError(f"there is no feature {name!r} in the drift of {self.current}", fix=fix)
 
     @property
     def drifted(self) -> tuple[str, ...]:
@@ -147,7 +155,11 @@ class DriftReport:
         return f"DriftReport({'; '.join(parts)})"
 
     def __getitem__(self, name: str) -> FeatureDrift:
-        """The feature of that name in the first pair."""
+        """The feature of that name in the first pair.
+
+        Raises:
+            InputError: There is none.
+        """
         return self.pairs[0][name]
 
     @property
@@ -234,8 +246,11 @@ def drift(
         alpha: Largest adjusted p-value that counts as significant.
 
     Raises:
-        InputError: No data sets to compare, or an unknown name or correction.
+        InputError: No data sets to compare, an unknown name or correction, or an argument of another type.
     """
+    _check_types(alpha, pairs)
+    if schema is not None:
+        check_is_schema(schema, "drift(current, previous, schema=schema)")
     if correction not in CORRECTIONS:
         raise InputError(f"there is no correction {correction!r}", fix=f"use {', '.join(CORRECTIONS)}")
     if comparator not in ("drift", "skew"):
@@ -259,6 +274,14 @@ def drift(
         name for side, compared in zip((new, old), seen, strict=True) for name in side.splits if name not in compared
     ]
     return DriftReport(tuple(datasets), correction, alpha, tuple(dict.fromkeys(unpaired)))
+
+
+def _check_types(alpha: object, pairs: object) -> None:
+    if not isinstance(alpha, int | float):
+        raise InputError(f"alpha is {alpha!r}, not a number", fix="use e.g. 0.05")
+    listed = pairs if isinstance(pairs, list | tuple) else [pairs]
+    if pairs is not None and not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in listed):
+        raise InputError(f"pairs is {pairs!r}, not a list of pairs", fix='write e.g. [("eval", "train")]')
 
 
 def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:

@@ -100,7 +100,7 @@ class DiffAccumulator:
         self.differences = StatisticsAccumulator()
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Take in rows of a join."""
+        """Count the rows of a batch of the join: pairs, rows of one side, and what differs in pairs."""
         keys = pa.RecordBatch.from_arrays(
             [batch.column(KEY + name) for name in self.settings.keys], list(self.settings.keys)
         )
@@ -221,7 +221,7 @@ class DiffAccumulator:
         self.differences.merge(other.differences)
 
     def compact(self) -> None:
-        """Bound the size of the differences."""
+        """Compact the statistics of the differences, so that their size stays bounded."""
         self.differences.compact()
 
     def result(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class DiffAccumulator:
         """The state that `to_bytes` wrote.
 
         Raises:
-            InputError: The bytes are no such state, or of a version this release does not read.
+            InputError: The bytes are not such a state, or of a version this release does not read.
         """
         with _STATE.unpack(data) as (text, differences):
             body = json.loads(bytes(text))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ...digest import write_durably
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
 from ..base import Executor
 from ..exchange import MOST_BUCKETS
@@ -47,13 +47,12 @@ class ExamplesDiff:
         """The comparison of the feature of that name, in the first pair of data sets.
 
         Raises:
-            KeyError: There is no such feature.
+            InputError: There is no such feature.
         """
-        for feature in self.document["pairs"][0]["features"]:
-            if feature["name"] == name:
-                matching: dict[str, Any] = feature
-                return matching
-        raise KeyError(name)
+        features: dict[str, dict[str, Any]] = {item["name"]: item for item in self.document["pairs"][0]["features"]}
+        if name not in features:
+            raise InputError(f"there is no feature {name!r} in the diff", fix=suggest(str(name), list(features)))
+        return features[name]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -110,7 +109,8 @@ class ExamplesDiff:
         return pd.DataFrame(lines, columns=["base", "test", *_COLUMNS, *ends])
 
     def save(self, folder: Path | str) -> None:
-        """Write `to_json` to a folder."""
+        """Write `to_json` to a folder, which is made where there is none."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
         write_durably(Path(folder) / FILE, self.to_json().encode())
 
     @classmethod
@@ -123,7 +123,7 @@ class ExamplesDiff:
         path = Path(folder) / FILE
         try:
             document = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="compare again") from error
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise InputError(f"{path} is not of the format {FORMAT}", fix="compare again")
@@ -197,6 +197,8 @@ def diff_examples(
         DrivetrainError: There is no room in the scratch folder.
         Canceled: `progress` raised it.
     """
+    if not isinstance(key, Iterable):
+        raise InputError(f"key is {key!r}, not the name of a column", fix='write e.g. key=["day", "flight"]')
     keys = (key,) if isinstance(key, str) else tuple(dict.fromkeys(key))
     if not keys:
         raise InputError("rows cannot be paired without a key", fix="name the columns that identify a row")

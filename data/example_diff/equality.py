@@ -78,7 +78,7 @@ def outcomes(base: Any, test: Any, digits: int | None) -> NDArray[np.int8]:
 
 
 def differences(base: Any, test: Any) -> NDArray[np.float64]:
-    """Test − base as float64, of times in seconds; NaN where either is missing or not finite, or it is no number."""
+    """Test − base as float64, of times in seconds; NaN where either is missing or not finite, or it is not a number."""
     kind = compared_as(base.type, test.type)
     change_of_rows = np.full(len(base), np.nan)
     if kind not in ("int", "decimal", "float", "time"):

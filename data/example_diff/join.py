@@ -37,7 +37,7 @@ class KeyedColumns:
     side: str
 
     def setup(self) -> None:
-        """Nothing to prepare."""
+        """Nothing to prepare: the columns are chosen batch by batch."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns.
@@ -86,7 +86,7 @@ def key_schema(base: Source, test: Source, keys: Sequence[str]) -> pa.Schema:
                 fix="give it one type on both sides",
             )
         if pa.types.is_nested(kind):
-            raise InputError(f"{name!r} is {kind}, which is no key", fix="use columns of one plain value per row")
+            raise InputError(f"{name!r} is {kind}, which is not a key", fix="use columns of one plain value per row")
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
@@ -120,7 +120,7 @@ class JoinShard:
 
     Rows of `pair` are a row of each side with equal keys. Each key comes once with how many rows it has on both sides
     (null in its further pairs); rows that lack a part of the key are counted in one row without a key. A key with
-    several rows on a side is no pair, or with `duplicates` all pairs of its rows.
+    several rows on a side is not a pair, or with `duplicates` all pairs of its rows.
 
     In memory at once: the keys of both sides' buckets, and the rows of those that have a partner.
     """

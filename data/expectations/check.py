@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...errors import InputError
 from ...progress import Progress, no_progress
-from ..schemas.checks import SQL_TYPE
+from ..schemas.checks import SQL_TYPE, Expectation
 from ..sources import Source
 from ..stats.document import Statistics
 from .from_statistics import decide
+from .regex import automaton_of
 from .suite import ExpectationOutcome, ExpectationResults, Suite, Way, result_of, subject
 
 
@@ -32,10 +35,12 @@ def check_expectations(
         progress: Called with the rows read.
 
     Raises:
-        InputError: An expectation needs rows and there are none, or GX has no such expectation or refuses its
-            arguments.
+        InputError: An expectation needs rows and there are none, GX has no such expectation or refuses its
+            arguments, or a regular expression could take forever.
         DrivetrainError: An expectation needs rows and GX is not installed, or one of SQL and DuckDB is not.
     """
+    for expectation in suite.expectations:
+        _require_linear(expectation)
     results: list[Mapping[str, Any]] = []
     for split in statistics.splits:
         state = statistics.state(split)
@@ -69,3 +74,49 @@ def check_expectations(
             for index, expectation in enumerate(suite.expectations)
         ]
     return ExpectationResults.of(suite.name, statistics.splits, results)
+
+
+def _require_linear(expectation: Expectation) -> None:
+    """Refuse regular expressions that could take forever, before any row is read."""
+    kwargs = expectation.kwargs
+    patterns = [kwargs.get("regex"), *(kwargs["regex_list"] if isinstance(kwargs.get("regex_list"), list) else [])]
+    if "json_schema" in kwargs:
+        patterns += _patterns_within(kwargs["json_schema"], f"{expectation.type} {subject(kwargs)}")
+    for pattern in patterns:
+        try:
+            with suppress(re.error):  # that it is not one is a result
+                automaton_of(str(pattern))
+        except InputError as error:
+            raise InputError(f"{expectation.type} {subject(kwargs)}: {error.message}", fix=error.fix) from None
+
+
+def _patterns_within(schema: Any, where: str) -> list[str]:  # Any: JSON
+    """The regular expressions of a JSON Schema.
+
+    Raises:
+        InputError: It has what would be searched by `re`, as jsonschema does where it is not told another way.
+    """
+    keywords: set[str] = set()
+    patterns: list[str] = []
+    todo = [schema]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, list):
+            todo += each
+        if not isinstance(each, dict):
+            continue
+        todo += each.values()
+        keywords |= each.keys()
+        if each is not schema and isinstance(each.get("$schema"), str):
+            raise InputError(f"{where}: a part of its json_schema has a $schema of its own", fix="leave that out")
+        if isinstance(each.get("pattern"), str):
+            patterns.append(each["pattern"])
+        if isinstance(each.get("patternProperties"), dict):
+            patterns += each["patternProperties"]
+    if {"unevaluatedProperties", "patternProperties"} <= keywords:
+        raise InputError(
+            f"{where}: its json_schema has both unevaluatedProperties and patternProperties, by which a search could "
+            "take forever",
+            fix="write additionalProperties",
+        )
+    return patterns

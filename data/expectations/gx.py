@@ -25,6 +25,8 @@ os.environ["GX_ANALYTICS_ENABLED"] = "false"
 try:
     import great_expectations as gx
     import pandas as pd
+
+    from . import gx_regex as gx_regex  # registers itself
 except ImportError as _error:
     raise missing_extra(_error.name or "great_expectations", "gx") from _error
 

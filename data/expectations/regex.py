@@ -1,7 +1,7 @@
-"""Regular expressions as Python's `re` reads them, by RE2 where both agree: RE2 takes linear time, `re` may never end.
+"""Regular expressions as Python's `re` reads them, in linear time: by RE2 where both agree, else by automata.
 
 They agree on values of printable ASCII (but for empty ones) and patterns of the same, without the few spellings that
-RE2 reads in another way; what RE2 has no words for (lookahead, back references) it refuses.
+RE2 reads in another way; what RE2 has no words for (lookahead) it refuses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...errors import InputError
 from ..arrays import arrow_of, numpy_of
+from .automaton import Automaton, NotLinearError
 
 _PRINTABLE: Final = r"\A[ -~]+\z"
 # Open counts, classes within classes and operations on them, octal digits, possessive and named groups.
@@ -29,9 +31,10 @@ def search_mask(values: Any, pattern: str) -> NDArray[np.bool_]:
         pattern: The expression.
 
     Raises:
-        re.error: It is none.
+        re.error: It is not one.
+        InputError: It takes more than linear time, see `automaton_of`.
     """
-    wanted = re.compile(pattern)
+    automaton = automaton_of(pattern)
     matching = np.zeros(len(values), np.bool_)
     rest = matching == 0
     if re.fullmatch("[ -~]*", pattern) and not _OTHERWISE.search(pattern):
@@ -44,5 +47,21 @@ def search_mask(values: Any, pattern: str) -> NDArray[np.bool_]:
             matching[plain] = numpy_of(hits)
             rest = ~plain
     texts = values.take(arrow_of(np.flatnonzero(rest))).to_pylist()
-    matching[rest] = [wanted.search(text.decode()) is not None for text in texts]
+    matching[rest] = [automaton.search(text.decode()) for text in texts]
     return matching
+
+
+def automaton_of(pattern: str) -> Automaton:
+    """The automaton of a regular expression.
+
+    Raises:
+        re.error: It is not one.
+        InputError: It has what takes more than linear time (a back reference), or is too large; says what.
+    """
+    try:
+        return Automaton(pattern)
+    except NotLinearError as error:
+        raise InputError(
+            f"the regular expression {pattern!r:.80} could take forever on some texts: {error}",
+            fix="write it without that, as RE2 would have it (look-arounds are fine)",
+        ) from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ...digest import write_durably
+from ...digest import is_deep, write_durably
 from ...errors import InputError
 from ..frames import frame
 from ..schemas.checks import GX_SEVERITIES, SQL_TYPE, Expectation
@@ -68,7 +68,9 @@ def read_suite(source: Mapping[str, Any] | Path | str, name: str | None = None) 
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}", fix="give the suite's JSON file") from error
     if not isinstance(data, dict):
-        raise InputError(f"{path} is no expectation suite", fix="give the suite's JSON file")
+        raise InputError(f"{path} is not an expectation suite", fix="give the suite's JSON file")
+    if is_deep(data):
+        raise InputError(f"{path} is nested too deeply", fix="export the suite from GX 1.x")
     return _suite(data, str(path))
 
 
@@ -93,7 +95,7 @@ def _in_folder(folder: Path, name: str | None) -> Path:
 def _suite(data: Mapping[str, Any], where: str) -> Suite:
     items = data.get("expectations")
     if not isinstance(items, list):
-        raise InputError(f"{where} is no expectation suite: it lists no expectations", fix="export it from GX 1.x")
+        raise InputError(f"{where} is not an expectation suite: it lists no expectations", fix="export it from GX 1.x")
     expectations = tuple(_expectation(item, f"{where}, expectation {number}") for number, item in enumerate(items, 1))
     name = str(data.get("name") or data.get("expectation_suite_name") or "suite")
     return Suite(name, expectations, _meta(data, where))
@@ -186,7 +188,7 @@ class ExpectationResults:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing blocks."""
+        """Whether no expectation of severity "critical" failed."""
         return not self.errors
 
     @property
@@ -212,7 +214,8 @@ class ExpectationResults:
         return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: Path | str) -> None:
-        """Write `to_json`."""
+        """Write `to_json` to a file, durably: a crash leaves the old file or the new one."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_durably(Path(path), self.to_json().encode())
 
     @classmethod
@@ -224,7 +227,7 @@ class ExpectationResults:
         """
         try:
             document = json.loads(Path(path).read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="check the expectations again") from error
         if not isinstance(document, dict) or "drivetrain" not in (document.get("meta") or {}):
             raise InputError(f"{path} holds no results of expectations", fix="check the expectations again")

@@ -59,7 +59,7 @@ def schema_from_suite(
         `expectations`, and `check_expectations` decides them.
 
     Raises:
-        InputError: It is no suite.
+        InputError: It is not a suite.
     """
     plain_suite = suite if isinstance(suite, Suite) else read_suite(suite)
     draft = _SchemaDraft(plain_suite, base)
@@ -149,7 +149,7 @@ class _SchemaDraft:
             line: The evidence.
             anomalies: The anomalies of data that does not meet the lines.
             filled: Whether the expectation fails where the column has no value in any row; every one fails where there
-                is no such column.
+                is not such a column.
             lines: Fields of the feature.
         """
         severity = dict(feature.severity)
@@ -206,7 +206,7 @@ def _whole_bounds(kwargs: Kwargs) -> tuple[int | None, int | None]:
 
 def _whole(end: Any) -> int | None:
     """An argument as a count; GX writes some as 10.0."""
-    if end is not None and (type(end) not in (int, float) or end != int(end)):
+    if end is not None and (type(end) not in (int, float) or not math.isfinite(end) or end != int(end)):
         raise _LeftOverError
     return None if end is None else int(end)
 

@@ -45,7 +45,7 @@ _BATCH: Final = 65_536
 
 def check_sql(
     data: object,
-    checks: Mapping[str, str] | Sequence[str],
+    checks: Mapping[str, str] | Sequence[str] | str,
     *,
     timeout: float = TIMEOUT,
     progress: Progress = no_progress,
@@ -54,10 +54,10 @@ def check_sql(
 
     Args:
         data: What `source_of` takes, or a mapping of such by data set name.
-        checks: Queries, by a name for the report or not; the rows are the table `data`, or GX's `{batch}` (braces of
-            the query's own are then doubled). One SELECT each.
+        checks: A query, or several, by a name for the report or not; the rows are the table `data`, or GX's `{batch}`
+            (braces of the query's own are then doubled). One SELECT each.
         timeout: Seconds per query.
-        progress: Called with the rows written for DuckDB, where the data is no Parquet.
+        progress: Called with the rows written for DuckDB, where the data is not Parquet.
 
     Returns:
         A GX validation result: of each query the number of rows (`observed_value`) and up to twenty of them.
@@ -66,6 +66,7 @@ def check_sql(
         InputError: A query is wrong, reads anything else than the rows, or takes too long; names the check.
         DrivetrainError: DuckDB is not installed.
     """
+    checks = [checks] if isinstance(checks, str) else checks
     pairs = checks.items() if isinstance(checks, Mapping) else [("", query) for query in checks]
     wanted = [
         Expectation(SQL_TYPE, {"unexpected_rows_query": query}, {"description": name} if name else {})

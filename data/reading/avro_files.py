@@ -47,7 +47,7 @@ _LOGICAL: Final[dict[tuple[Any, Any], pa.DataType]] = {
 
 @dataclass(frozen=True)
 class AvroShard:
-    """One Avro file."""
+    """An Avro file, which is read from its beginning: one shard."""
 
     path: str
     rows: int
@@ -80,8 +80,8 @@ def open_avro(paths: Sequence[Path], *, progress: Progress | None = None) -> Sou
         progress: Called with the rows counted; may raise to stop.
 
     Raises:
-        InputError: A file is missing, cut off or damaged, its schema is no record or has a column without a type here,
-            or the files' columns differ.
+        InputError: A file is missing, cut off or damaged, its schema is not a record or has a column without a type
+            here, or the files' columns differ.
         DrivetrainError: fastavro is not installed.
     """
     shards: list[Shard] = []
@@ -113,7 +113,7 @@ def _scan(path: Path) -> tuple[pa.Schema, int]:
     except Exception as error:  # fastavro raises what its parsing stumbles over: all of it is the file's fault
         raise _damaged(path, rows, error) from error
     if not isinstance(written, Mapping) or written.get("type") != "record":
-        raise InputError(f"{path}: its schema is no record", fix="write rows as records")
+        raise InputError(f"{path}: its schema is not a record", fix="write rows as records")
     named: dict[str, Any] = {}
     return pa.schema([pa.field(f["name"], _type(f["type"], named, path, f["name"])) for f in written["fields"]]), rows
 
@@ -183,7 +183,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_string(kind) and not isinstance(value, str):
         return str(value)  # a UUID
     if pa.types.is_integer(kind) and type(value) is not int:
-        raise TypeError(f"{value!r} is no whole number")
+        raise TypeError(f"{value!r} is not a whole number")
     if pa.types.is_list(kind):
         return [_plain(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):

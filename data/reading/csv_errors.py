@@ -49,7 +49,7 @@ def csv_error(file: CsvFile, error: Exception, block: int, before: int = 0) -> I
 
 
 def encoding_error(file: CsvFile, line: int | None) -> InputError:
-    """The error for bytes that are no text."""
+    """The error for bytes that are not text."""
     where = f"{file.path}:{line}" if line else f"{file.path}"
     name = "UTF-8" if file.encoding == "utf-8" else file.encoding
     return InputError(

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +43,7 @@ _BLOCK_BYTES: Final = 4 << 20
 _SHARD_BYTES: Final = 64 << 20
 _LONG_BLOCK_BYTES: Final = 512 << 20  # of files with rows longer than a block: a row must fit in one
 _KEEP: Final = " (unless column_types declares it a string or decimal128)"
+_NULL: Final = " (where it stands for a missing value, name it in null_values)"
 _ERRORS: Final = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
 _HEADER_CHARACTERS: Final = 16 << 20
 
@@ -151,8 +154,17 @@ def open_csv(
     if note is not None:
         if unnamed := next((file for file, _ in guesses_by_file if _unnamed(_header(file))), None):
             note(f"{unnamed.path}:1: the first column has no name and is left out, as an index that pandas wrote")
+        if number := next(filter(_is_number, schema.names), None):
+            note(f"{paths[0]}:1: a column is named {number!r}: is the first line data? It must name the columns")
         _note_surprises(guesses_by_file, schema, note)
     return Source(tuple(shards), settle(schema))
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
 
 
 def _scan(
@@ -218,7 +230,7 @@ def _note_surprises(
             shown = "float64" if kind == pa.float64() else str(kind)
             if pa.types.is_string(kind) and guess.odd is not None:
                 row, cell, what = guess.odd
-                notes["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is no {what}"))
+                notes["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is not {what}{_NULL}"))
             if kind in (pa.int64(), pa.float64()) and guess.zeros is not None:
                 row, cell = guess.zeros
                 notes["zeros"].setdefault(name, (file, row, f"{shown}, so {cell!r:.80} loses its zeros{_KEEP}"))
@@ -227,7 +239,9 @@ def _note_surprises(
                 notes["digits"].setdefault(name, (file, row, f"{shown}, which rounds {cell!r:.80}{_KEEP}"))
     for columns in notes.values():
         for name, (file, row, what) in list(columns.items())[:1]:
-            also = f"; so are {len(columns) - 1} more" if len(columns) > 1 else ""
+            others = [repr(other) for other in columns if other != name]
+            named = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+            also = f"; so {'is' if len(others) == 1 else 'are'} {named}" if others else ""
             note(f"{file.path}:{line_of(file, row + 1)}: column {name!r} is {what}{also}")
 
 
@@ -242,9 +256,14 @@ def _unfit(
             break
     cell = column[row].as_py()
     return InputError(
-        f"{file.path}:{line_of(file, before + row + 2)}: column {name!r} holds {cell!r:.80}, which is no {kind}",
-        fix="repair the cell, name it in null_values, or declare another type",
+        f"{file.path}:{line_of(file, before + row + 2)}: column {name!r} holds {cell!r:.80}, not {kind}",
+        fix=f"repair the cell, read it as missing ({named_nulls([*nulls, cell])}), or declare another type",
     )
+
+
+def named_nulls(nulls: Sequence[str]) -> str:
+    """How the reading of a CSV is told which cells are missing ones."""
+    return f"null_values=[{', '.join(json.dumps(cell[:80], ensure_ascii=False) for cell in nulls)}]"
 
 
 def _text_batches(

@@ -28,7 +28,13 @@ _TRUE: Final = _TRUTHS[0]
 _MISSING: Final = pa.nulls(1, pa.string())[0]
 _PADDED: Final = r"^0[0-9]+(\.|\s*$)"
 _ONE, _DIGITS = arrow_of(np.array([1, 16], np.int32))  # a whole number of fewer is a float64
-_WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value", "date": "date", "timestamp": "time"}
+_WORDS: Final = {
+    "int": "a whole number",
+    "double": "a number",
+    "bool": "true or false",
+    "date": "a date",
+    "timestamp": "a time",
+}
 
 
 @dataclass

@@ -20,7 +20,7 @@ from .remote import fetch_files
 
 
 def open_files(
-    paths: Sequence[Path | str],
+    paths: Sequence[Path | str] | Path | str,
     *,
     null_values: Sequence[str] = NULL_VALUES,
     encoding: str | None = None,
@@ -40,7 +40,7 @@ def open_files(
     first, see `remote`.
 
     Args:
-        paths: All of one format, with the same columns; column types are unified over all of them.
+        paths: A file, or several, all of one format, with the same columns; column types are unified over all of them.
         null_values: What a missing value looks like in a CSV; see `csv_files`.
         encoding: Of a CSV, as Python names it; None for UTF-8, or UTF-16 by its byte order mark.
         delimiter: Between the cells of a CSV; None to go by its header.
@@ -55,6 +55,7 @@ def open_files(
             option for files of another format.
         DrivetrainError: What reads this kind of file is not installed.
     """
+    paths = [paths] if isinstance(paths, Path | str) else paths
     files = [copy for path in paths for copy in _local_files(path)]
     if not files:
         raise InputError("there are no input files", fix="name a file, or a glob that matches some")
@@ -66,7 +67,7 @@ def open_files(
     for option in options.named():
         if option not in file_format.options:
             owners = " or ".join(other.name for other in FORMATS if option in other.options)
-            raise InputError(f"{option}: {files[0]} is no {owners} but {file_format.name}", fix=f"leave {option} out")
+            raise InputError(f"{option}: {files[0]} is {file_format.name}, not {owners}", fix=f"leave {option} out")
     source = file_format.open(files, options)
     if not source.rows:
         shown = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"

@@ -128,7 +128,7 @@ def format_of(path: Path) -> FileFormat:
     """The format of a file, by its name; of an archive, by the names of what is in it.
 
     Raises:
-        InputError: It does not exist, is no file, or is of no format that is known.
+        InputError: It does not exist, is not a file, or is of no format that is known.
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix=f"name its files, e.g. {path}/*.csv")

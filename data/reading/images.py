@@ -67,7 +67,7 @@ class ImageShard:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """How many images it holds, one row each."""
         return len(self.images)
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
@@ -209,7 +209,7 @@ def _listed(paths: Sequence[Path]) -> tuple[Path, list[str]]:
     if len(paths) == 1 and (_ARCHIVE.search(paths[0].name) or paths[0].as_posix().endswith(_DIGITS)):
         return paths[0], [name for name, _ in _contents(paths[0], None)]
     if any(_ARCHIVE.search(path.name) for path in paths):
-        raise InputError(f"{paths[0]}: an archive of images stands alone", fix="give one archive, or image files")
+        raise InputError(f"{paths[0]}: an archive of images is read alone", fix="give one archive, or image files")
     shared = Path(os.path.commonpath([path.resolve().parent for path in paths]))
     # Files of one folder only: that folder's name is their label
     shared = shared.parent if len({path.resolve().parent for path in paths}) == 1 else shared
@@ -280,7 +280,7 @@ def _decoded(data: bytes, where: str) -> tuple[int, int, str]:
         cause = "it is empty" if not data else (str(error) or type(error).__name__).splitlines()[0][:200]
         cause = re.sub(r" <_io\.BytesIO.*>", "", cause)
         raise InputError(
-            f"{where} is no whole image ({cause})", fix='replace it, or leave broken ones out with on_error="skip"'
+            f"{where} is not a whole image ({cause})", fix='replace it, or leave broken ones out with on_error="skip"'
         ) from error
 
 

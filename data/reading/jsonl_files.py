@@ -170,7 +170,7 @@ class _ValueKinds:
         wide: Whether a whole number exceeds 64 bits.
         times: The family of `_TIMES` that all texts so far fit.
         level: Which type of that family.
-        words: Whether some text is no time.
+        words: Whether some text is not a time.
         item: Of the items of lists.
         fields: Of the fields of objects.
     """
@@ -317,9 +317,22 @@ def _row(path: Path, number: int, line: bytes, decode: Callable[[str], Any]) -> 
         raise InputError(f"{path}:{number}: {str(error)[:200]}", fix="repair the line") from error
     if type(row) is not dict:
         raise InputError(f"{path}:{number}: a {_NAMES[type(row)]}, not an object", fix="write one object per line")
+    if line.count(b"[") + line.count(b"{") > _MOST_LEVELS and _levels(row) > _MOST_LEVELS:
+        raise InputError(f"{path}:{number}: nested more than {_MOST_LEVELS} levels deep", fix="repair the line")
     return row
 
 
+def _levels(value: Any) -> int:
+    """How deep lists and objects nest, without recursion."""
+    levels, inner = 0, [value]
+    while inner := [each for each in inner if isinstance(each, (list, dict))]:
+        levels += 1
+        inner = [item for each in inner for item in (each.values() if isinstance(each, dict) else each)]
+    return levels
+
+
+_MOST_LEVELS: Final = 100
+"""Of lists and objects within each other: types, texts and files of them are written by recursion."""
 _NAMES: Final = {
     list: "list",
     str: "string",

@@ -28,7 +28,7 @@ def fetch_files(pattern: str, folder: Path, progress: Progress = no_progress) ->
     Args:
         pattern: A URI; with `*`, `?` or `[…]` as a glob, `**` for any depth, where the store can list.
         folder: Where the copies are kept; one that is there and whole is not fetched again.
-        progress: Told of bytes fetched; may raise to stop.
+        progress: Called with the bytes fetched so far; may raise to stop.
 
     Raises:
         InputError: Nothing matches, it may not be read, or the URI holds a secret.

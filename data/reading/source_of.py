@@ -82,7 +82,7 @@ def table_of(data: object) -> pa.Table:
     if table is not None:
         return table
     raise InputError(
-        f"{type(data).__name__!r} is no table in memory",
+        f"{type(data).__name__!r} is not a table in memory",
         fix="give a pandas DataFrame, an Arrow table or record batch, or a mapping from column to values",
     )
 
@@ -264,7 +264,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             kinds = sorted({type(value).__name__ for value in values if value is not None})
             raise InputError(
-                f"the rows: {name!r} is no column of one type ({' and '.join(kinds)})", fix="give all rows one type"
+                f"the rows: {name!r} is not a column of one type ({' and '.join(kinds)})", fix="give all rows one type"
             ) from error
     return pa.table(arrays)
 
@@ -284,7 +284,7 @@ def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:
             arrays[str(name)] = _from_values(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InputError(
-                f"column {name!r} is no column of one type ({str(error).splitlines()[0][:200]})",
+                f"column {name!r} is not a column of one type ({str(error).splitlines()[0][:200]})",
                 fix="give it a list or an array of values of one type",
             ) from error
     lengths = {name: len(array) for name, array in arrays.items()}
@@ -310,7 +310,7 @@ def _from_values(values: Any) -> pa.Array | pa.ChunkedArray:  # Any: whatever ho
     if isinstance(values, np.ma.MaskedArray):
         return pa.array(values.data, mask=np.ma.getmaskarray(values))
     if not hasattr(values, "__array__") or np.ndim(values) == 0:
-        raise TypeError(f"{values!r:.80} is no list or array; one row of values goes to run_row, or is [{{…}}]")
+        raise TypeError(f"{values!r:.80} is not a list or array; one row of values goes to run_row, or is [{{…}}]")
     array = np.asarray(values)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim > 1:
@@ -332,8 +332,8 @@ def _from_pandas(frame: pd.DataFrame) -> pa.Table:
             arrays.append(_from_series(frame.iloc[:, number]))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise InputError(
-                f"the DataFrame: column {name!r} is no column of one type ({str(error).splitlines()[0][:200]})",
-                fix=f"give it one type, e.g. frame[{name!r}].astype(str)",
+                f"the DataFrame: column {name!r} is not a column of one type ({str(error).splitlines()[0][:200]})",
+                fix=f"give it one type, e.g. frame[{name!r}].astype('string')",
             ) from error
     return pa.table(dict(zip(columns, arrays, strict=True)))
 

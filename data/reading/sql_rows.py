@@ -36,6 +36,8 @@ from ..sources import Source, open_parquet
 from ..types import common_type, normal_schema
 
 _ROWS: Final = 16_384
+_UNSENDABLE: Final[tuple[type[Exception], ...]] = (UnicodeError, OverflowError)
+"""What drivers raise of half characters, and of whole numbers that the database does not have."""
 _TYPES: Final[dict[type, pa.DataType]] = {
     type(None): pa.null(),
     bool: pa.bool_(),
@@ -100,7 +102,7 @@ def open_query(
                 rows += table.num_rows
                 if progress is not None:
                     progress(rows, None, "rows read")
-        except (pa.ArrowException, *errors) as error:
+        except (pa.ArrowException, *_UNSENDABLE, *errors) as error:
             cause = _redacted(error, connection)
             after = f" after row {rows}" if rows else ""
             # Without its cause: a driver's own text, in a traceback, may hold what the connection does
@@ -148,7 +150,7 @@ def fetch_watermark(
         try:
             cursor.execute(query, *([dict(parameters)] if parameters else []))
             rows = cursor.fetchmany(101)
-        except errors as error:
+        except _UNSENDABLE + errors as error:
             raise InputError(
                 f"{_display_name(connection)}: the watermark's query failed: {_redacted(error, connection)}",
                 fix="try it in the database",

@@ -21,7 +21,7 @@ _FLOAT: Final = struct.Struct("<f")
 
 
 class NotAnExampleError(ValueError):
-    """The bytes are no tf.Example; the message says why."""
+    """The bytes are not tf.Example; the message says why."""
 
 
 def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[str, FeatureValues]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Offsets = NDArray[np.int64]
 BYTES, FLOAT, INT64 = 1, 2, 3
 _PAD: Final = 16  # bytes that may be looked at beyond the last
-_MOST_NAMES: Final = 64  # in one step; more are no common order of the features
+_MOST_NAMES: Final = 64  # in one step; more are not a common order of the features
 
 
 @dataclass(frozen=True)

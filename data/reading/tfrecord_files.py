@@ -293,7 +293,7 @@ def _records(path: Path, offset: int = 0, number: int = 1) -> Iterator[bytes]:
                 if checksum != _masked(crc(head[:8])):
                     if number == 1:
                         raise InputError(
-                            f"{path} is no TFRecord file: the first record's length fails its checksum",
+                            f"{path} is not a TFRecord file: the first record's length fails its checksum",
                             fix="give a TFRecord file; one compressed with gzip must be named .gz, another not",
                         )
                     raise _damaged(where, "length")

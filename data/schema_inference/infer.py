@@ -1,6 +1,6 @@
 """A schema proposed from statistics: types, presence and small domains, each with its evidence. A person accepts it.
 
-Rules as TFDV 1.16 has them, but for these: a column of one value is no bool (`month` of one month's data would be);
+Rules as TFDV 1.16 has them, but for these: a column of one value is not a bool (`month` of one month's data would be);
 text becomes a bool only where both its values were seen; a column without any value has the type "any"; that a plain
 column has one value per row is not said. With slack it also proposes ranges and shares of missing rows: a bound on
 exactly what was seen fires on the next span.
@@ -63,10 +63,7 @@ def infer_schema(
     Raises:
         InputError: There is no such data set, none has rows, a number is negative, or the data cannot be read.
     """
-    if max_values < 0:
-        raise InputError(f"max_values is {max_values}", fix="use 0 (no lists of values) or more, e.g. 100")
-    if slack is not None and not 0 <= slack < math.inf:
-        raise InputError(f"a slack of {slack} is none", fix="use a share of the numbers' span, e.g. 0.1, or None")
+    _check_numbers(max_values, slack)
     statistics = statistics_of(data)
     chosen = split if split is not None else next((name for name, rows in statistics.splits.items() if rows), None)
     if chosen is None:
@@ -75,6 +72,21 @@ def infer_schema(
     columns = statistics.state(chosen).data_columns
     rules = InferenceRules(max_values, shapes, slack, semantics)
     return Schema(features=tuple(infer_feature(features[name], column, rules) for name, column in columns.items()))
+
+
+def _check_numbers(max_values: object, slack: object) -> None:
+    fix = "use 0 (no lists of values) or more, e.g. 100"
+    if not isinstance(max_values, int) or isinstance(max_values, bool):
+        raise InputError(f"max_values is {max_values!r}, not a whole number", fix=fix)
+    if max_values < 0:
+        raise InputError(f"max_values is {max_values}", fix=fix)
+    fix = "use a share of the numbers' span, e.g. 0.1, or None"
+    if slack is None:
+        return
+    if not isinstance(slack, int | float) or isinstance(slack, bool):
+        raise InputError(f"slack is {slack!r}, not a number", fix=fix)
+    if not 0 <= slack < math.inf:
+        raise InputError(f"slack is {slack}, which is negative or not finite", fix=fix)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import yaml
 
 from ...digest import write_durably
 from ...errors import InputError
+from ...yaml_lines import load_documents
 from ..frames import frame
 from ..schemas.schema import Feature, Schema, Severity
 from ..schemas.yaml_read import schema_from_yaml
@@ -77,6 +78,11 @@ def _lines(part: Schema) -> list[str]:
     return [*rows_lines(part), *(line for feature in part.features for line in feature_lines(feature))]
 
 
+def _check_ids(ids: object) -> None:
+    if isinstance(ids, str) or not isinstance(ids, Collection) or not all(isinstance(each, int) for each in ids):
+        raise InputError(f"changes are named by a list of their numbers, not {ids!r}", fix="write e.g. [1, 3]")
+
+
 @dataclass(frozen=True)
 class SchemaPatch:
     """Changes of a schema, proposed by `update_schema`, each of which may be accepted or rejected by itself.
@@ -132,6 +138,7 @@ class SchemaPatch:
         if ids is None:
             return list(self.changes)
         known = {change.id for change in self.changes}
+        _check_ids(ids)
         unknown = sorted(set(ids) - known)
         if unknown:
             raise InputError(
@@ -160,7 +167,7 @@ class SchemaPatch:
         }
 
     def to_json(self) -> str:
-        """`to_dict` as indented JSON."""
+        """`to_dict` as indented JSON text."""
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
     def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
@@ -178,6 +185,7 @@ class SchemaPatch:
     def save(self, path: Path | str) -> None:
         """Write the patch as YAML, for `SchemaPatch.load` and for a person to cut down."""
         text = yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_durably(Path(path), (_HEAD + text).encode())
 
     @classmethod
@@ -185,16 +193,17 @@ class SchemaPatch:
         """The patch in a file, without the anomalies in `unresolved`.
 
         Raises:
-            InputError: It cannot be read, or is no patch.
+            InputError: It cannot be read, or is not a patch.
         """
         try:
-            document = yaml.safe_load(Path(path).read_text("utf-8"))
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            text = Path(path).read_text("utf-8")
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"the patch {path} cannot be read: {error}", fix="write one with `drivetrain schema update`"
             ) from error
+        document = next(iter(load_documents(text, str(path), name="the patch")), None)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise InputError(f"{path} is no patch of the format {FORMAT}", fix="name what `schema update` wrote")
+            raise InputError(f"{path} is not a patch of the format {FORMAT}", fix="name what `schema update` wrote")
         try:
             changes = tuple(
                 SchemaChange(
@@ -217,7 +226,7 @@ class SchemaPatch:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no schema")
+        raise TypeError(f"{value!r} is not a schema")
     return value
 
 
@@ -244,7 +253,7 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
     if before == after or now == after:
         return now
     if isinstance(now, Schema):
-        known = {name: (before.feature(name), after.feature(name)) for name in (f.name for f in after.features)}
+        known = {new.name: (before.find_feature(new.name), new) for new in after.features}
         features = [
             merged(feature, *known.pop(feature.name), f"{what}, {feature.name}", strict=strict)
             if feature.name in known

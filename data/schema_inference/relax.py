@@ -1,4 +1,4 @@
-"""How far a feature must be relaxed so that what was observed is no anomaly: to exactly that, where it is known.
+"""How far a feature must be relaxed so that what was observed is not an anomaly: to exactly that, where it is known.
 
 As TFDV's `update_schema`: values are added to a domain (which goes where they are too many), ends of ranges move out,
 shares and counts go down, a shape is cleared, a column that is gone is DEPRECATED, a comparator's threshold rises.

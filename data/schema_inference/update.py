@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from ..schemas.problems import SchemaError
-from ..schemas.schema import Feature, Ratio, Schema
+from ..schemas.schema import Feature, Ratio, Schema, check_is_schema
 from ..schemas.struct_fields import Path, feature_at, state_at, with_feature_at
 from ..stats.column import ColumnState
 from ..stats.describe import describe_column
@@ -50,6 +50,7 @@ def update_schema(
     Raises:
         InputError: The data cannot be read, or the schema has no such environment.
     """
+    check_is_schema(schema, "update_schema(schema, data)", data)
     controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
     known = {name: statistics_against(control, schema)[0] for name, control in controls.items() if control is not None}
     return _UpdateRounds(schema, statistics_against(data, schema)[0], known, environment, max_values).patch()
@@ -78,7 +79,7 @@ class _UpdateRounds:
         for attempt in range(_ROUNDS):
             grouped: dict[tuple[Path, str], list[Anomaly]] = {}
             for anomaly in self.validated(now).anomalies:
-                # What statistics cannot decide is no reason to demand less, unless it blocks.
+                # What statistics cannot decide is not a reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
                     grouped.setdefault((anomaly.feature_path, anomaly.type), []).append(anomaly)
             # Every group is relaxed from the same schema, so that each change stands by itself and can be rejected.
@@ -102,7 +103,7 @@ class _UpdateRounds:
         if name is None:
             return replace(Schema(), min_rows=schema.min_rows, max_rows=schema.max_rows, rows_drift=schema.rows_drift,
                            rows_version=schema.rows_version)  # fmt: skip
-        spec = schema.feature(name)
+        spec = schema.find_feature(name)
         return Schema(() if spec is None else (spec,))
 
     def add(
@@ -140,7 +141,7 @@ class _UpdateRounds:
                 feature = self.relaxed_feature(feature, kind, anomaly.split, path, column)
         if feature is None:
             return Schema()
-        return Schema((with_feature_at(now.feature(path[0]) or feature, path, feature),))
+        return Schema((with_feature_at(now.find_feature(path[0]) or feature, path, feature),))
 
     def relaxed_feature(
         self, feature: Feature | None, kind: str, split: str, path: Path, column: ColumnState

@@ -60,6 +60,9 @@ COMPARATORS: Final[Mapping[str, Comparator]] = {
         _UNORDERED | {"bool"},
     ),
     "cramers_v": Comparator("chi_squared", "effect", "COMPARATOR_CRAMERS_V_HIGH", "Cramér's V", _UNCOUNTED),
+    "new_values": Comparator(
+        "new_values", "value", "COMPARATOR_NEW_VALUES_HIGH", "share of rows with new values", _UNCOUNTED
+    ),
     "missing_rate": Comparator("missing_rate", "value", "COMPARATOR_MISSING_RATE_HIGH", "change of the missing rate"),
 }
 CONTROL_MISSING: Final = "COMPARATOR_CONTROL_DATA_MISSING"

@@ -81,7 +81,7 @@ class Presence:
 
     @property
     def required(self) -> bool:
-        """Whether the column must exist."""
+        """Whether the column must exist: a fraction or a count above 0 is asked for."""
         return bool(self.min_fraction) or bool(self.min_count)
 
 

@@ -161,7 +161,7 @@ class _TextFormatParser:
                 yield _Token(kind, match.group(), at)
                 after = self.text[match.end() : match.end() + 1]
                 if kind == "number" and (after.isalnum() or after == "_"):
-                    raise self.error(at, f"{match.group() + after!r} is no number")
+                    raise self.error(at, f"{match.group() + after!r} is not a number")
             at = match.end()
         while True:
             yield _Token("end", "the end", len(self.text))
@@ -218,7 +218,7 @@ class _TextFormatParser:
     ) -> None:
         what = f"{path}.{name.text}" if path else name.text
         if not spec.repeated and name.text in values:
-            raise self.error(name.at, f"{name.text} stands twice in one {message}", "remove one of the two")
+            raise self.error(name.at, f"{name.text} appears twice in one {message}", "remove one of the two")
         if spec.oneof:
             other = chosen.setdefault(spec.oneof, name.text)
             if other != name.text:
@@ -263,6 +263,8 @@ class _TextFormatParser:
         if kind != "opaque":
             return self.fields(kind, path, _CLOSING[opening.text], depth + 1)
         self.opaque.append(OpaqueMessage(path, self.line(opening.at)))
+        # Skipped by its brackets alone: its fields are not in the tables, and texts are whole tokens, so that a bracket
+        # in quotes does not count.
         pending = [_CLOSING[opening.text]]
         while pending:
             token = self.next()
@@ -318,7 +320,7 @@ class _TextFormatParser:
         try:
             return pieces.decode()
         except UnicodeDecodeError:
-            raise self.error(first.at, "this text is no UTF-8", "write it in UTF-8") from None
+            raise self.error(first.at, "this text is not UTF-8", "write it in UTF-8") from None
 
 
 _WANTED: Final = {

@@ -257,6 +257,7 @@ class _SchemaImport:
                 self.note(f"{path}.shape.dim[{index}].name", f"the name of a dimension of {what} is not taken over")
         if feature.stage in UNCHECKED:
             problems = [problem for problem in problems if problem.anomaly == "FEATURE_MISSING_NAME"]
+        # Without a type nothing else can be judged: neither the feature's other conditions nor its fields are reported.
         untyped = any(problem.anomaly == "FEATURE_MISSING_TYPE" for problem in problems)
         return feature, problems if untyped else [*problems, *feature_problems(replace(feature, fields=())), *below]
 

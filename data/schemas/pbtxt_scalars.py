@@ -88,11 +88,14 @@ def whole(text: str, minus: bool) -> int | None:
     return value if value in _INT64 else None
 
 
+_DECIMAL: Final = re.compile(r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?[fF]?", re.ASCII)
+
+
 def real(text: str, minus: bool) -> float | None:
     """A number, inf and nan included, or None; octal and hexadecimal are none here, as in protobuf."""
     value = _NAMED.get(text.lower())
     if value is None:
-        if (not text[:1].isdigit() and text[:1] != ".") or text[:2] in ("0x", "0X") or re.fullmatch("0[0-9]+", text):
+        if not _DECIMAL.fullmatch(text) or re.fullmatch("0[0-9]+", text):
             return None
         value = float(text.rstrip("fF"))
     return -value if minus else value

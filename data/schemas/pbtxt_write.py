@@ -51,9 +51,9 @@ def schema_to_pbtxt(schema: Schema) -> ExportedSchema:
             rows[f"num_examples_{change}_comparator"] = {key: end for key, end in ends.items() if end is not None}
     rows = {key: value for key, value in rows.items() if value is not None}
     if schema.severity or any(feature.severity for _, feature in with_fields(schema.features)):
-        notes.append("severities are no part of TFDV's schema; give them to its validation config")
+        notes.append("severities are not part of TFDV's schema; give them to its validation config")
     if schema.checks:
-        notes.append("checks are no part of TFDV's schema; give them to its custom validation config")
+        notes.append("checks are not part of TFDV's schema; give them to its custom validation config")
     if schema.expectations:
         notes.append("expectations are not TFDV's: the schema goes without them")
     message: dict[str, Any] = {"feature": features, "string_domain": domains}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -37,6 +37,7 @@ INVALID_DOMAIN: Final = "INVALID_DOMAIN_SPECIFICATION"
 BAD_BOOL: Final = "BOOL_TYPE_INVALID_CONFIG"
 WRONG_DOMAIN: Final = "DOMAIN_INVALID_FOR_TYPE"
 COLLISION: Final = "WEIGHTED_FEATURE_NAME_COLLISION"
+_LARGEST: Final = sys.float_info.max  # a whole number may lie beyond it, which `math.isfinite` does not take
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
     for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
         if ratio is not None:
             ends = [end for end in (ratio.min, ratio.max) if end is not None]
-            if ends != sorted(ends) or not all(math.isfinite(end) and end >= 0 for end in ends):
-                yield Problem(INVALID, None, f"{change} of the rows: {ratio.min} to {ratio.max} is no range of ratios",
+            if ends != sorted(ends) or not all(0 <= end <= _LARGEST for end in ends):
+                yield Problem(INVALID, None, f"{change} of the rows: {ratio.min} to {ratio.max} is not a range",
                               "make min at most max, from 0")  # fmt: skip
     yield from _severity(None, "the schema", schema.severity)
     for check in schema.checks:
@@ -128,7 +129,7 @@ def weighted_problems(pair: WeightedFeature, features: Iterable[Feature]) -> Ite
         yield Problem(COLLISION, name, f"{what} is named as a feature is", "rename one of the two")
     for column, role in ((pair.value, "values"), (pair.weight, "weights")):
         if column not in known:
-            yield Problem(INVALID, name, f"{what}: its {role} are {f'of {column!r}, which is ' if column else ''}no "
+            yield Problem(INVALID, name, f"{what}: its {role} are {f'of {column!r}, which is ' if column else ''}not a "
                           "feature of the schema", "add the feature, or name another")  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _twice(features: Iterable[Feature | WeightedFeature], what: str) -> Iterator
     seen: set[str] = set()
     for feature in features:
         if feature.name in seen:
-            yield Problem(INVALID, feature.name, f"{what} {feature.name!r} stands twice", "remove one of the two")
+            yield Problem(INVALID, feature.name, f"{what} {feature.name!r} appears twice", "remove one of the two")
         seen.add(feature.name)
 
 
@@ -153,7 +154,7 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
         return
     presence, domain = feature.presence, feature.domain
     if presence.min_fraction is not None and not 0 <= presence.min_fraction <= 1:
-        yield Problem(INVALID, name, f"{what}: min_fraction {presence.min_fraction} is no share", "use 0 to 1")
+        yield Problem(INVALID, name, f"{what}: min_fraction {presence.min_fraction} is not a share", "use 0 to 1")
     if presence.min_count is not None and presence.min_count < 0:
         yield Problem(INVALID, name, f"{what}: min_count {presence.min_count} is negative", "use 0 or more")
     for level, count in enumerate(feature.value_counts):
@@ -184,6 +185,7 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
     if feature.fields and feature.type != "struct":
         yield Problem(INVALID, name, f"{what}: fields are of a struct, not of {feature.type}", "fix the type")
     yield from _twice(feature.fields, f"{what}: field")
+    # A struct's fields are features; their problems are reported under the column, by which anomalies are listed.
     for field in feature.fields:
         for problem in feature_problems(field):
             yield replace(problem, feature=name, message=f"{what}: {problem.message}")
@@ -194,7 +196,7 @@ def _image(feature: str, what: str, domain: Semantic) -> Iterator[Problem]:
     if domain.kind != "image" and (share, most) != (None, None):
         yield Problem(INVALID, feature, f"{what}: min_supported_fraction and max_bytes are of images", "remove them")
     if share is not None and not 0 <= share <= 1:
-        yield Problem(INVALID, feature, f"{what}: min_supported_fraction {share} is no share", "use 0 to 1")
+        yield Problem(INVALID, feature, f"{what}: min_supported_fraction {share} is not a share", "use 0 to 1")
     if most is not None and most < 0:
         yield Problem(INVALID, feature, f"{what}: max_bytes {most} is negative", "use 0 or more")
 
@@ -204,8 +206,8 @@ def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterato
         if comparator not in COMPARATORS:
             yield Problem(INVALID, feature.name, f"{what}: there is no comparator {comparator!r}",
                           f"use one of {', '.join(COMPARATORS)}")  # fmt: skip
-        elif not (math.isfinite(most) and most >= 0):
-            yield Problem(INVALID, feature.name, f"{what}: {comparator} {most} is no bound", "use a number from 0")
+        elif not 0 <= most <= _LARGEST:
+            yield Problem(INVALID, feature.name, f"{what}: {comparator} {most} is not a bound", "use a number from 0")
         elif feature.type in COMPARATORS[comparator].useless:
             yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {feature.type}",
                           "use l_infinity, jensen_shannon or psi")  # fmt: skip
@@ -216,7 +218,7 @@ def _count(feature: str | None, what: str, count: Count) -> Iterator[Problem]:
     if low < 0:
         yield Problem(INVALID, feature, f"{what}: min {low} is negative", "use 0 or more")
     if high is not None and high < low:
-        yield Problem(INVALID, feature, f"{what}: {low} to {high} is no range", "make min at most max")
+        yield Problem(INVALID, feature, f"{what}: {low} to {high} is not a range", "make min at most max")
 
 
 def _values(feature: Feature, what: str, domain: Values) -> Iterator[Problem]:
@@ -227,7 +229,7 @@ def _values(feature: Feature, what: str, domain: Values) -> Iterator[Problem]:
     seen: set[str] = set()
     for value in domain.values:
         if value in seen:
-            yield Problem(INVALID_DOMAIN, feature.name, f"{what}: the value {value!r} stands twice",
+            yield Problem(INVALID_DOMAIN, feature.name, f"{what}: the value {value!r} appears twice",
                           "remove one of the two")  # fmt: skip
         seen.add(value)
 
@@ -241,10 +243,11 @@ def _range(feature: Feature, what: str, domain: Range) -> Iterator[Problem]:
         yield Problem(WRONG_DOMAIN, name, f"{what}: a range is for int or float, not {feature.type}",
                       "remove it, fix the type, or say what the text reads as: `parse: int`")  # fmt: skip
     low, high = domain.min, domain.max
-    if any(end is not None and not math.isfinite(end) for end in (low, high)):
+    # Written as "not within" so that NaN, which compares with nothing, is refused as well.
+    if any(end is not None and not -_LARGEST <= end <= _LARGEST for end in (low, high)):
         yield Problem(INVALID_DOMAIN, name, f"{what}: the ends of a range are finite numbers", "leave out an open end")
     elif low is not None and high is not None and high < low:
-        yield Problem(INVALID_DOMAIN, name, f"{what}: {low} to {high} is no range", "make min at most max")
+        yield Problem(INVALID_DOMAIN, name, f"{what}: {low} to {high} is not a range", "make min at most max")
 
 
 def _bool(feature: Feature, what: str, domain: Bool) -> Iterator[Problem]:
@@ -265,7 +268,7 @@ def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
     name, kinds = feature.name, ("int",) if domain.format in UNIX else ("string", "bytes")
     problem = format_problem(domain.format)
     if problem is not None:
-        yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} is no format of time: {problem}",
+        yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} is not a format of time: {problem}",
                       f"use directives of strptime, as %Y-%m-%d, or one of {', '.join(UNIX)}")  # fmt: skip
     elif feature.type not in (*kinds, "any"):
         yield Problem(WRONG_DOMAIN, name, f"{what}: the time {domain.format} is for {kinds[0]}, not {feature.type}",
@@ -276,13 +279,13 @@ def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
             yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} has no %Y, so its years are not known",
                           "remove `years`")  # fmt: skip
         elif (0 if first is None else first) > (9999 if last is None else last):
-            yield Problem(INVALID_DOMAIN, name, f"{what}: no year lies from {first} to {last}", "swap the two")
+            yield Problem(INVALID_DOMAIN, name, f"{what}: no year is from {first} to {last}", "swap the two")
     yield from _mass(feature, what, domain.min_mass)
 
 
 def _mass(feature: Feature, what: str, mass: float) -> Iterator[Problem]:
     if not 0 <= mass <= 1:
-        yield Problem(INVALID, feature.name, f"{what}: min_mass {mass} is no share", "use 0 to 1")
+        yield Problem(INVALID, feature.name, f"{what}: min_mass {mass} is not a share", "use 0 to 1")
 
 
 def _severity(feature: str | None, what: str, severity: Mapping[str, Severity]) -> Iterator[Problem]:

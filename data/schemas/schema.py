@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from ...errors import InputError, suggest
 from ..sources import Source
 from .checks import Check, Expectation
 from .feature import (
@@ -76,7 +78,19 @@ class Schema:
     def __post_init__(self) -> None:
         raise_problems(schema_problems(self))
 
-    def feature(self, name: str) -> Feature | None:
+    def feature(self, name: str) -> Feature:
+        """The feature of that name.
+
+        Raises:
+            InputError: There is none.
+        """
+        feature = self.find_feature(name)
+        if feature is None:
+            names = [feature.name for feature in self.features]
+            raise InputError(f"the schema has no feature {name!r}", fix=suggest(str(name), names))
+        return feature
+
+    def find_feature(self, name: str) -> Feature | None:
         """The feature of that name, or None."""
         return next((feature for feature in self.features if feature.name == name), None)
 
@@ -90,7 +104,7 @@ class Schema:
         Raises:
             SchemaError: The feature contradicts itself.
         """
-        if self.feature(feature.name) is None:
+        if self.find_feature(feature.name) is None:
             return replace(self, features=(*self.features, feature))
         return replace(
             self, features=tuple(feature if other.name == feature.name else other for other in self.features)
@@ -141,10 +155,34 @@ class Schema:
 
     def severity_of(self, anomaly: str, feature: str | None = None) -> Severity:
         """The severity of an anomaly: the feature's own, else the schema's, else the default."""
-        spec = self.feature(feature) if feature is not None else None
+        spec = self.find_feature(feature) if feature is not None else None
         if spec is not None and anomaly in spec.severity:
             return spec.severity[anomaly]
         return self.severity.get(anomaly, ANOMALIES[anomaly])
+
+
+def check_is_schema(schema: object, call: str, data: object = None) -> None:
+    """Refuse what is not a schema, with the way to read one.
+
+    Args:
+        schema: What stands in a schema's place.
+        call: The call as it is written right, for arguments that are exchanged.
+        data: What stands in the place of the data.
+
+    Raises:
+        InputError: It is not a schema.
+    """
+    if isinstance(schema, Schema):
+        return
+    name = call.partition("(")[0]
+    if isinstance(data, Schema):
+        raise InputError("the schema is given where the data belong", fix=f"write {call}")
+    kind, fix = f"a {type(schema).__name__}", "give what load_schema reads"
+    if isinstance(schema, str | Path):
+        fix = f"read it: load_schema({str(schema)!r})"
+    elif isinstance(getattr(schema, "content", None), Path):
+        kind, fix = "an artifact", 'read it: load_schema(artifact.content / "schema.yaml")'
+    raise InputError(f"{name} takes a Schema, not {kind}", fix=fix)
 
 
 def _name_domains(features: Iterable[Feature], items: Iterable[dict[str, Any]]) -> None:

@@ -1,6 +1,6 @@
 """Fields of structs in a schema: their paths, and the schema and the states of what is one level below.
 
-A path is the column's name and those of the fields below it; the lists between are no steps, as in TFDV.
+A path is the column's name and those of the fields below it; the lists between are not steps, as in TFDV.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def with_fields(
 
 
 def states_below(path: Path, column: ColumnState) -> dict[str, ColumnState]:
-    """The states of a struct's fields by the names of their paths; none where it is no struct."""
+    """The states of a struct's fields by the names of their paths; none where it is not a struct."""
     return {path_name((*path, name)): inner for name, inner in column.levels[-1].fields.items()}
 
 
@@ -64,7 +64,7 @@ def state_at(columns: Mapping[str, ColumnState], path: Path) -> ColumnState | No
 
 def feature_at(schema: Schema, path: Path) -> Feature | None:
     """The feature at a path, or None."""
-    feature = schema.feature(path[0])
+    feature = schema.find_feature(path[0])
     for name in path[1:]:
         feature = next((field for field in feature.fields if field.name == name), None) if feature is not None else None
     return feature
@@ -80,6 +80,7 @@ def with_feature_at(top: Feature, path: Path, feature: Feature) -> Feature:
     """
     if len(path) == 1:
         return feature
+    # A dict keeps the place of a name that is there, and puts a new one at the end.
     fields = {field.name: field for field in top.fields}
     fields[path[1]] = with_feature_at(fields.get(path[1], feature), path[1:], feature)
     return replace(top, fields=tuple(fields.values()))

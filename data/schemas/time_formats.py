@@ -69,13 +69,13 @@ _START: Final = rf"^(?:[0-9]|{_DIRECTIVES['a']})"  # how every one of them begin
 
 
 def format_problem(text: str) -> str | None:
-    """Why a text is no format of time; None where it is one."""
+    """Why a text is not a format of time; None where it is one."""
     if text in UNIX:
         return None
     directives = re.findall(r"%(.|$)", text)
     wrong = next((letter for letter in directives if letter not in _DIRECTIVES), None)
     if wrong is not None:
-        return f"%{wrong} is no directive that is known"
+        return f"%{wrong} is not a directive that is known"
     return None if set(directives) - {"%"} else "it has no directive of strptime"
 
 

@@ -46,7 +46,7 @@ def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> EditedYaml:
         where: The file's name, for messages.
 
     Raises:
-        InputError: The text is no schema.
+        InputError: The text is not a schema.
     """
     old = schema_from_yaml(text, where)
     if old == new:
@@ -80,7 +80,7 @@ def _features(text: str, node: Any, old: Schema, new: Schema) -> Iterator[_Edit]
     column = node.value[0][0].start_mark.column if node.value else 2
     added: list[str] = []
     for feature in new.features:
-        before = old.feature(feature.name)
+        before = old.find_feature(feature.name)
         if before is None:
             added += _shifted(feature_lines(feature), column - 2)
         elif before != feature:

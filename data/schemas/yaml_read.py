@@ -63,7 +63,7 @@ def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
     entries = root.mapping(_SCHEMA_KEYS)
     if "format" not in entries or entries["format"].text() != FORMAT:
         raise entries.get("format", root).error(
-            f"this is no schema of the format {FORMAT}", f"begin with `format: {FORMAT}`"
+            f"this is not a schema of the format {FORMAT}", f"begin with `format: {FORMAT}`"
         )
     if "features" not in entries:
         raise root.error("the schema has no features", "add `features:`")
@@ -107,6 +107,7 @@ def _feature(name: str, value: YamlValue) -> Feature:
         stage=_text_or(entries, "stage", ""),
         fields=tuple(_feature(field_name, field) for field_name, field in fields.items()),
     )
+    # `Schema` checks all features again, but knows no lines: what one has wrong by itself is reported here, at its own.
     raise_problems(feature_problems(feature), value.where)
     return feature
 

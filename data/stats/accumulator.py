@@ -7,7 +7,7 @@ is a `CrossColumnState` in a module of its own, an option that asks for it, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
@@ -109,7 +109,7 @@ class StatisticsAccumulator:
 
         Raises:
             InputError: Two columns have one name, the columns or their types differ from earlier batches', a column
-                that the options name is not there, or a weight is no number of at least 0.
+                that the options name is not there, or a weight is not a number of at least 0.
         """
         names = batch.schema.names
         if len(set(names)) != len(names):
@@ -237,20 +237,26 @@ class StatisticsAccumulator:
             if not isinstance(state, bytes):
                 state.compact()
 
-    def result(self) -> dict[str, Any]:
-        """`{"rows", "features"}` as the `describe` module says, and under further names what the options ask for."""
-        options = self.options
-        features = [describe_column(column, options.detail) for column in self.columns.values()]
+    def result(self, beside: Sequence[StatisticsAccumulator] = ()) -> dict[str, Any]:
+        """`{"rows", "features"}` as the `describe` module says, and under further names what the options ask for.
+
+        `beside` are the states that are described together with this one, itself among them: see `describe_column`.
+        """
+        options, states = self.options, beside or [self]
+        features = [
+            describe_column(column, options.detail, [state.columns[name] for state in states if name in state.columns])
+            for name, column in self.columns.items()
+        ]
         document: dict[str, Any] = {"rows": self.rows, "features": features}
         if options.weight is not None:
-            self._add_weighted(document)
+            self._add_weighted(document, states)
         if options.sampled:
             document["sample"] = {"rate": options.sample_rate, "seed": options.seed}
         if options.detail.quantiles != _PLAIN.quantiles:
             document["quantile_levels"] = list(options.quantiles)
         if options.slices:
             document["slices"] = [
-                {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result()}
+                {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result(states)}
                 for key in self._slice_order()
             ]
         for name, state in self.cross_column.items():
@@ -275,13 +281,15 @@ class StatisticsAccumulator:
             ) from error
         return user_result
 
-    def _add_weighted(self, document: dict[str, Any]) -> None:
+    def _add_weighted(self, document: dict[str, Any], beside: Sequence[StatisticsAccumulator]) -> None:
         from .weighted_describe import describe_weighted, weight_of
 
         document |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
         for feature in document["features"]:
-            state = self.weighted.get(feature["name"]) or WeightedColumn(self.limit)
-            feature["weighted"] = describe_weighted(state, self.options.detail)
+            name = feature["name"]
+            state = self.weighted.get(name) or WeightedColumn(self.limit)
+            columns = [other.weighted[name] for other in beside if name in other.weighted]
+            feature["weighted"] = describe_weighted(state, self.options.detail, columns)
 
     def _slice_order(self) -> list[Key]:
         """The slices by their spec, then by value: the same for every order of the rows."""
@@ -333,7 +341,7 @@ class StatisticsAccumulator:
             custom: The factories of the user's accumulators; without its factory, one stays bytes and cannot be merged.
 
         Raises:
-            InputError: The bytes are no statistics state, or of a version this release does not read.
+            InputError: The bytes are not a statistics state, or of a version this release does not read.
         """
         with _STATE.unpack(data) as (text, buffers):
             body = json.loads(bytes(text))

@@ -157,7 +157,7 @@ class ColumnState:
 
     @property
     def levels(self) -> list[ColumnState]:
-        """The column, the items of its lists, the items of theirs, …: the last is no list."""
+        """The column, the items of its lists, the items of theirs, …: the last is not a list."""
         levels = [self]
         while levels[-1].kind == "list":
             levels.append(levels[-1].inner["values"])
@@ -165,7 +165,7 @@ class ColumnState:
 
     @property
     def fields(self) -> dict[str, ColumnState]:
-        """The states of a struct's fields by name; none where it is no struct."""
+        """The states of a struct's fields by name; none where it is not a struct."""
         return self.inner if self.kind == "struct" else {}
 
     @property

@@ -34,7 +34,7 @@ class Sketches:
         zeros: Rows that are 0.
         length: Code points of all rows together; of text only.
         bytes: Bytes of all rows together; of text only.
-        broken: Rows that are no valid UTF-8; of text only.
+        broken: Rows that are not valid UTF-8; of text only.
         whole: Whether all numbers are whole, see `whole_numbers`; False of states of releases that did not look.
     """
 
@@ -54,7 +54,7 @@ class Sketches:
         self.whole = True
 
     def add(self, table: Any) -> None:
-        """Take in a table."""
+        """Add the values of a table, each as often as it counts."""
         self.frequent.add(table)
         if self.text:
             hashes = hashes_of(table)
@@ -154,7 +154,7 @@ class Sketches:
 
 
 def whole_numbers(values: NDArray[Any]) -> bool:
-    """Whether all numbers are integers; of floats those up to 2^53, beyond which some integers are no float64."""
+    """Whether all numbers are integers; of floats those up to 2^53, beyond which some integers are not float64."""
     if values.dtype.kind != "f":
         return True
     # A few first: a continuous column is seen by them.

@@ -7,6 +7,9 @@ The error of a distinct count is its relative standard error; of quantiles and h
 a fraction of the rows; of a top value the rows by which its count may be too low. A number without a value (the mean of
 nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
+A histogram's buckets are [low, high), the last one with its high. Those of whole numbers are whole, and of several data
+sets that are described together, and of their slices, they are the same.
+
 Decimals with more than 15 digits are rounded to float64, with the relative error of that ("method": "float64"). Where
 their type has 16 to 18 digits, the numbers that `decimals` gives are exact, as text where no float64 is the same.
 
@@ -20,10 +23,13 @@ and "missing" are among what the outer level has: the items of lists, or the str
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..aggregates.sketches import sketch_quantiles
 from ..aggregates.sums import ExactMoments
@@ -43,7 +49,16 @@ from .decimals import exact_numbers
 from .images import describe_images
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
+_WHOLE: Final = frozenset({"int", "bool", "list"})  # of a list, its length
 _DECILES: Final = tuple(level / 10 for level in range(11))
+
+
+class _HasInner(Protocol):
+    @property
+    def inner(self) -> Mapping[str, Self]: ...
+
+
+_Nested = TypeVar("_Nested", bound=_HasInner)
 
 
 class Detail(NamedTuple):
@@ -54,8 +69,19 @@ class Detail(NamedTuple):
     quantiles: tuple[float, ...] = _DECILES
 
 
-def describe_column(column: ColumnState, detail: Detail = Detail()) -> dict[str, Any]:  # noqa: B008 - immutable
-    """The description of a column as JSON-able values (see the module's text)."""
+def describe_column(
+    column: ColumnState,
+    detail: Detail = Detail(),  # noqa: B008 - immutable
+    beside: Sequence[ColumnState] = (),
+) -> dict[str, Any]:
+    """The description of a column as JSON-able values (see the module's text).
+
+    Args:
+        column: The state.
+        detail: How much is listed.
+        beside: The same column in all data sets that are described together, this one among them: their histograms
+            have the same buckets, so that they can be compared.
+    """
     table = column.table
     description: dict[str, Any] = {
         "name": column.name,
@@ -74,16 +100,19 @@ def describe_column(column: ColumnState, detail: Detail = Detail()) -> dict[str,
     if column.kind in NUMERIC:
         numbers = table if isinstance(table, NumberTable) else None
         if column.kind == "list":
-            values = describe_column(column.inner["values"], detail)
+            values = describe_column(column.inner["values"], detail, inner_columns(beside, "values"))
             del values["name"]
-            return description | {"lengths": _numbers(column, numbers, detail), "values": values}
-        facts = _numbers(column, numbers, detail)
+            return description | {"lengths": _numbers(column, numbers, detail, beside), "values": values}
+        facts = _numbers(column, numbers, detail, beside)
         facts = _rounded(facts) if column.rounded else facts
         for places, units in column.inner.items():  # of decimals
             facts |= exact_numbers(units, int(places), detail.quantiles, detail.top_values)
         return description | facts
     if column.kind == "struct":
-        fields = [describe_column(inner, detail) | {"name": name} for name, inner in column.inner.items()]
+        fields = [
+            describe_column(inner, detail, inner_columns(beside, name)) | {"name": name}
+            for name, inner in column.inner.items()
+        ]
         return description | {"fields": fields}
     return description
 
@@ -129,7 +158,9 @@ def _bytes(table: TextTable) -> int:
     return sum(len(value) * int(count) for value, count in zip(table.values.to_pylist(), table.counts, strict=True))
 
 
-def _numbers(column: ColumnState, table: NumberTable | None, detail: Detail) -> dict[str, Any]:
+def _numbers(
+    column: ColumnState, table: NumberTable | None, detail: Detail, beside: Sequence[ColumnState]
+) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if column.kind == "float":
         facts = {
@@ -138,12 +169,12 @@ def _numbers(column: ColumnState, table: NumberTable | None, detail: Detail) -> 
             "negative_infinity": column.negative_infinity,
         }
     if column.sketches is not None:
-        return facts | _from_sketches(column, detail)
+        return facts | _from_sketches(column, detail, beside)
     moments = ExactMoments()
     if table is not None:
         moments.add(table.values, table.counts)
     empty = table is None
-    low, high = (None, None) if table is None else (table.values[0].item(), table.values[-1].item())
+    low, high = _ends(column) or (None, None)
     if column.kind not in _TIMES:
         facts |= {
             "mean": _exact(None if empty else moments.mean()),
@@ -161,12 +192,12 @@ def _numbers(column: ColumnState, table: NumberTable | None, detail: Detail) -> 
     return facts | {
         "median": _exact(_show(column, middle)),
         "quantiles": _exact([_show(column, value) for value in spread]),
-        "histogram": _exact(_histogram(column, table, detail.buckets)),
+        "histogram": _exact([] if table is None else _histogram(column, table, detail.buckets, beside)),
         "top_values": _exact([{"value": _show(column, value), "count": count} for value, count in pairs]),
     }
 
 
-def _from_sketches(column: ColumnState, detail: Detail) -> dict[str, Any]:
+def _from_sketches(column: ColumnState, detail: Detail, beside: Sequence[ColumnState]) -> dict[str, Any]:
     sketches = column.sketches
     assert sketches is not None
     summary = sketches.quantile.table()
@@ -192,7 +223,7 @@ def _from_sketches(column: ColumnState, detail: Detail) -> dict[str, Any]:
         "unique": _distinct(column),
         "median": {"value": _show(column, _whole(column, sketch_quantiles(summary, [0.5])[0])), **rough},
         "quantiles": {"value": [_show(column, value) for value in spread], **rough},
-        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high, detail.buckets), **rough},
+        "histogram": {"value": _histogram(column, clipped, detail.buckets, beside), **rough},
         "top_values": _frequent(column, detail),
     }
 
@@ -219,20 +250,47 @@ def _frequent(column: ColumnState, detail: Detail) -> dict[str, Any]:
     return {"value": shown, "exact": False, "error": sketch.error, "method": "misra-gries"}
 
 
-def _histogram(column: ColumnState, table: NumberTable | None, buckets: int) -> list[dict[str, Any]]:
-    if table is None:
-        return []
-    return _buckets(column, table, table.values[0].item(), table.values[-1].item(), buckets)
-
-
-def _buckets(column: ColumnState, table: NumberTable, low: float, high: float, buckets: int) -> list[dict[str, Any]]:
-    """Equal-width buckets; a column of one value has one bucket."""
+def _histogram(
+    column: ColumnState, table: NumberTable, buckets: int, beside: Sequence[ColumnState]
+) -> list[dict[str, Any]]:
+    """Buckets of equal width over all the columns' values; where they are all one value, one bucket."""
+    same_kind = [other for other in beside if other.kind == column.kind and other.unit == column.unit]
+    ends = [ends for other in (same_kind or [column]) if (ends := _ends(other)) is not None]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if low == high:
         return [{"low": _show(column, low), "high": _show(column, high), "count": table.total}]
-    edges = bucket_edges(low, high, buckets)
+    edges = edges_of(column.kind, low, high, buckets)
     counts = histogram(table.values, table.counts, edges)
-    shown = [_show(column, _whole(column, edge)) if column.kind in _TIMES else float(edge) for edge in edges]
+    shown = [_show(column, _whole(column, edge)) if column.kind in _TIMES else edge for edge in edges.tolist()]
     return [{"low": shown[index], "high": shown[index + 1], "count": int(count)} for index, count in enumerate(counts)]
+
+
+def _ends(column: ColumnState) -> tuple[int | float, int | float] | None:
+    """The smallest and the largest finite value; None where there is none."""
+    if column.sketches is not None:
+        assert column.sketches.low is not None
+        assert column.sketches.high is not None
+        return column.sketches.low, column.sketches.high
+    table = column.table
+    return (table.values[0].item(), table.values[-1].item()) if isinstance(table, NumberTable) else None
+
+
+def inner_columns(beside: Sequence[_Nested], name: str) -> list[_Nested]:
+    """What a field of structs, or the items of lists, is in each of several columns that have it."""
+    return [other.inner[name] for other in beside if name in other.inner]
+
+
+def edges_of(kind: str, low: int | float, high: int | float, buckets: int) -> NDArray[np.float64]:
+    """The edges of a histogram's buckets: of equal width from low to high; of whole numbers, whole numbers.
+
+    Up to twice as many whole numbers as buckets are wanted have a bucket each; else each bucket holds as many of them,
+    and the last may reach beyond the largest. Beyond 2^53, where float64 skips whole numbers, they count as others.
+    """
+    span = high - low + 1
+    if kind not in _WHOLE or max(abs(low), abs(high)) + span >= 1 << 53:
+        return bucket_edges(low, high, buckets)
+    width = 1 if span <= 2 * buckets else math.ceil(span / buckets)
+    return float(low) + width * np.arange(math.ceil(span / width) + 1, dtype=np.float64)
 
 
 def _whole(column: ColumnState, value: float) -> int | float:
@@ -250,9 +308,13 @@ def _show(column: ColumnState, value: int | float | None) -> Any:
     return value
 
 
+_LAST_TIME: Final = (1 << 63) - 1
+
+
 def iso(value: int, kind: str, unit: str, zone: str) -> str:
     """ISO 8601 text of a date (days or milliseconds), a time of day, or an instant since 1970 (with Z if zoned)."""
-    text = str(np.datetime64(value, unit))  # type: ignore[call-overload]  # unit is data
+    # An edge of a histogram may be rounded beyond int64, whose smallest number is numpy's NaT.
+    text = str(np.datetime64(min(max(value, -_LAST_TIME), _LAST_TIME), unit))  # type: ignore[call-overload]  # unit is data
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     if kind == "time":

@@ -27,7 +27,7 @@ _DEFAULTS: Final = StatisticsOptions()
 
 
 class MeasuringSchema(Protocol):
-    """What statistics need of a schema (see `schemas.weighted`), which lives on a floor above."""
+    """What statistics need of a schema (see `schemas.weighted`), which is in a layer above."""
 
     def measured(self, source: Source) -> tuple[Source, Mapping[str, str]]:
         """The source with the columns that the schema is checked by, and the column each of these is computed from."""
@@ -39,7 +39,8 @@ class Statistics:
 
     Attributes:
         document: `{"format": …, "datasets": [{"name", "rows", "features": [{"name", "type", …}]}]}`; the `describe`
-            module says what a feature holds.
+            module says what a feature holds. Of a sample, a data set has `"sample": {"rate", "seed", "of"}`, the last
+            being the rows that there are. `examples`, where StatisticsGen made them, is the digest of what they are of.
     """
 
     def __init__(self, document: Mapping[str, Any], states: Mapping[str, bytes | Path | StatisticsAccumulator]) -> None:
@@ -55,6 +56,12 @@ class Statistics:
     def splits(self) -> dict[str, int]:
         """Rows per data set, in order."""
         return {dataset["name"]: dataset["rows"] for dataset in self.document["datasets"]}
+
+    @property
+    def sampled(self) -> dict[str, int]:
+        """Rows that each data set has altogether, of those that only a sample was looked at of."""
+        samples = {dataset["name"]: dataset.get("sample", {}).get("of") for dataset in self.document["datasets"]}
+        return {name: rows for name, rows in samples.items() if rows is not None}
 
     def features(self, split: str) -> dict[str, dict[str, Any]]:
         """The description of each feature of a data set, by name, in the data's order.
@@ -75,7 +82,7 @@ class Statistics:
         return state
 
     def column(self, split: str, feature: str) -> ColumnState:
-        """One column of `state`."""
+        """The state of one column of a data set. Raises as `state`."""
         return self.state(split).columns[feature]
 
     def slices(self, split: str) -> dict[str, int]:
@@ -109,7 +116,9 @@ class Statistics:
             if dataset["name"] == split:
                 matching: Mapping[str, Any] = dataset
                 return matching
-        raise InputError(f"there are no statistics of {split!r}", fix=suggest(split, list(self.splits), "there are"))
+        raise InputError(
+            f"there are no statistics of {split!r}", fix=suggest(split, list(self.splits), "the data sets are named")
+        )
 
     def merge(self, other: Statistics, *, custom: Mapping[str, Factory] | None = None) -> Statistics:
         """The statistics of the rows of both, data sets of one name merged; see `merge_statistics`."""
@@ -120,9 +129,18 @@ class Statistics:
         return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, content: Path | str) -> None:
-        """Write `statistics.json` and `states/split=<name>.bin` into a folder that exists."""
+        """Write `statistics.json` and `states/split=<name>.bin` into a folder, which is made where there is none.
+
+        Raises:
+            InputError: There is a file in the folder's place, or it cannot be written to.
+        """
         content = Path(content)
-        (content / "states").mkdir(exist_ok=True)
+        try:
+            (content / "states").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"statistics cannot be saved in {content}: {error.strerror}", fix="name a folder that can be written to"
+            ) from error
         for name in self.splits:
             write_durably(_state_path(content, name), self.state(name).to_bytes())
         write_durably(content / "statistics.json", self.to_json().encode())
@@ -138,11 +156,12 @@ class Statistics:
         path = content / "statistics.json"
         try:
             document = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="compute the statistics again") from error
-        if document.get("format") != FORMAT:
+        written = document.get("format") if isinstance(document, dict) else None
+        if written != FORMAT:
             raise InputError(
-                f"{path} has the format {document.get('format')!r}, this release reads {FORMAT}",
+                f"{path} has the format {written!r}, this release reads {FORMAT}",
                 fix="compute the statistics again",
             )
         names = [dataset["name"] for dataset in document["datasets"]]
@@ -219,14 +238,14 @@ def statistics(
         custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They get
             every column of the rows; their `result`, which must be JSON-able, is stored under "custom".
         schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`) are
-            described, but are no columns of the data to samples, correlations, `label`, `lift` and `custom`, nor to
+            described, but are not columns of the data to samples, correlations, `label`, `lift` and `custom`, nor to
             `infer_schema`, `drift` and expectations.
         progress: Called with the rows read so far, of all data sets together.
 
     Raises:
         InputError: Something cannot be read (see `source_of`), a column's type or the columns differ between files,
-            two columns have one name, an option names no column, a weight is no number of at least 0, or there are more
-            slices than a thousand.
+            two columns have one name, an option names no column, a weight is not a number of at least 0, or there are
+            more slices than a thousand.
         DrivetrainError: A label is given, and scikit-learn is not installed.
     """
     inputs = data if isinstance(data, Mapping) else {"data": data}
@@ -259,7 +278,11 @@ def statistics(
             progress=_shifted(progress, before, total),
         )
         before += source.rows
-    return from_states(states)
+    described = from_states(states)
+    if options.sampled:
+        for dataset in described.document["datasets"]:
+            dataset["sample"]["of"] = sources[dataset["name"]].rows
+    return described
 
 
 def statistics_of(data: object, schema: MeasuringSchema | None = None) -> Statistics:
@@ -286,7 +309,8 @@ def _shifted(progress: Progress, before: int, total: int) -> Progress:
 
 def from_states(states: Mapping[str, StatisticsAccumulator]) -> Statistics:
     """Statistics from accumulators by data set name, in order."""
-    datasets = [{"name": name, **state.result()} for name, state in states.items()]
+    together = list(states.values())
+    datasets = [{"name": name, **state.result(together)} for name, state in states.items()]
     return Statistics({"format": FORMAT, "datasets": datasets}, states)
 
 

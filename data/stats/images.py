@@ -32,7 +32,7 @@ ImageFacts = dict[str, int]
 
 
 def add_images(known: ImageFacts | None, array: Any) -> ImageFacts | None:
-    """The known facts, merged with those of an array's values; text, which is no image, adds nothing."""
+    """The known facts, merged with those of an array's values; text, which is not an image, adds nothing."""
     arrow = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
         return known

@@ -233,7 +233,7 @@ class LiftCounts:
 def _crossed(
     name: str, array: pa.Array, labels: NDArray[np.int64], ys: Sequence[SliceValue]
 ) -> dict[SliceValue, _Counts] | None:
-    """Rows by value and label; None where a value is no category: bytes that are no text, a long text."""
+    """Rows by value and label; None where a value is not a category: bytes that are not text, a long text."""
     try:
         codes, values = encode_column(name, array)
     except InputError:

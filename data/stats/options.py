@@ -78,7 +78,7 @@ class StatisticsOptions:
             raise InputError(f"custom must map names to factories, not {self.custom!r}")
         for name, make in self.custom.items():
             if not callable(make):
-                raise InputError(f"custom={{{name!r}: {make!r}}} is no factory", fix="give the accumulator's class")
+                raise InputError(f"custom={{{name!r}: {make!r}}} is not a factory", fix="give the accumulator's class")
         object.__setattr__(self, "lift", lift_of(self.lift))
         if self.lift is not None and self.label is None:
             raise InputError("lift needs a label", fix='name it: label="column"')
@@ -194,5 +194,7 @@ def _values(name: str, listed: Any) -> tuple[SliceValue, ...]:
     values = tuple(listed)
     for value in values:
         if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-            raise InputError(f"a slice of {name!r} cannot have the value {value!r}", fix="give text, numbers or truths")
+            raise InputError(
+                f"a slice of {name!r} cannot have the value {value!r}", fix="give text, numbers, True or False"
+            )
     return values

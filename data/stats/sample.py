@@ -39,7 +39,7 @@ def in_sample(batch: pa.RecordBatch, rate: float, seed: int) -> NDArray[np.bool_
 
 
 def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
-    """Some rows of a batch."""
+    """The rows of a batch at these indices, in their order."""
     return batch.take(arrow_of(rows))
 
 
@@ -64,7 +64,7 @@ class RowSample:
         self._table: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows."""
+        """Add a batch's rows: those with the smallest hashes are kept, with how often each occurs."""
         self.rows += batch.num_rows
         hashes, first, counts = np.unique(seeded_hashes(batch, self.seed), return_index=True, return_counts=True)
         if len(hashes) > self.size:

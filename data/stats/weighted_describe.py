@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..aggregates.sums import rounded
-from ..aggregates.tables import bucket_edges, show_text
+from ..aggregates.tables import show_text
 from .column import TEXT
-from .describe import Detail, iso
+from .describe import Detail, edges_of, inner_columns, iso
 from .weighted_column import WeightedColumn, weighted_length
 from .weighted_table import (
     UNIT,
@@ -40,24 +40,30 @@ def weight_of(units: int) -> float:
     return rounded(units * UNIT)
 
 
-def describe_weighted(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
-    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`."""
+def describe_weighted(column: WeightedColumn, detail: Detail, beside: Sequence[WeightedColumn] = ()) -> dict[str, Any]:
+    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`.
+
+    `beside` as of `describe_column`.
+    """
     description: dict[str, Any] = {"count": weight_of(column.present), "missing": weight_of(column.missing)}
     if column.kind == "list" and column.inner:
         return description | {
-            "lengths": _numbers(column.inner["lengths"], detail),
-            "values": describe_weighted(column.inner["values"], detail),
+            "lengths": _numbers(column.inner["lengths"], detail, inner_columns(beside, "lengths")),
+            "values": describe_weighted(column.inner["values"], detail, inner_columns(beside, "values")),
         }
     if column.kind == "struct":
-        fields = column.inner.items()
-        return description | {"fields": [{"name": name} | describe_weighted(field, detail) for name, field in fields]}
+        fields = [
+            {"name": name} | describe_weighted(field, detail, inner_columns(beside, name))
+            for name, field in column.inner.items()
+        ]
+        return description | {"fields": fields}
     if column.kind in TEXT:
         return description | _texts(column, detail)
     if column.kind in ("null", "list", "struct", "other"):
         return description
     if column.kind == "float":
         description |= {name: weight_of(odd) for name, odd in zip(_ODD, column.odd, strict=True)}
-    return description | _numbers(column, detail)
+    return description | _numbers(column, detail, beside)
 
 
 def _texts(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
@@ -76,7 +82,7 @@ def _texts(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     }
 
 
-def _numbers(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
+def _numbers(column: WeightedColumn, detail: Detail, beside: Sequence[WeightedColumn]) -> dict[str, Any]:
     table = column.table
     weights = table.weights if table is not None else np.zeros(0, np.object_)
     finite = column.present - sum(column.odd)
@@ -92,7 +98,6 @@ def _numbers(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     if table is not None and table.bits is not None:
         precision = {"exact": False, "error": 2.0 ** -(table.bits + 1), "method": "binning"}
     middle = weighted_quantiles(values, weights, [0.5])
-    low, high = column.extremes or (values[:1] + values[-1:] or (None, None))
     listed = [
         {"value": _show(column, values[row]), "count": weight_of(weights[row])}
         for row in heaviest(weights, detail.top_values)
@@ -101,7 +106,7 @@ def _numbers(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     return facts | {
         "median": {"value": _show(column, middle[0]) if middle else None, **precision},
         "quantiles": {"value": [_show(column, value) for value in spread], **precision},
-        "histogram": {"value": _histogram(column, values, weights, (low, high), detail.buckets), **precision},
+        "histogram": {"value": _histogram(column, values, weights, detail.buckets, beside), **precision},
         "top_values": {"value": listed, **precision},
     }
 
@@ -148,19 +153,29 @@ def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> li
 
 
 def _histogram(
-    column: WeightedColumn, values: list[Any], weights: Weights, ends: tuple[Any, Any], buckets: int
+    column: WeightedColumn, values: list[Any], weights: Weights, buckets: int, beside: Sequence[WeightedColumn]
 ) -> list[dict[str, Any]]:
-    """Weight per equal-width bucket [low, high), the last closed; a column of one value has one."""
+    """Weight per bucket, the buckets being those of the unweighted twin."""
     if not values:
         return []
-    low, high = ends
+    same_kind = [other for other in beside if other.kind == column.kind and other.unit == column.unit]
+    ends = [ends for other in (same_kind or [column]) if (ends := _ends(other)) is not None]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
     if low == high:
         return [{"low": _show(column, low), "high": _show(column, high), "count": weight_of(total(weights))}]
-    edges = bucket_edges(low, high, buckets)
+    edges = edges_of(column.kind, low, high, buckets)
     cuts = [0, *np.searchsorted(np.array(values, np.float64), edges[1:-1], side="left").tolist(), len(values)]
     sums = [total(weights[first:end]) for first, end in pairwise(cuts)]
-    shown = [_show(column, edge) if column.kind in _TIMES else float(edge) for edge in edges]
+    shown = [_show(column, edge) if column.kind in _TIMES else edge for edge in edges.tolist()]
     return [{"low": shown[i], "high": shown[i + 1], "count": weight_of(weight)} for i, weight in enumerate(sums)]
+
+
+def _ends(column: WeightedColumn) -> tuple[Any, Any] | None:
+    """The smallest and the largest finite value; None where there is none."""
+    if column.extremes is not None:
+        return column.extremes
+    values = _values(column.table, None)
+    return (values[0], values[-1]) if values else None
 
 
 def _exact(value: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def growing_directory(folder: Path | str, pattern: str = "*", *, quiet: float = 
     """
     path = Path(folder)
     if not path.is_dir():
-        raise InputError(f"{path} is no directory", fix="make it, or name another")
+        raise InputError(f"{path} is not a directory", fix="make it, or name another")
     return DirectoryStream(path, pattern, quiet)
 
 

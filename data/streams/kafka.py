@@ -51,7 +51,7 @@ def kafka_topic(
 
 
 class BrokerError(DrivetrainError):
-    """No broker answers."""
+    """None of the Kafka brokers that were named answers."""
 
 
 class KafkaStream:
@@ -135,7 +135,7 @@ class KafkaStream:
             except (ValueError, TypeError, LookupError, RecursionError) as error:
                 why = f"there is no {error}" if isinstance(error, KeyError) else str(error)[:200]
                 cause = InputError(
-                    f"{origin}: the message is no row ({why})",
+                    f"{origin}: the message is not a row ({why})",
                     fix='correct the producer, or pass decode=; on_bad="keep" goes on without it',
                 )
                 chunks.append(Chunk(origin, error=cause))
@@ -199,5 +199,5 @@ def _tables(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Chunk]:
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if len(decoded) > 1:
             return [chunk for row in decoded for chunk in _tables([row])]
-        cause = InputError(f"{origin}: the message is no row ({str(error)[:200]})", fix="correct the producer")
+        cause = InputError(f"{origin}: the message is not a row ({str(error)[:200]})", fix="correct the producer")
         return [Chunk(origin, error=cause)]

@@ -80,7 +80,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close connections."""
+        """Release its connections and files; nothing is polled afterwards."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class StreamSpan:
 
     @property
     def rows(self) -> int:
-        """Rows in it."""
+        """How many rows it holds."""
         return int(self._facts["rows"])
 
     @property

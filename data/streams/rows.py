@@ -101,7 +101,7 @@ def _fitted(table: Any, types: Mapping[str, Any]) -> Any:
         if column.type != types[name] and _holds_nothing(column):  # which not every type can be cast to
             try:
                 table = table.set_column(index, name, pa.array(column.to_pylist(), types[name]))
-            except (pa.ArrowException, TypeError) as error:  # a list, if an empty one, is no number
+            except (pa.ArrowException, TypeError) as error:  # a list, if an empty one, is not a number
                 raise UnfitError(f"column {name!r} is {column.type} here and {types[name]} elsewhere") from error
     schema = pa.schema([(name, types[name]) for name in table.column_names])
     return pa.Table.from_batches([restore(batch, schema) for batch in table.to_batches()], schema)

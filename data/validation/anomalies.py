@@ -67,11 +67,19 @@ class Anomalies:
     Attributes:
         splits: Rows per data set that was checked, in order.
         anomalies: All of them.
-        notes: What passed though it is of another type than the schema says, a line each.
+        notes: What passed though it is of another type than the schema says, and what was not checked; a line each.
+        sampled: Rows that a data set has, where only a sample of them was checked.
     """
 
-    def __init__(self, splits: Mapping[str, int], anomalies: Iterable[Anomaly], notes: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        splits: Mapping[str, int],
+        anomalies: Iterable[Anomaly],
+        notes: Iterable[str] = (),
+        sampled: Mapping[str, int] | None = None,
+    ) -> None:
         self.splits = dict(splits)
+        self.sampled = dict(sampled or {})
         self.notes = tuple(notes)
         self.anomalies = tuple(sorted(anomalies, key=lambda anomaly: _ORDER[anomaly.severity]))
 
@@ -81,20 +89,19 @@ class Anomalies:
 
     @property
     def errors(self) -> int:
-        """Anomalies that block."""
+        """How many anomalies are of severity ERROR: these stop a pipeline."""
         return sum(anomaly.severity == "ERROR" for anomaly in self.anomalies)
 
     @property
     def passed(self) -> bool:
-        """Whether nothing blocks."""
+        """Whether there is no anomaly of severity ERROR; warnings pass."""
         return not self.errors
 
     @property
     def summary(self) -> str:
         """One line for a table: how many, and which."""
         if not self.anomalies:
-            rows = sum(self.splits.values())
-            return f"no anomalies in {rows:,} rows"
+            return f"no anomalies in {self.rows_checked}"
         counts = ", ".join(
             f"{number} {name.lower()}{'s' if number > 1 and name != 'INFO' else ''}"
             for name in _ORDER
@@ -103,7 +110,14 @@ class Anomalies:
         seen = dict.fromkeys(f"{anomaly.feature or anomaly.split}: {anomaly.type}" for anomaly in self.anomalies)
         shown = list(seen)[:5]
         more = f"; {len(seen) - len(shown)} more" if len(seen) > len(shown) else ""
-        return f"{counts} ({'; '.join(shown)}{more})"
+        sample = f" in {self.rows_checked}" if self.sampled else ""
+        return f"{counts} ({'; '.join(shown)}{more}){sample}"
+
+    @property
+    def rows_checked(self) -> str:
+        """E.g. "53,940 rows", or of a sample "519 of 53,940 rows"."""
+        of = f" of {sum((self.splits | self.sampled).values()):,}" if self.sampled else ""
+        return f"{sum(self.splits.values()):,}{of} rows"
 
     def with_rows(self, rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Anomalies:
         """The same anomalies with example rows, by the anomaly's index in `anomalies`."""
@@ -114,17 +128,21 @@ class Anomalies:
                 for index, anomaly in enumerate(self.anomalies)
             ],
             self.notes,
+            self.sampled,
         )
 
     @property
     def document(self) -> dict[str, Any]:
-        """Everything as JSON-able values."""
+        """What `to_json` writes: rows per data set, anomalies, notes and the verdict, as JSON values."""
         return {
             "format": FORMAT,
             "passed": self.passed,
             "errors": self.errors,
             "summary": self.summary,
-            "datasets": [{"name": name, "rows": rows} for name, rows in self.splits.items()],
+            "datasets": [
+                {"name": name, "rows": rows, **({"of": self.sampled[name]} if name in self.sampled else {})}
+                for name, rows in self.splits.items()
+            ],
             "anomalies": [_plain(anomaly) for anomaly in self.anomalies],
             **({"notes": list(self.notes)} if self.notes else {}),
         }
@@ -154,7 +172,8 @@ class Anomalies:
         )
 
     def save(self, path: Path | str) -> None:
-        """Write `to_json`."""
+        """Write `to_json` to a file, durably: a crash leaves the old file or the new one."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_durably(Path(path), self.to_json().encode())
 
     @classmethod
@@ -166,16 +185,17 @@ class Anomalies:
         """
         try:
             document = json.loads(Path(path).read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="validate again") from error
-        if document.get("format") != FORMAT:
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise InputError(f"{path} is not of the format {FORMAT}", fix="validate again")
         anomalies = [
             Anomaly(**item | {key: tuple(item.get(key, ())) for key in ("values", "rows", "path")})
             for item in document["anomalies"]
         ]
         splits = {dataset["name"]: dataset["rows"] for dataset in document["datasets"]}
-        return cls(splits, anomalies, document.get("notes", ()))
+        sampled = {dataset["name"]: dataset["of"] for dataset in document["datasets"] if "of" in dataset}
+        return cls(splits, anomalies, document.get("notes", ()), sampled)
 
     def to_html(self) -> str:
         """A self-contained page."""

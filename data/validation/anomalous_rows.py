@@ -167,7 +167,28 @@ def value_at(column: Any, row: int) -> Any:
     if pa.types.is_timestamp(kind):
         text = str(np.datetime64(column[row].value, kind.unit)) if column[row].is_valid else None
         return text + "Z" if text and kind.tz else text
-    return column[row].as_py()
+    try:
+        return column[row].as_py()
+    except (OverflowError, ValueError):  # beyond the years 1 to 9999, or Python's longest duration
+        return _beyond_python(column[row])
+
+
+def _beyond_python(value: Any) -> Any:
+    """A value that holds times of which Python has none: they as text."""
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {kind.field(index).name: _beyond_python(value[index]) for index in range(kind.num_fields)}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_beyond_python(item) for item in value.values]
+    if pa.types.is_timestamp(kind):
+        return str(np.datetime64(value.value, kind.unit)) + ("Z" if kind.tz else "")
+    if pa.types.is_date(kind):
+        return str(np.datetime64(value.value, "D" if pa.types.is_date32(kind) else "ms"))[:_LONG]
+    if pa.types.is_duration(kind):
+        return f"{value.value} {kind.unit}"
+    return value.as_py()
 
 
 def plain(value: Any) -> Any:

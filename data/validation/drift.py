@@ -163,4 +163,4 @@ def _is_empty(column: ColumnState) -> bool:
 
 def _nothing_to_say(both: Comparison, measure: str) -> bool:
     """Whether a missing number means that there is nothing to compare, rather than that it is not known."""
-    return measure == "chi_squared" and both.over == "values"
+    return measure == "chi_squared" and len(both.pair.values) + len(both.pair.odd) < 2

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
 
+from ...report.html import number
 from ..aggregates.tables import NumberTable, TextTable, show_text, top
 from ..arrays import arrow_of
 from ..schemas.schema import Feature
@@ -13,6 +16,10 @@ from ..stats.column import ColumnState
 from ..stats.column_sketches import is_whole
 
 SHOWN: Final = 20  # offending values listed per anomaly
+NAMED: Final = 3  # offending texts named in a message
+READ: Final = frozenset({"int", "float", "bool", "date", "timestamp"})
+"""Types of a schema that a CSV's cells may read as."""
+_ISO: Final = re.compile(rb"\d{4}-\d\d-\d\d")  # Python reads 20240131 too
 
 
 def nesting(column: ColumnState) -> tuple[int, str]:
@@ -39,15 +46,19 @@ def is_member(table: TextTable, allowed: tuple[str, ...]) -> np.ndarray[Any, np.
     return np.fromiter((value in wanted for value in table.values.to_pylist()), np.bool_, len(table.counts))
 
 
-def bounds(column: ColumnState) -> tuple[float | None, float | None]:
-    """Smallest and largest value, infinities included."""
-    low: float | None = None
-    high: float | None = None
+def finite_bounds(column: ColumnState) -> tuple[float | None, float | None]:
+    """Smallest and largest of the finite values."""
     table = column.table
     if column.sketches is not None:
-        low, high = column.sketches.low, column.sketches.high
-    elif isinstance(table, NumberTable):
-        low, high = table.values[0].item(), table.values[-1].item()
+        return column.sketches.low, column.sketches.high
+    if isinstance(table, NumberTable):
+        return table.values[0].item(), table.values[-1].item()
+    return None, None
+
+
+def bounds(column: ColumnState) -> tuple[float | None, float | None]:
+    """Smallest and largest value, infinities included."""
+    low, high = finite_bounds(column)
     if column.negative_infinity:
         low = -np.inf
         high = low if high is None else high
@@ -55,6 +66,28 @@ def bounds(column: ColumnState) -> tuple[float | None, float | None]:
         high = np.inf
         low = high if low is None else low
     return low, high
+
+
+def out_of_range(spec: Feature, end: str, bound: float, infinite: str, *, finite: bool) -> tuple[str, str]:
+    """What is wrong with values beyond an end of a feature's range, and what to do: no other bound admits infinity.
+
+    Args:
+        spec: The feature.
+        end: "min" or "max".
+        bound: That end.
+        infinite: How many of the values are infinite, with their unit; "" where none is.
+        finite: Whether any is finite.
+    """
+    name, where = spec.name, f"in the range of {spec.name} in the schema"
+    side, move = ("below", "lower") if end == "min" else ("above", "raise")
+    if infinite and not finite:
+        fix = f"find the division or overflow behind them, write missing values for them, or remove {end} {where}"
+        return f"{name} is infinite in {infinite}, {side} {number(bound)}", fix
+    also = f", and is infinite in {infinite}" if infinite else ""
+    correction = (
+        "correct these values (behind infinite ones is a division or an overflow)" if also else "correct these values"
+    )
+    return f"{name} has values {side} {number(bound)}{also}", f"{correction}, or {move} {end} {where}"
 
 
 def _number_table(column: ColumnState) -> NumberTable | None:
@@ -84,21 +117,33 @@ def top_texts(column: ColumnState) -> tuple[dict[str, Any], ...]:
     """The column's most frequent texts."""
     if column.kind not in ("string", "bytes") or not column.count:
         return ()
-    return tuple({"value": show_text(value), "count": count} for value, count in top(texts(column), SHOWN))
+    return shown_texts(texts(column))
 
 
-def top_non_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
-    """The most frequent texts of a column that are no numbers: usually the few that made it a text column."""
-    if column.kind != "string":
-        return ()
+def shown_texts(table: TextTable) -> tuple[dict[str, Any], ...]:
+    """The most frequent texts of a table, as an anomaly lists them."""
+    return tuple({"value": show_text(value), "count": count} for value, count in top(table, SHOWN))
+
+
+def named_texts(table: TextTable) -> str:
+    """The most frequent texts of a table in a sentence, with their rows: `'a' (20), 'b' (3) and 7 more`."""
+    names = ", ".join(f"{show_text(value)!r} ({number(count)})" for value, count in top(table, NAMED))
+    more = len(table.counts) - NAMED
+    return f"{names} and {number(more)} more" if more > 0 else names
+
+
+def unread_texts(column: ColumnState, kind: str) -> TextTable:
+    """The texts of a text column that do not read as a type of `READ`: usually the few that made it one.
+
+    Of a column that only has sketches, those among the frequent ones.
+    """
     table = texts(column)
-    odd = np.fromiter((not is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
-    part = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
-    return tuple({"value": show_text(value), "count": count} for value, count in top(part, SHOWN))
+    unread = np.fromiter((not reads_as_type(text, kind) for text in table.values.to_pylist()), np.bool_)
+    return TextTable(table.values.take(arrow_of(np.flatnonzero(unread))), table.counts[unread])
 
 
 def top_not_whole(column: ColumnState) -> tuple[dict[str, Any], ...]:
-    """The most frequent numbers of a float column that are no integers, or too large to be sure of."""
+    """The most frequent numbers of a float column that are not integers, or too large to be sure of."""
     table = _number_table(column)
     if table is None:
         return ()
@@ -107,10 +152,16 @@ def top_not_whole(column: ColumnState) -> tuple[dict[str, Any], ...]:
     return tuple({"value": value, "count": count} for value, count in top(part, SHOWN))
 
 
-def is_number(text: bytes | str) -> bool:
-    """Whether a text reads as a number."""
+def reads_as_type(text: bytes, kind: str) -> bool:
+    """Whether a text reads as a type of `READ`, spelled as in a CSV; as a number for `int` too."""
+    text = text.strip()
+    if kind == "bool":
+        return text.lower() in (b"true", b"false")
     try:
-        float(text)
+        if kind in ("int", "float"):
+            float(text)
+            return b"_" not in text  # Python's spelling of 1000 as 1_000, which no CSV has
+        datetime.fromisoformat(text.decode())
     except ValueError:
         return False
-    return True
+    return _ISO.match(text) is not None and (kind == "timestamp" or len(text) == len("2024-01-31"))

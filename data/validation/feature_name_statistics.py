@@ -148,7 +148,7 @@ def _value(feature: Mapping[str, Any], key: str) -> Any:
 
 
 def _plain(item: Any) -> Any:
-    """A document's number without its exactness."""
+    """A number of a document alone, where the document also says whether it is exact."""
     return item["value"] if isinstance(item, Mapping) and "value" in item else item
 
 

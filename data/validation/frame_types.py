@@ -45,7 +45,7 @@ def _typed(source: Source, schema: Schema, notes: list[str]) -> Source:
     table = pa.concat_tables(tables).select(source.columns)
     before = len(notes)
     for index, name in enumerate(table.column_names):
-        if name != f"Unnamed: {index}" or schema.feature(name) is not None:
+        if name != f"Unnamed: {index}" or schema.find_feature(name) is not None:
             break
         table = table.drop_columns([name])
         notes.append(f"{name} is left out: the index that pandas wrote into a file")

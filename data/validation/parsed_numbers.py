@@ -12,7 +12,7 @@ from ..aggregates.tables import show_text
 from ..schemas.schema import Feature, Range
 from ..stats.column import ColumnState
 from .anomalies import Anomaly, NewAnomaly
-from .evidence import SHOWN, texts, unit_of
+from .evidence import SHOWN, out_of_range, texts, unit_of
 
 _WHOLE: Final = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -32,7 +32,7 @@ def reads_as(text: bytes, kind: str) -> float | None:
 
 
 def check_parsed(spec: Feature, domain: Range, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
-    """Where texts are no numbers, or numbers out of the range."""
+    """Where texts are not numbers, or numbers out of the range."""
     family, size = ("INT_TYPE", "INT") if domain.parse == "int" else ("FLOAT_TYPE", "FLOAT")
     kind = f"a{'n' * (domain.parse == 'int')} {domain.parse}"
     table, rows = texts(column), unit_of(spec, column)
@@ -56,21 +56,22 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, new_anomaly:
             fix=f"correct these values, or remove parse from the domain of {spec.name} in the schema",
         )  # fmt: skip
     numbers = [(text, value, count) for text, value, count in read if value is not None]
-    low, high = domain.min, domain.max
-    below = [(text, count) for text, value, count in numbers if low is not None and value < low]
-    above = [(text, count) for text, value, count in numbers if high is not None and value > high]
     where = f"in the range of {spec.name} in the schema"
-    if below:
+    for end, bound, sign, anomaly, word in (
+        ("min", domain.min, -1, f"{family}_SMALL_{size}", "least"),
+        ("max", domain.max, 1, f"{family}_BIG_{size}", "most"),
+    ):
+        beyond = [] if bound is None else [each for each in numbers if each[1] * sign > bound * sign]
+        if bound is None or not beyond:
+            continue
+        endless = sum(count for _, value, count in beyond if math.isinf(value))
+        finite = any(math.isfinite(value) for _, value, _ in beyond)
+        message, fix = out_of_range(spec, end, bound, f"{number(endless)} {rows}" if endless else "", finite=finite)
+        lost = number(sum(count for *_, count in beyond))
         yield new_anomaly(
-            f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(low)}",
-            expected=f"at least {number(low)}", observed=f"{number(sum(count for _, count in below))} {rows} below",
-            values=_shown(below), fix=f"correct these values, or lower min {where}",
-        )  # fmt: skip
-    if above:
-        yield new_anomaly(
-            f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(high)}",
-            expected=f"at most {number(high)}", observed=f"{number(sum(count for _, count in above))} {rows} above",
-            values=_shown(above), fix=f"correct these values, or raise max {where}",
+            anomaly, spec.name, message,
+            expected=f"at {word} {number(bound)}", observed=f"{lost} {rows} {'below' if sign < 0 else 'above'}",
+            values=_shown([(text, count) for text, _, count in beyond]), fix=fix,
         )  # fmt: skip
     for flag, test, text in (("nan", math.isnan, "NaN"), ("inf", math.isinf, "infinite")):
         odd_rows = sum(count for _, value, count in numbers if test(value))

@@ -18,7 +18,7 @@ from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import kind_of, plain_array
 from ..stats.column_sketches import is_whole
 from .anomalies import Anomaly
-from .evidence import is_number
+from .evidence import READ, reads_as_type
 from .image_domain import image_test
 from .parsed_numbers import reads_as
 
@@ -55,10 +55,7 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> RowTest | None:
     if kind == "SCHEMA_NEW_COLUMN":
         return _numpy(pc.is_valid)
     if kind == "UNEXPECTED_DATA_TYPE":
-        # Where a few texts among numbers made a text column, they are what to look at.
-        wants_numbers = spec is not None and spec.type in ("int", "float")
-        texts = [item["value"] for item in anomaly.values if wants_numbers and not is_number(item["value"])]
-        return lambda column: _of_wrong_type(column, texts, spec)
+        return lambda column: _of_wrong_type(column, spec)
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken
     if kind in ("FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES", "INVALID_FEATURE_SHAPE"):
@@ -83,12 +80,22 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> RowTest | None:
     return None
 
 
-def _of_wrong_type(column: Any, texts: list[Any], spec: Feature | None) -> Mask:
-    if _is_text(column) and texts:
-        return _among(column, texts)
+def _of_wrong_type(column: Any, spec: Feature | None) -> Mask:
+    # Where a few texts among numbers made a text column, they are what to look at.
+    if spec is not None and spec.type in READ and kind_of(column.type) == "string":
+        return _unread(column, spec.type)
     if spec is not None and spec.type == "int" and kind_of(column.type) == "float":
         return _compare(column, lambda values: ~is_whole(values))
     return _valid(column)
+
+
+def _unread(column: Any, kind: str) -> Mask:
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    words = encoded.dictionary.cast(pa.binary()).to_pylist()
+    unread = np.fromiter((word is not None and not reads_as_type(word, kind) for word in words), np.bool_, len(words))
+    marked = _valid(column)
+    marked[marked] = unread[numpy_of(encoded.indices.drop_null())]
+    return marked
 
 
 def _outside_bool(kind: str) -> RowTest:
@@ -185,11 +192,6 @@ def _decodes(value: bytes) -> bool:
     return True
 
 
-def _is_text(column: Any) -> bool:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
 def _valid(column: Any) -> Mask:
     return _mask(column.is_valid())
 
@@ -203,7 +205,7 @@ def _mask(array: Any) -> Mask:
 
 
 def any_item(test: RowTest) -> RowTest:
-    """A test of values as one of rows: where any value in a row's lists passes; a row that is no list is a value."""
+    """A test of values as one of rows: where any value in a row's lists passes; a row that is not a list is a value."""
 
     def rows(column: Any) -> Mask:
         column = plain_array(column)

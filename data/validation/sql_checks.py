@@ -40,7 +40,7 @@ _MACROS: Final = (
     "WHEN a < 0 THEN '-inf'::DOUBLE ELSE 'nan'::DOUBLE END",
 )
 _FIELD: Final = re.compile(r"\bfeature(?:_test|_base)?(?:\.\w+)+")
-_ALL: Final = ("", "All Examples")  # TFDV's names of the rows that are no slice
+_ALL: Final = ("", "All Examples")  # TFDV's names of the rows that are not a slice
 
 
 def check_statistics(
@@ -59,7 +59,7 @@ def check_statistics(
         environment: Only checks of this environment, and those of none.
 
     Raises:
-        InputError: An expression is no SQL, or none that is true or false; or there is no such slice.
+        InputError: An expression is not SQL, or none that is true or false; or there is no such slice.
         DrivetrainError: DuckDB is not installed.
     """
     wanted = [
@@ -157,7 +157,7 @@ def _evaluate(session: duckdb.DuckDBPyConnection, check: Check, bound: Mapping[s
 
 
 def _dialect(sql: str) -> str:
-    """ZetaSQL's spellings as DuckDB's."""
+    """A condition as TFDV has it, in ZetaSQL, as DuckDB spells it: quotes, indices from 0 or 1, UNNEST."""
     pieces = []
     for index, piece in enumerate(_TEXT.split(sql)):
         if index % 2:  # a text

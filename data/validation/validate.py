@@ -8,10 +8,9 @@ largest number of rows is checked without a smallest; no rows at all is an error
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,10 +21,9 @@ from ..aggregates.tables import (
     TextTable,
     broken_texts,
     invalid_utf8,
-    show_text,
-    top,
 )
 from ..arrays import arrow_of
+from ..reading.csv_files import NULL_VALUES, named_nulls
 from ..schemas.schema import (
     UNCHECKED,
     Bool,
@@ -35,6 +33,7 @@ from ..schemas.schema import (
     Semantic,
     Time,
     Values,
+    check_is_schema,
 )
 from ..schemas.struct_fields import below, states_below, with_fields
 from ..stats.accumulator import StatisticsAccumulator
@@ -42,15 +41,20 @@ from ..stats.column import ColumnState
 from .anomalies import Anomalies, Anomaly
 from .drift import drift_anomalies, row_count_anomalies
 from .evidence import (
-    SHOWN,
+    NAMED,
+    READ,
     bounds,
+    finite_bounds,
     is_member,
+    named_texts,
     numbers_where,
+    out_of_range,
+    shown_texts,
     texts,
-    top_non_numbers,
     top_not_whole,
     top_texts,
     unit_of,
+    unread_texts,
 )
 from .frame_types import statistics_against
 from .image_domain import check_images
@@ -67,15 +71,6 @@ _DECLARED: Final = {
     "date": ("date32", "parse_dates=[{!r}]"),
     "timestamp": ("timestamp[us]", "parse_dates=[{!r}]"),
 }
-
-
-def _check_schema(data: object, schema: object) -> None:
-    if isinstance(schema, Schema):
-        return
-    if isinstance(data, Schema):
-        raise InputError("the schema stands where the data belong", fix="write validate(data, schema)")
-    fix = f"read it: load_schema({str(schema)!r})" if isinstance(schema, str | Path) else "give what load_schema reads"
-    raise InputError(f"validate takes a Schema, not a {type(schema).__name__}", fix=fix)
 
 
 def validate(
@@ -101,12 +96,12 @@ def validate(
 
     Returns:
         The anomalies, without example rows: `anomalous_rows` adds them. Their `notes` name the columns whose values are
-        as the schema says, but not their type.
+        as the schema says, but not their type, and the data sets of which only a sample was checked.
 
     Raises:
-        InputError: The schema has no such environment, or a check's SQL is wrong; or it is no schema.
+        InputError: The schema has no such environment, or a check's SQL is wrong; or it is not a schema.
     """
-    _check_schema(statistics, schema)
+    check_is_schema(schema, "validate(data, schema)", statistics)
     named = (name for _, feature in with_fields(schema.features) for name in feature.in_environments)
     known = {*schema.environments, *named}
     if environment is not None and environment not in known:
@@ -122,7 +117,7 @@ def validate(
     notes: list[str] = []
     anomalies: list[Anomaly] = []
     for split, rows in checked.splits.items():
-        validation = _DataSetValidation(split, rows, schema, environment)
+        validation = _DataSetValidation(split, rows, schema, environment, sampled=checked.sampled.get(split))
         anomalies += validation.check(checked.state(split))
         notes += validation.notes
     bounded = [
@@ -137,12 +132,17 @@ def validate(
         (version, schema.rows_version, "the previous version"),
     ):
         if control is not None and ratio is not None:
-            anomalies += row_count_anomalies(checked.splits, control.splits, ratio, title, schema)
+            counts = (checked.splits | checked.sampled, control.splits | control.sampled)
+            anomalies += row_count_anomalies(*counts, ratio, title, schema)
     if schema.checks:
         from .sql_checks import check_statistics  # it needs DuckDB
 
         anomalies += check_statistics(checked, schema.checks, previous=before, environment=environment)
-    return Anomalies(checked.splits, anomalies, dict.fromkeys([*notes, *frame_notes]))
+    notes += [
+        f"{split}: only a sample was checked, {checked.splits[split]:,} of {rows:,} rows"
+        for split, rows in checked.sampled.items()
+    ]
+    return Anomalies(checked.splits, anomalies, dict.fromkeys([*notes, *frame_notes]), checked.sampled)
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ class _DataSetValidation:
         environment: Only features of this environment may be there; None: all.
         paths: Of fields of structs, by their names in `schema`.
         notes: What was accepted though its type is another; filled by `check`.
+        sampled: The rows that there are, where only a sample was looked at.
     """
 
     split: str
@@ -164,6 +165,7 @@ class _DataSetValidation:
     environment: str | None
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    sampled: int | None = None
 
     def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
         return Anomaly(
@@ -184,17 +186,20 @@ class _DataSetValidation:
             )  # fmt: skip
             return
         yield from self.check_row_count()
-        yield from self.check_features(state.data_columns)
+        yield from self.check_features(state.data_columns, state.options.columns)
         for pair in self.schema.weighted:
             if pair.stage not in UNCHECKED and self.in_environment(pair.value) and self.in_environment(pair.weight):
                 yield from check_weighted(pair, state.columns, dict(state.options.computed), self.anomaly)
 
     def in_environment(self, name: str) -> bool:
         """Whether a feature of that name belongs to the environment."""
-        spec = self.schema.feature(name)
+        spec = self.schema.find_feature(name)
         return spec is None or self.schema.in_environment(spec, self.environment)
 
-    def check_features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
+    def check_features(
+        self, columns: Mapping[str, ColumnState], measured: Sequence[str] | None = None
+    ) -> Iterator[Anomaly]:
+        """Check each feature; `measured` are the columns that the statistics were asked for, None for all."""
         known = {name for pair in self.schema.weighted for name in pair.columns}  # where computed by hand
         for spec in self.schema.features:
             known.add(spec.name)
@@ -206,6 +211,13 @@ class _DataSetValidation:
                 if column.count and not inside:
                     yield self.misplaced(spec, column)
                 yield from self.check_column(spec, column, required=inside and spec.presence.required)
+            elif inside and spec.presence.required and measured is not None and spec.name not in measured:
+                yield self.anomaly(
+                    "SCHEMA_MISSING_COLUMN", spec.name,
+                    f"column {spec.name} is not among the columns that the statistics were asked for",
+                    expected="the column", observed=f"statistics of {', '.join(measured)}",
+                    fix=f"add {spec.name} to the columns= of StatisticsGen or data.statistics, or leave columns= out",
+                )  # fmt: skip
             elif inside and spec.presence.required:
                 yield self.anomaly(
                     "SCHEMA_MISSING_COLUMN", spec.name, f"column {spec.name} is not in the data",
@@ -230,17 +242,18 @@ class _DataSetValidation:
         )  # fmt: skip
 
     def check_row_count(self) -> Iterator[Anomaly]:
-        low, high, has = self.schema.min_rows, self.schema.max_rows, f"{self.split} has {number(self.rows)} rows"
-        if low is not None and self.rows < low:
+        rows = self.rows if self.sampled is None else self.sampled
+        low, high, has = self.schema.min_rows, self.schema.max_rows, f"{self.split} has {number(rows)} rows"
+        if low is not None and rows < low:
             yield self.anomaly(
                 "DATASET_LOW_NUM_EXAMPLES", None, f"{has}, fewer than {number(low)}",
-                expected=f"at least {number(low)} rows", observed=f"{number(self.rows)} rows",
+                expected=f"at least {number(low)} rows", observed=f"{number(rows)} rows",
                 fix="look for rows that were lost, or lower rows.min in the schema",
             )  # fmt: skip
-        if high is not None and self.rows > high:
+        if high is not None and rows > high:
             yield self.anomaly(
                 "DATASET_HIGH_NUM_EXAMPLES", None, f"{has}, more than {number(high)}",
-                expected=f"at most {number(high)} rows", observed=f"{number(self.rows)} rows",
+                expected=f"at most {number(high)} rows", observed=f"{number(rows)} rows",
                 fix="look for rows that were read twice, or raise rows.max in the schema",
             )  # fmt: skip
 
@@ -317,12 +330,21 @@ class _DataSetValidation:
             )  # fmt: skip
 
     def unexpected_type(self, spec: Feature, values: ColumnState, column: ColumnState) -> Anomaly:
-        odd: tuple[Mapping[str, Any], ...] = ()
-        hint = ""
-        mend = f"write {spec.name} as {spec.type}"
-        if spec.type in ("int", "float") and values.count and values.kind == "string":
-            odd = top_non_numbers(values)
-            hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
+        odd = top_texts(values)
+        hint, correction, declare = "", f"write {spec.name} as {spec.type}", spec.type in _DECLARED
+        other = "change its type in the schema"
+        if values.kind == "string" and values.count and spec.type in READ:
+            unread = unread_texts(values, spec.type)
+            odd = shown_texts(unread)
+            if odd:
+                hint, declare = f"; {named_texts(unread)} cannot be read as {spec.type}", False
+                if 2 * unread.counts.sum() <= values.count:
+                    nulls = named_nulls([*NULL_VALUES, *(item["value"] for item in odd[:NAMED])])
+                    correction = (
+                        f"correct these values, read them as missing ({nulls} of ExampleGen or data.open_files)"
+                    )
+            elif values.sketches is None:
+                hint = f"; all that {self.split} has of it can be read as {spec.type}"
         elif (spec.type, values.kind) == ("int", "float"):
             odd = top_not_whole(values)
             if odd:
@@ -331,15 +353,20 @@ class _DataSetValidation:
                 hint = f"; e.g. {worst!r} {why}"
             elif values.nan or values.positive_infinity or values.negative_infinity:
                 hint = "; some are NaN or infinite"
-        if spec.type in _DECLARED:
+            if not all(item["value"].is_integer() for item in odd) or not odd:  # none of these can be read as int
+                correction, declare = "correct these values", False
+                other = f"write `type: float` for {spec.name} in the schema"
+        if declare:
             arrow, pandas = _DECLARED[spec.type]
-            mend += f", in a CSV by column_types={{{spec.name!r}: {arrow!r}}} (pandas: {pandas.format(spec.name)})"
+            correction += (
+                f", in a CSV by column_types={{{spec.name!r}: {arrow!r}}} (pandas: {pandas.format(spec.name)})"
+            )
         table = values.table
         distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
         return self.anomaly(
             "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {values.kind}, the schema says {spec.type}{hint}",
-            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or top_texts(values),
-            fix=f"{mend}, or change its type in the schema",
+            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd,
+            fix=f"{correction}, or {other}",
         )  # fmt: skip
 
     def check_utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
@@ -350,7 +377,7 @@ class _DataSetValidation:
             broken = invalid_utf8(table) if isinstance(table, TextTable) else 0
         if broken:
             yield self.anomaly(
-                "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} {rows} of {spec.name} are no valid UTF-8",
+                "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} {rows} of {spec.name} are not valid UTF-8",
                 expected="UTF-8", observed=f"{number(broken)} {rows} with other bytes",
                 fix="read the file with its own encoding",
             )  # fmt: skip
@@ -371,10 +398,6 @@ class _DataSetValidation:
         if not off or Fraction(off, total) <= 1 - mass:
             return
         odd = TextTable(table.values.take(arrow_of(np.flatnonzero(~inside))), table.counts[~inside])
-        worst = [(show_text(value), count) for value, count in top(odd, SHOWN)]
-        names = ", ".join(f"{value!r} ({number(count)})" for value, count in worst[:3])
-        more = len(odd.counts) - min(len(worst), 3)
-        names += f" and {number(more)} more" if more > 0 else ""
         about = "" if exact else "about "
         share, rows = percent(off / total), unit_of(spec, column)
         others = "1 other value" if len(odd.counts) == 1 else f"{number(len(odd.counts))} other values"
@@ -383,28 +406,36 @@ class _DataSetValidation:
         )
         yield self.anomaly(
             kind, spec.name,
-            f"{about}{number(off)} {rows} ({share}) of {spec.name} have values that are not in the schema: {names}",
+            f"{about}{number(off)} {rows} ({share}) of {spec.name} have values that are not in the schema: "
+            f"{named_texts(odd)}",
             expected=wanted, observed=f"{about}{number(off)} {rows} with {others}",
-            values=tuple({"value": value, "count": count} for value, count in worst),
+            values=shown_texts(odd),
             fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
         )  # fmt: skip
 
     def check_range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:
         family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
         low, high = bounds(column)
+        least, most = finite_bounds(column)
         nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
         where, rows = f"in the range of {spec.name} in the schema", unit_of(spec, column)
         if domain.min is not None and low is not None and low < domain.min:
+            endless = f"{number(column.negative_infinity)} {rows}" if column.negative_infinity else ""
+            message, fix = out_of_range(
+                spec, "min", domain.min, endless, finite=least is not None and least < domain.min
+            )
             yield self.anomaly(
-                f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(domain.min)}",
+                f"{family}_SMALL_{size}", spec.name, message,
                 expected=f"at least {number(domain.min)}", observed=f"smallest {number(low)}",
-                values=numbers_where(column, below=domain.min), fix=f"correct these values, or lower min {where}",
+                values=numbers_where(column, below=domain.min), fix=fix,
             )  # fmt: skip
         if domain.max is not None and high is not None and high > domain.max:
+            endless = f"{number(column.positive_infinity)} {rows}" if column.positive_infinity else ""
+            message, fix = out_of_range(spec, "max", domain.max, endless, finite=most is not None and most > domain.max)
             yield self.anomaly(
-                f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(domain.max)}",
+                f"{family}_BIG_{size}", spec.name, message,
                 expected=f"at most {number(domain.max)}", observed=f"largest {number(high)}",
-                values=numbers_where(column, above=domain.max), fix=f"correct these values, or raise max {where}",
+                values=numbers_where(column, above=domain.max), fix=fix,
             )  # fmt: skip
         if domain.disallow_nan and nan:
             yield self.anomaly(

@@ -57,7 +57,7 @@ def _count(spec: Feature, level: int, wanted: Count, state: ColumnState, new_ano
 
 
 def _ends(state: ColumnState) -> tuple[int, int]:
-    """Fewest and most values of a list that is there; one where it is no list."""
+    """Fewest and most values of a list that is there; one where it is not a list."""
     if state.kind != "list":
         return 1, 1
     low, high = bounds(state)

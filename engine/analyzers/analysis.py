@@ -41,7 +41,7 @@ class Analysis:
     where: str | None = field(default=None, compare=False)
 
     def new(self) -> State:
-        """An empty state."""
+        """A state of this kind that has seen no rows."""
         state: State = STATES[self.kind](json.loads(self.options), self.reducer)
         return state
 
@@ -54,7 +54,7 @@ class AnalyzerPass:
         self.states = [analysis.new() for analysis in analyses] if states is None else states
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Take in one batch."""
+        """Add the batch's rows to every state. Raises InputError at the line of the analyzer that cannot take them."""
         for analysis, state in zip(self.analyses, self.states, strict=True):
             with _at(analysis):
                 state.add(ColumnsByRole.of(batch, analysis.columns))
@@ -68,7 +68,7 @@ class AnalyzerPass:
                 mine.merge(theirs)
 
     def compact(self) -> None:
-        """Merge what is pending."""
+        """Bring every state into its canonical form, in which it takes the least memory."""
         for state in self.states:
             state.compact()
 
@@ -86,7 +86,7 @@ class AnalyzerPass:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The states again. Raises InputError where the bytes are no such states, or need a user's reducer (`load`)."""
+        """The states again. Raises InputError if the bytes are not such states, or need a user's reducer (`load`)."""
         with reading_state("analyzer states", "analyse again"):
             head, *_ = unframe(data)
             described = [Analysis(k, tuple((r, c) for r, c in cs), o) for k, cs, o in json.loads(head)["analyses"]]

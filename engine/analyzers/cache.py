@@ -111,7 +111,7 @@ class AnalyzerCache:
 
 
 def state_of(analysis: Analysis, data: bytes) -> State | None:
-    """The state that its `to_bytes` wrote; None where the bytes are no state of this analysis."""
+    """The state that its `to_bytes` wrote; None where the bytes are not a state of this analysis."""
     state = analysis.new()
     try:
         state.load(data)

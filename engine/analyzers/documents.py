@@ -37,7 +37,7 @@ class Documents:
         self.table = merge_numbers([self.table, table])
 
     def merge(self, other: Documents) -> None:
-        """Take in another state."""
+        """Add the counts of other rows."""
         self.documents += other.documents
         self._take(other.table)
 

@@ -110,14 +110,14 @@ class Keyed(Generic[S]):
         return state
 
     def merge(self, other: Keyed[S]) -> None:
-        """Take in another state. Raises as `add`."""
+        """Merge the states of other rows, key by key. Raises as `add`."""
         self._settle()
         other._settle()
         for word, state in other.states.items():
             self._state_of(word).merge(state)
 
     def compact(self) -> None:
-        """Compact each."""
+        """Give the keys' states the rows that wait for them, then compact each of them."""
         self._settle()
         for state in self.states.values():
             state.compact()
@@ -155,17 +155,17 @@ class Elementwise(Generic[S]):
                 state.take(finite_of(values))
 
     def merge(self, other: Elementwise[S]) -> None:
-        """Take in another state."""
+        """Merge the states of other rows, element by element."""
         for mine, theirs in zip(self.states, other.states, strict=True):
             mine.merge(theirs)
 
     def compact(self) -> None:
-        """Compact each."""
+        """Compact the state of each element."""
         for state in self.states:
             state.compact()
 
     def to_bytes(self) -> bytes:
-        """Each state behind the other."""
+        """The elements' states, framed one after the other."""
         return frame([state.to_bytes() for state in self.states])
 
     def load(self, data: bytes) -> None:

@@ -33,7 +33,7 @@ class Moments:
             self.take(finite(column))
 
     def take(self, values: NDArray[Any]) -> None:
-        """Take in finite numbers."""
+        """Add finite int64 or float64 numbers: their exact sums and their range."""
         if len(values):
             self.moments.add(values)
             self._range(values.min().item(), values.max().item())
@@ -44,7 +44,7 @@ class Moments:
         self.high = (high if self.high is None else max(self.high, high)) + 0
 
     def merge(self, other: Moments) -> None:
-        """Take in another state."""
+        """Add the sums of other rows, and widen the range to hold theirs."""
         self.moments.merge(other.moments)
         if other.low is not None and other.high is not None:
             self._range(other.low, other.high)
@@ -83,18 +83,18 @@ class RowCount:
         self.rows = 0
 
     def add(self, rows: ColumnsByRole) -> None:
-        """Count a batch's rows."""
+        """Count the batch's rows, those with missing values too."""
         self.rows += sum(len(column) for column in rows.values)
 
     def merge(self, other: RowCount) -> None:
-        """Take in another state."""
+        """Add the count of other rows."""
         self.rows += other.rows
 
     def compact(self) -> None:
-        """Nothing to do."""
+        """Nothing to do: one integer is kept."""
 
     def to_bytes(self) -> bytes:
-        """The number in decimal."""
+        """The count in decimal digits, as ASCII."""
         return str(self.rows).encode()
 
     def load(self, data: bytes) -> None:

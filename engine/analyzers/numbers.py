@@ -39,7 +39,7 @@ class Numbers:
             self.take(finite(column))
 
     def take(self, values: NDArray[Any]) -> None:
-        """Take in finite numbers."""
+        """Count finite int64 or float64 numbers; the tables of up to 16 calls are merged at once."""
         if len(values):
             self._take(count_numbers(values))
 
@@ -52,14 +52,14 @@ class Numbers:
             self.compact()
 
     def merge(self, other: Numbers) -> None:
-        """Take in another state; where either has a sketch, all becomes one."""
+        """Count the numbers of other rows; where either side has a sketch, all becomes one."""
         if other.sketch is not None:
             self._to_sketch().merge(other.sketch)
         for table in other.tables:
             self._take(table)
 
     def compact(self) -> None:
-        """Merge what is pending."""
+        """Merge the tables that wait into one; above `limit` distinct numbers it becomes a sketch."""
         if self.tables:
             self.tables = [merge_numbers(self.tables)]
             if len(self.tables[0].values) > (_EXACT if self.limit is None else self.limit):

@@ -29,7 +29,7 @@ class Products:
         self.products = [ExactSum() for _ in range(width * (width + 1) // 2)]
 
     def add(self, rows: ColumnsByRole) -> None:
-        """Take in one batch."""
+        """Add x and xxᵀ of each row whose every element is present and finite."""
         for column in rows.values:
             values = vectors(column)
             values = values[np.isfinite(values).all(axis=1)]
@@ -42,7 +42,7 @@ class Products:
         return [(i, j) for i in range(self.width) for j in range(i + 1)]
 
     def merge(self, other: Products) -> None:
-        """Take in another state."""
+        """Add the sums of other rows."""
         for mine, theirs in zip([*self.sums, *self.products], [*other.sums, *other.products], strict=True):
             mine.merge(theirs)
 
@@ -91,7 +91,7 @@ class Products:
         return np.asarray(chosen * np.where(signs == 0, 1.0, signs))
 
     def to_bytes(self) -> bytes:
-        """Every sum behind the other."""
+        """The exact sums, then the sums of products, framed one after the other."""
         return frame([total.to_bytes() for total in [*self.sums, *self.products]])
 
     def load(self, data: bytes) -> None:

@@ -30,7 +30,7 @@ class Reducer(Protocol):
         """The state with a batch's rows."""
 
     def merge(self, left: Any, right: Any) -> Any:
-        """The state of both."""
+        """The state of the rows of both; `left` are those that come first."""
 
     def extract(self, state: Any) -> Any:
         """The result, an array of the shape and dtype that `ops.reduce` was given."""
@@ -48,14 +48,14 @@ class ReducerState:
         self.state = self._call("add", self.state, *(_as_numpy(column) for column in rows.values))
 
     def merge(self, other: ReducerState) -> None:
-        """Merge by the reducer."""
+        """Have the reducer merge the state of the rows that follow. Raises InputError where it fails."""
         self.state = self._call("merge", self.state, other.state)
 
     def compact(self) -> None:
         """Nothing to do: the reducer bounds its state."""
 
     def result(self) -> Any:  # Any: as the reducer's extract
-        """What the reducer extracts."""
+        """What the reducer's `extract` gives. Raises InputError where it fails."""
         return self._call("extract", self.state)
 
     def _call(self, method: str, *args: Any) -> Any:
@@ -66,7 +66,8 @@ class ReducerState:
         except Exception as error:  # the user's own code failed, whatever it is
             name = type(self.reducer).__qualname__
             raise InputError(
-                f"the reducer {name} failed in {method}: {type(error).__name__}: {error}", fix=f"mend {name}.{method}"
+                f"the reducer {name} failed in {method}: {type(error).__name__}: {error}",
+                fix=f"correct {name}.{method}",
             ) from error
 
     def to_bytes(self) -> bytes:
@@ -82,7 +83,7 @@ class ReducerState:
         except ValueError as error:
             name = type(self.reducer).__qualname__
             raise InputError(
-                f"the reducer {name} keeps {type(array).__name__}, which is no array of numbers",
+                f"the reducer {name} keeps {type(array).__name__}, which is not an array of numbers",
                 fix="keep NumPy arrays, or a tuple of them",
             ) from error
         return sink.getvalue()

@@ -34,7 +34,7 @@ class State(Mergeable, Protocol):
     """The mergeable state of one analysis."""
 
     def add(self, rows: ColumnsByRole) -> None:
-        """Take in one batch."""
+        """Add a batch's rows; raises InputError where they cannot be analysed."""
 
 
 class Numeric(Mergeable, Protocol):

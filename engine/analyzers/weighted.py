@@ -62,14 +62,14 @@ class WeightedNumbers:
             self.compact()
 
     def merge(self, other: WeightedNumbers) -> None:
-        """Take in another state."""
+        """Add the pairs of other rows; where either side has a sketch, all becomes one."""
         if other.rest.sketch is not None:
             self._to_sketch().merge(other.rest.sketch)
         for pairs in other.pairs:
             self._take(pairs)
 
     def compact(self) -> None:
-        """Merge what is pending."""
+        """Merge the pairs that wait into one table; above `limit` distinct pairs it becomes a sketch."""
         if self.pairs:
             self.pairs = [_merged(self.pairs)]
             if len(self.pairs[0][0]) > (_EXACT if self.limit is None else self.limit):

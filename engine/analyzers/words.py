@@ -44,11 +44,11 @@ class Words:
             self.compact()
 
     def merge(self, other: Words) -> None:
-        """Take in another state."""
+        """Add the tables of other rows; they are merged by the next `compact`."""
         self.tables += other.tables
 
     def compact(self) -> None:
-        """Merge what is pending."""
+        """Merge the tables that wait into one, its texts distinct and ascending."""
         if self.tables:
             self.tables = [merge_texts(self.tables)]
 
@@ -132,12 +132,12 @@ class TaggedWords:
             into.compact()
 
     def merge(self, other: TaggedWords) -> None:
-        """Take in another state."""
+        """Add the words and rows that another part of the data has."""
         self.words.merge(other.words)
         self.rows.merge(other.rows)
 
     def compact(self) -> None:
-        """Merge what is pending."""
+        """Merge the waiting tables of the words, and those of the rows."""
         self.words.compact()
         self.rows.compact()
 
@@ -150,7 +150,7 @@ class TaggedWords:
         return _sorted(informations(_by_word(self.words), _by_word(self.rows).get("", {}), adjusted, min_diff))
 
     def to_bytes(self) -> bytes:
-        """Both tables."""
+        """The table of the words, then that of the rows, as `Words.to_bytes` writes each."""
         return frame([self.words.to_bytes(), self.rows.to_bytes()])
 
     def load(self, data: bytes) -> None:
@@ -229,7 +229,7 @@ def _blank(rows: int) -> pa.Array:
 
 
 def _as_bytes(values: NDArray[Any]) -> pa.Array:
-    """Eight bytes per value."""
+    """Each value's eight bytes as an element of a `large_binary` array."""
     offsets = np.arange(len(values) + 1, dtype=np.int64) * 8
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)

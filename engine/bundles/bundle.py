@@ -13,23 +13,23 @@ safetensors and StableHLO; nothing is unpickled, and a bundle never chooses what
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...digest import canonical_json, sync_tree
+from ...digest import FileEntry, canonical_json, digest_file, sync_tree
 from ...errors import InputError
 from ..custom_ops.extensions import Requirement, requirements
 from ..custom_ops.registry import (
@@ -43,14 +43,19 @@ from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode, Tensor
 from ..host_ops.columns import ARROW, as_value
-from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
+from ..lowering.programs import BundleError, Payload, ProgramFacts, Programs, program_facts
+from .assets import read_asset, write_asset
+from .child import Limits
 from .compatibility import check_window
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
 from .runner import Runner, as_batch, check_row, to_arrow, to_numpy
+from .signing import check_signature
+from .weights import read_weights
 
 if TYPE_CHECKING:
     from ...data.schemas.schema import Schema
+    from .isolation import IsolatedBundle
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table | Mapping[str, Any] | Any
 """Rows in memory: a record batch, an Arrow table, a mapping from column to values, a pandas DataFrame or anything with
@@ -262,34 +267,45 @@ class Bundle:
 
     # --- bytes ---
 
-    def to_files(self) -> dict[str, bytes]:
-        """The folder's files, path → bytes, manifest last."""
-        from safetensors.numpy import save
+    @cached_property
+    def _facts(self) -> dict[str, ProgramFacts]:
+        return {name: program_facts(program) for name, program in sorted(self.payload.programs.items())}
 
+    def _contents(self) -> Iterator[tuple[str, bytes | dict[str, NDArray[Any]]]]:
+        """Every file but the manifest: its name, and its bytes or the weights that it holds."""
         if any(self.graph.updates.values()):
             raise InputError("the graph has updates, which a bundle does not hold", fix="save it by export_stateful")
-        files = {GRAPH: canonical_json(graph_json(self.graph)) + b"\n"}
-        facts = {name: program_facts(program) for name, program in sorted(self.payload.programs.items())}
-        for name, program in facts.items():
-            files[f"device/{name}.stablehlo"] = self.payload.programs[name]
-            files[f"device/{name}.mlirbc"] = program.portable
+        yield GRAPH, canonical_json(graph_json(self.graph)) + b"\n"
+        for name, facts in self._facts.items():
+            yield f"device/{name}.stablehlo", self.payload.programs[name]
+            yield f"device/{name}.mlirbc", facts.portable
         groups: dict[str, dict[str, NDArray[Any]]] = {}
         for name, array in sorted(self.payload.weights.items()):
             groups.setdefault(name.split("/", 1)[0], {})[name] = np.asarray(array, order="C")
         for group, arrays in groups.items():
-            files[f"weights/{group}.safetensors"] = save(arrays)
+            yield f"weights/{group}.safetensors", arrays
         for name, table in sorted(self.payload.assets.items()):
-            files[f"assets/{name}.arrow"] = _write_ipc(table)
-        return {**files, MANIFEST: manifest(self.graph, self.signatures, self.extensions, self.export, facts, files)}
+            yield f"assets/{name}.arrow", write_asset(table)
+
+    def _manifest(self, entries: Sequence[FileEntry]) -> bytes:
+        return manifest(self.graph, self.signatures, self.extensions, self.export, self._facts, entries)
+
+    def to_files(self) -> dict[str, bytes]:
+        """The folder's files, path → bytes, manifest last."""
+        from safetensors.numpy import save
+
+        files = {name: save(held) if isinstance(held, dict) else held for name, held in self._contents()}
+        entries = [FileEntry(name, len(data), sha256(data).hexdigest()) for name, data in files.items()]
+        return {**files, MANIFEST: self._manifest(entries)}
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
+    def from_files(cls, files: Mapping[str, bytes | memoryview], where: str = "the bundle") -> Bundle:
         """The bundle of `to_files`' bytes, whose programs are taken for sound; raises as `load`."""
         body = verified(files, where)
         try:
             required = requirements(body["required_extensions"])
             require(required)
-            graph = graph_of_json(json.loads(files[GRAPH]))
+            graph = graph_of_json(json.loads(bytes(files[GRAPH])))
             export = MappingProxyType(dict(body["export"]))
             bundle = cls(graph, _payload(files, body), export, required=required).with_defaults(_defaults(body))
             _check(bundle, body)
@@ -308,33 +324,100 @@ class Bundle:
         root = Path(path)
         if root.exists() and any(root.iterdir()):
             raise InputError(f"{root} is not empty", fix="save a bundle in a folder of its own")
-        for name, data in self.to_files().items():
+        from safetensors.numpy import save_file
+
+        entries = []
+        for name, held in self._contents():
             target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            if isinstance(held, dict):
+                save_file(held, target)  # array by array: their bytes are never together in memory
+            else:
+                target.write_bytes(held)
+            entries.append(FileEntry(name, target.stat().st_size, digest_file(target)))
+        (root / MANIFEST).write_bytes(self._manifest(entries))
         sync_tree(root)
         remember(self.payload.programs.values())
 
+    @overload
     @classmethod
-    def load(cls, path: Path | str) -> Bundle:
+    def load(
+        cls, path: Path | str, *, isolated: Literal[False] = False, public_key: Path | str | None = None
+    ) -> Bundle: ...
+
+    @overload
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        isolated: Literal[True],
+        limits: Limits | None = None,
+        public_key: Path | str | None = None,
+    ) -> IsolatedBundle: ...
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        *,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        public_key: Path | str | None = None,
+    ) -> Bundle | IsolatedBundle:
         """Read a folder that `save` wrote, checking every file against its digest. Files it does not list are ignored.
 
-        Programs that this user's processes neither wrote nor read before are tried in a process of its own first.
+        Programs that this user's processes neither wrote nor read before are read and compiled in a child process
+        first. What they then compute is not bounded, unless they are isolated. Weights stay in their files, mapped,
+        until they are used: a folder may be removed or replaced meanwhile, but nothing must write into its files.
+
+        Args:
+            path: The folder.
+            isolated: Whether to read and run everything in a child process: needed for an untrusted bundle.
+            limits: What that child may take; by default 600 seconds for each call and half of the machine's memory.
+            public_key: A file with a public key in PEM, of which the bundle must have a signature (`sign_bundle`).
 
         Warns:
             FutureWarning: A coming JAX will refuse its programs; `drivetrain bundle refresh` writes them anew.
 
         Raises:
-            BundleError: A file is missing or was changed, the manifest is no such manifest, the bundle is of a newer
-                format, its programs are older or newer than this JAX reads, or reading one ends the process.
-            InputError: The folder holds no bundle.
+            BundleError: A file is missing or was changed, the manifest is not such a manifest, the bundle is of a newer
+                format, its programs are older or newer than this JAX reads, reading one ends the process, or there is
+                no signature of that key.
+            InputError: The folder holds no bundle, or the key cannot be read.
         """
         root = Path(path)
-        files = read_folder(root)
+        sealed = None if public_key is None else check_signature(root, Path(public_key))
+        if isolated:
+            from .isolation import IsolatedBundle  # late: it imports this module's neighbours
+
+            return IsolatedBundle(root, limits or Limits(), sealed)
+        files = files_of(root, sealed)
         bundle = cls.from_files(files, str(root))
         probe(bundle.payload.programs, str(root))
-        check_window(json.loads(files[MANIFEST]), str(root))
+        check_window_of(files, str(root))
         return bundle
+
+
+def files_of(root: Path, sealed: str | None) -> dict[str, bytes | memoryview]:
+    """A bundle's files, path → bytes.
+
+    Args:
+        root: The folder.
+        sealed: The SHA-256 of the manifest that a signature was checked of; None for any.
+
+    Raises:
+        InputError: There is none, a file is missing or of another size, or the manifest is another one.
+    """
+    files = read_folder(root)
+    if sealed is not None and sha256(files[MANIFEST]).hexdigest() != sealed:
+        raise broken(str(root), f"{MANIFEST} changed after its signature was checked")
+    return files
+
+
+def check_window_of(files: Mapping[str, bytes | memoryview], where: str) -> None:
+    """`check_window` for a bundle's files."""
+    check_window(json.loads(bytes(files[MANIFEST])), where)
 
 
 def _row(tensor: Tensor) -> tuple[int, ...]:
@@ -342,19 +425,18 @@ def _row(tensor: Tensor) -> tuple[int, ...]:
     return tuple(int(dim) for dim in (tensor.shape[1:] if tensor.batched or tensor.column else tensor.shape))
 
 
-def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
+def _payload(files: Mapping[str, bytes | memoryview], body: Mapping[str, Any]) -> Payload:
     programs: dict[str, bytes] = {}
     weights: dict[str, NDArray[Any]] = {}
     assets: dict[str, pa.Table] = {}
     for name, _, _ in body["files"]:
         path = PurePosixPath(name)
         if path.suffix == ".stablehlo":
-            programs[path.stem] = files[name]
+            programs[path.stem] = bytes(files[name])
         elif path.suffix == ".safetensors":
             weights |= read_weights(files[name])
         elif path.suffix == ".arrow":
-            assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
-            assets[path.stem].validate(full=True)  # false offsets would be followed out of the file
+            assets[path.stem] = read_asset(files[name])
     return Payload(programs, weights, assets)
 
 
@@ -392,10 +474,3 @@ def contents(payload: Payload) -> dict[str, Any]:  # Any: JSON
         "weights": [[name, str(array.dtype), list(array.shape)] for name, array in sorted(payload.weights.items())],
         "assets": [[name, table.num_rows] for name, table in sorted(payload.assets.items())],
     }
-
-
-def _write_ipc(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()

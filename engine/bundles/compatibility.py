@@ -59,12 +59,12 @@ def check_window(body: Mapping[str, Any], where: str) -> None:
         raise BundleError(
             f"{where} was {exported} with calling convention {oldest}; "
             f"this JAX, {jax.__version__}, reads from {first} on",
-            fix=f"write its programs anew: {command}",
+            fix=f"write its programs again: {command}",
         )
     if oldest < written_convention():
         warnings.warn(
             f"{where} was {exported} with calling convention {oldest}, which a coming JAX will refuse"
-            f" (JAX {jax.__version__} writes {written_convention()}); write its programs anew in time: {command}",
+            f" (JAX {jax.__version__} writes {written_convention()}); write its programs again in time: {command}",
             FutureWarning,
             stacklevel=3,
         )

@@ -8,13 +8,12 @@ and kind of device; the folder adds the processor's features, which XLA compiles
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
-import stat
 from importlib.metadata import version
 from pathlib import Path
 
-from ...errors import InputError, missing_extra
+from ...errors import missing_extra
+from .._user_cache import cache_home, private_folder
 
 
 def keep_compiled(folder: Path | None = None) -> Path:
@@ -28,7 +27,7 @@ def keep_compiled(folder: Path | None = None) -> Path:
         The folder for this jaxlib and processor.
 
     Raises:
-        InputError: Others may write to the folder, or it belongs to somebody else.
+        InputError: Others may write to the folder, it belongs to somebody else, or it cannot be made.
     """
     try:
         import jax
@@ -50,27 +49,6 @@ def keep_compiled(folder: Path | None = None) -> Path:
         config.update(option, value)  # type: ignore[no-untyped-call]  # JAX types no option
     compilation_cache.reset_cache()  # JAX looks for its folder once, which may have been before
     return executables
-
-
-def cache_home() -> Path:
-    """Where drivetrain keeps what it can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain"
-
-
-def private_folder(folder: Path) -> Path:
-    """The folder, created for this user alone, or checked to be.
-
-    Raises:
-        InputError: Others may write to it, or it belongs to somebody else.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()  # not stat: a link that somebody planted would pass for the folder it leads to
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise InputError(
-            f"{folder} is open to others (or a link): executables that they put there would run here",
-            fix=f"chmod 700 {folder}, or name a folder of your own",
-        )
-    return folder
 
 
 def _processor() -> str:

@@ -44,7 +44,7 @@ def inverse(bundle: Bundle, output: str, signature: str = "transform") -> Invers
 
     Returns:
         A function of an array. Scaled values: float32, NumPy's or JAX's as given. Ids: an object array of words, None
-        for an id that is no word's (unknown, missing).
+        for an id that is not a word's (unknown, missing).
 
     Raises:
         InputError: There is no such output, or it cannot be turned back.

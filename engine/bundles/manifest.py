@@ -7,16 +7,18 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from ...digest import digest, digest_file
+from ...digest import FileEntry, digest, digest_file
 from ...errors import InputError
 from ..custom_ops.extensions import Requirement, requirements
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.nodes import COLUMN_DTYPES, HostNode
 from ..lowering.programs import BundleError, ProgramFacts
+from .weights import mapped
 
 FORMAT: Final = "drivetrain-bundle"
 VERSION: Final = 1
@@ -73,9 +75,9 @@ def manifest(
     required: Sequence[Requirement],
     export: Mapping[str, Any],
     programs: Mapping[str, ProgramFacts],
-    files: Mapping[str, bytes],
+    files: Sequence[FileEntry],
 ) -> bytes:
-    """The manifest of the other files, path → bytes."""
+    """The manifest of the other files."""
     body = {
         "format": FORMAT,
         "version": VERSION,
@@ -92,7 +94,8 @@ def manifest(
 def reseal(path: Path) -> None:
     """Make a bundle's manifest agree with its files after an edit on purpose. For tools and tests."""
     body = json.loads((path / MANIFEST).read_bytes())
-    files = {name: (path / name).read_bytes() for name, _, _ in body["files"]}
+    paths = [(name, path / name) for name, _, _ in body["files"]]
+    files = [FileEntry(name, each.stat().st_size, digest_file(each)) for name, each in paths]
     body.pop("digest", None)
     (path / MANIFEST).write_bytes(_sealed({**body, "files": _entries(files)}))
 
@@ -136,22 +139,25 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return (text + "\n").encode()
 
 
-def _entries(files: Mapping[str, bytes]) -> list[list[object]]:
-    return [[name, len(data), sha256(data).hexdigest()] for name, data in files.items()]
+def _entries(files: Sequence[FileEntry]) -> list[list[object]]:
+    return [[file.path, file.size, file.sha256] for file in files]
 
 
 # --- reading ---
 
 
-def read_folder(root: Path) -> dict[str, bytes]:
-    """The manifest and the files that it lists, path → bytes, no more of each than it says.
+def read_folder(root: Path) -> dict[str, bytes | memoryview]:
+    """The manifest and the files that it lists, path → bytes; those of weights stay in the file, mapped.
 
     Raises:
         InputError: There is no manifest, or a file is missing or of another size.
     """
     data, paths = _open_folder(root)
     try:
-        return {MANIFEST: data, **{name: path.read_bytes() for name, path in paths.items()}}
+        files: dict[str, bytes | memoryview] = {MANIFEST: data}
+        for name, path in paths.items():
+            files[name] = mapped(path) if path.suffix == ".safetensors" else path.read_bytes()
+        return files
     except (OSError, MemoryError) as error:
         raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
 
@@ -204,10 +210,12 @@ def signatures_of(body: Mapping[str, Any], where: str) -> dict[str, Signature]:
 def _open_folder(root: Path) -> tuple[bytes, dict[str, Path]]:
     """The bytes of a folder's manifest, and the files that it lists: each is there, of the size that it says."""
     path = root / MANIFEST
+    if not root.exists():
+        raise InputError(f"there is no folder {root}", fix=_beside(root))
     if not path.is_file():
         versions = [int(each.parent.name) for each in root.glob(f"*/{MANIFEST}") if each.parent.name.isdecimal()]
         raise InputError(
-            f"{root} is no bundle: it has no {MANIFEST}",
+            f"{root} is not a bundle: it has no {MANIFEST}",
             fix=f"it holds versions: name one, the newest is {root / str(max(versions))}"
             if versions
             else "name the folder of a saved graph or model",
@@ -229,15 +237,25 @@ def _open_folder(root: Path) -> tuple[bytes, dict[str, Path]]:
     return data, paths
 
 
-def verified(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
+def _beside(root: Path) -> str:
+    """The fix for a folder that is not there: the close ones to its first part that is not, in the folder above."""
+    path = root.absolute()
+    above = next(folder for folder in path.parents if folder.is_dir())
+    name, *below = path.relative_to(above).parts
+    names = sorted(each.name for each in above.iterdir() if each.is_dir() and not each.name.startswith("."))
+    close = [str(above.joinpath(each, *below)) for each in get_close_matches(name, names, 2)]
+    return f"did you mean {' or '.join(close)}?" if close else f"in {above} are {', '.join(names[:20]) or 'no folders'}"
+
+
+def verified(files: Mapping[str, bytes | memoryview], where: str) -> dict[str, Any]:
     """The manifest among the files of a bundle, each of which matches its digest.
 
     Raises:
-        InputError: A file is missing or was changed, or the manifest is no such manifest, or of a newer format.
+        InputError: A file is missing or was changed, or the manifest is not such a manifest, or of a newer format.
     """
     if MANIFEST not in files:
         raise broken(where, f"{MANIFEST} is missing")
-    body = _parse(files[MANIFEST], where)
+    body = _parse(bytes(files[MANIFEST]), where)
     for name, size, checksum in _listed(body, where):
         if name not in files:
             raise broken(where, f"{name} is missing")
@@ -260,7 +278,7 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
         body = json.loads(data)
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise InputError(
-                f"{where} is no bundle: its {MANIFEST} is of another kind",
+                f"{where} is not a bundle: its {MANIFEST} is of another kind",
                 fix="name the folder of a saved graph or model",
             )
         version = body["version"]
@@ -297,15 +315,15 @@ def _listed(body: Mapping[str, Any], where: str) -> list[tuple[str, int, str]]:
                 raise ValueError(f"the path {name!r:.80}")
             seen.add(name)
             listed.append((name, size, checksum))
-        if sum(size for _, size, _ in listed) > _memory():
+        if sum(size for _, size, _ in listed) > machine_memory():
             raise ValueError("it lists more bytes than this machine has memory")
     except (KeyError, TypeError, ValueError) as error:
         raise broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
     return listed
 
 
-def _memory() -> float:
-    """Bytes of memory of this machine."""
+def machine_memory() -> float:
+    """Bytes of memory of this machine; infinite where the system does not say."""
     if not hasattr(os, "sysconf"):
         return float("inf")
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -9,27 +9,25 @@ time.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from ...errors import InputError
+from .._user_cache import cache_home, private_folder
 from ..graphs.nodes import DeviceStage, Tensor
 from ..lowering.programs import Payload, Programs
-from .compile_cache import cache_home, private_folder
+from .child import READING, ChildEndedError, LimitedChild, Limits
 from .manifest import broken
 
 SECONDS: Final = 600.0
 """How long a child may take: a large model takes minutes to compile."""
-READING: Final = 60
-"""How many of these seconds it may spend on reading one program: with damaged bytes, reading may never end."""
 
 _ROWS: Final = 512  # the size at which the runner calls programs on batches
 _tried: set[str] = set()  # in this process: the folder may not be writable
@@ -56,44 +54,24 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
     new = sorted(_untried(names))
     if not new:
         return
-    untried = [programs[names[digest]] for digest in new]
-    # -P: the working directory, which may be a stranger's, is not on the child's import path.
-    command = [sys.executable, "-P", "-m", __name__, *(str(len(program)) for program in untried)]
-    child = subprocess.Popen(  # noqa: S603  # our own module
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},  # an accelerator's memory is this process's
-    )
-    with child:
+    child = LimitedChild(replace(Limits(), seconds=SECONDS))
+    survived: list[str] = []
+    try:
         try:
             import jax as jax  # what these programs need here too, while the child does the same
         except ImportError:  # the error comes when a program is called
-            child.kill()
             return
-        try:
-            digests_survived, stderr = child.communicate(b"".join(untried), timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            digests_survived, stderr = child.communicate()
-    survived = digests_survived.decode("ascii", "replace").split()
-    _keep_as_tried(digest for digest in new if digest in survived)
-    # The child prints a digest after each program, in this order: the first that is missing is the one that ended it.
-    for digest in new:
-        if digest not in survived:
-            raise broken(f"{where}: device/{names[digest]}.stablehlo", _why_it_ended(child.returncode, stderr))
-
-
-def _why_it_ended(code: int, stderr: bytes) -> str:
-    if code == -signal.SIGALRM:
-        return f"reading it takes longer than {READING} s"
-    if code == -signal.SIGKILL:
-        return f"reading and compiling it takes longer than {SECONDS:.0f} s, or more memory than there is"
-    if code < 0:
-        return f"reading it ends the process ({signal.Signals(-code).name})"
-    last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return f"it cannot be tried in a process of its own (exit {code}: {''.join(last):.200})"
+        for answer in child.ask({"do": "try_programs"}, [programs[names[digest]] for digest in new]):
+            survived.append(str(answer.head["survived"]))
+    except ChildEndedError as error:
+        # The child gives a digest after each program, in this order: the first that is missing is what ended it.
+        for digest in new:
+            if digest not in survived:
+                raise broken(f"{where}: device/{names[digest]}.stablehlo", f"reading it {error}") from error
+        raise
+    finally:
+        child.close()
+        _keep_as_tried(digest for digest in new if digest in survived)
 
 
 # --- what was tried ---
@@ -103,7 +81,7 @@ def _folder() -> Path | None:
     """Where digests are kept; None where there is no folder that only this user can write to."""
     try:
         return private_folder(private_folder(cache_home() / "programs") / f"jaxlib-{version('jaxlib')}")
-    except (InputError, OSError, RuntimeError, PackageNotFoundError):  # then each process tries for itself
+    except (InputError, PackageNotFoundError):  # then each process tries for itself
         return None
 
 
@@ -153,16 +131,11 @@ def _dim(dim: object) -> int | str:
     return dim if isinstance(dim, int) else str(dim)
 
 
-def main(sizes: Iterable[str]) -> None:
-    """Print the digest of each program on standard input, of these sizes, that this process survives."""
-    for size in sizes:
-        program = sys.stdin.buffer.read(int(size))
+def tried(programs: Iterable[bytes]) -> Iterator[str]:
+    """The digest of each program that this process survives."""
+    for program in programs:
         try:
             _try(program)
         except Exception as error:  # untrusted bytes may raise anything: only whether this process survives matters
             print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr)
-        print(sha256(program).hexdigest(), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        yield sha256(program).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
@@ -93,7 +93,7 @@ class Runner:
         env: Env = {}
         for name, key, dtype, plain in self._row_inputs:
             if name not in row:
-                raise self._absent(name, row)
+                raise self._absent(row)
             value = row[name]
             usual = value is None or (type(value) is plain and (plain is not int or value in INT64))
             env[key] = value if usual else as_value(value, dtype, name)
@@ -109,7 +109,7 @@ class Runner:
         """`batch`, but an unusable row fails alone: results, the rows that they are of, and errors by row.
 
         Raises:
-            InputError: A column is missing or of another type, which is no single row's fault.
+            InputError: A column is missing or of another type, which is not a single row's fault.
         """
         # The whole batch first: nearly all batches have no bad row, and row by row takes many times as long.
         rows = np.arange(batch.num_rows)
@@ -135,7 +135,7 @@ class Runner:
             times = batch.schema.names.count(name)
             if times > 1:
                 raise InputError(f"column {name!r} is there {times} times", fix="give each column once")
-            raise self._absent(name, batch.schema.names)
+            raise self._absent(batch.schema.names)
         return as_column(batch.column(index), self.graph.inputs[name].dtype, name)
 
     def _reads(self, check: RowCheck) -> list[str]:
@@ -198,9 +198,12 @@ class Runner:
 
         return on_host
 
-    def _absent(self, name: str, names: Any) -> InputError:  # Any: names
+    def _absent(self, names: Collection[str]) -> InputError:
+        """The error for all columns that are read and are not among these."""
+        absent = [name for name in self.graph.inputs if name not in names]
+        columns = f"column {absent[0]!r} is" if len(absent) == 1 else f"columns {', '.join(map(repr, absent))} are"
         return InputError(
-            f"column {name!r} is missing: {self.signature!r} reads {', '.join(self.graph.inputs)}",
+            f"{columns} missing: {self.signature!r} reads {', '.join(self.graph.inputs)}",
             fix=f"give it (the columns given are {', '.join(names)[:200]})",
         )
 

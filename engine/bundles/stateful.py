@@ -51,7 +51,9 @@ def export_stateful(
     updates = graph.updates.get(signature, {})
     ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
     if not updates or len(ops) < len(graph.nodes):
-        raise InputError("this is no function with updates", fix="make state of arguments: stateful(…)", where=caller())
+        raise InputError(
+            "this is not a function with updates", fix="make state of arguments: stateful(…)", where=caller()
+        )
     inputs = {**graph.inputs, **{name: graph.weights[name] for name in updates}}
     held = [name for name in graph.weights if name not in updates]
     results = {**{name: out.tensor for name, out in graph.signatures[signature].items()}, **updates}

@@ -54,7 +54,7 @@ def register_op(name: str, *, gradient: Fn | None = None) -> Callable[[Fn], Op]:
             the arguments, as a tuple. Forward-mode differentiation is not possible with it.
 
     Raises:
-        InputError: The name is no op's name, or taken.
+        InputError: The name is not an op's name, or taken.
     """
 
     def decorate(fn: Fn) -> Op:
@@ -71,7 +71,7 @@ def pallas_op(
     """Decorate a function that calls a Pallas kernel: `kernel(*arrays, interpret, **settings)`.
 
     On a CPU the kernel is interpreted, on `platforms` it is compiled, elsewhere `plain` runs. A bundle holds `plain`
-    wherever it runs: Pallas takes no symbolic batch, and compiled kernels from a stranger are not run.
+    wherever it runs: Pallas takes no symbolic batch, and compiled kernels of an untrusted bundle are not run.
 
     Args:
         name: `namespace.name`.
@@ -80,7 +80,7 @@ def pallas_op(
         gradient: As in `register_op`, in place of `plain`'s.
 
     Raises:
-        InputError: The name is no op's name, or taken.
+        InputError: The name is not an op's name, or taken.
     """
 
     def decorate(fn: Fn) -> Op:
@@ -112,7 +112,7 @@ def ffi_op(
 ) -> Op:
     """Register a C++ kernel by `jax.ffi`: a custom call of the op's name, which bundles require the op's extension for.
 
-    The kernel is native code that a bundle, perhaps from a stranger, calls with whatever shapes and attributes it says:
+    The kernel is native code that a bundle, perhaps untrusted, calls with whatever shapes and attributes it says:
     it has to compare sizes itself and return an error, before it writes.
 
     Args:

@@ -1,6 +1,6 @@
 """Extensions: which distribution an op's code is in, and whether what a bundle requires is installed here.
 
-A bundle may come from a stranger. It names distributions, and never chooses what is imported. An op `acme.clip` is
+A bundle may be untrusted. It names distributions, and never chooses what is imported. An op `acme.clip` is
 looked up under the entry point `acme` of the group `drivetrain.ops`, among what is installed. That entry point is
 loaded only if its distribution has the name and version that the bundle names: code that someone chose to install.
 """
@@ -89,13 +89,13 @@ def use(namespace: str, *, distribution: str, version: str) -> Extension:
     """
     if not _OP.fullmatch(f"{namespace}.x") or namespace in _RESERVED:
         raise InputError(
-            f"{namespace!r:.80} is no namespace for ops",
+            f"{namespace!r:.80} is not a namespace for ops",
             fix="use lower-case letters, digits and _, and no name of XLA's",
             where=caller(),
         )
     if not _DISTRIBUTION.fullmatch(distribution) or not _VERSION.fullmatch(version):
         raise InputError(
-            f"{distribution!r:.80} {version!r:.40} is no distribution and version",
+            f"{distribution!r:.80} {version!r:.40} is not a distribution and version",
             fix="name them as in pyproject.toml",
             where=caller(),
         )
@@ -149,7 +149,7 @@ def requirements(listed: Any) -> tuple[Requirement, ...]:  # Any: JSON from a ma
         ValueError: It is not of that form, or a name could not be one.
     """
     if not isinstance(listed, list):
-        raise ValueError("required_extensions is no list")
+        raise ValueError("required_extensions is not a list")
     required = []
     for item in listed:
         if not isinstance(item, dict) or item.keys() != {"op", "distribution", "version", "entry_point"}:
@@ -201,7 +201,7 @@ def check_version(requirement: Requirement, extension: Extension) -> None:
     """Raise InputError unless the extension here is the one required, in a version that fits.
 
     What fits is what semantic versioning calls compatible: the same major version (the same minor one while the major
-    is 0) and no older than recorded. Versions that are no dotted numbers must be equal.
+    is 0) and no older than recorded. Versions that are not dotted numbers must be equal.
     """
     if _normal(extension.distribution) != _normal(requirement.distribution):
         raise _absent(requirement, [f"{extension.distribution} {extension.version}"])

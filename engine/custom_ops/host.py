@@ -121,7 +121,7 @@ class _PythonOp:
         """What the op gives with these settings."""
         try:
             returned: object = self._returns(**settings) if callable(self._returns) else self._returns
-        except Exception as error:  # the op's own code, on settings that may be a stranger's
+        except Exception as error:  # the op's own code, on settings that may be untrusted
             raise InputError(
                 f"op {self.name!r} cannot take {dict(settings)!r:.120}: {type(error).__name__}: {error!s:.120}",
                 fix="give settings that its returns= takes",
@@ -268,7 +268,7 @@ class _PythonOp:
             )
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             raise InputError(
-                f"op {self.name!r} gave what is no {returned.dtype}{list(returned.shape) or ''} for {rows} rows: "
+                f"op {self.name!r} did not give {returned.dtype}{list(returned.shape) or ''} for {rows} rows: "
                 f"{str(error).splitlines()[0]:.160}",
                 fix="return what its returns= says, one value per row",
             ) from error

@@ -19,6 +19,7 @@ import jax
 
 from ...errors import InputError
 from .._caller import caller
+from .._user_cache import cache_home, make_folder, private_folder
 
 _PLATFORMS: Final = {"cpu": "cpu", "cuda": "CUDA", "rocm": "ROCM", "tpu": "tpu"}  # JAX's name → the one it registers by
 _FLAGS: Final = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-w")
@@ -47,7 +48,7 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
     Args:
         source: The `.cc` file.
         out: The library to write; by default one in the user's cache (`$XDG_CACHE_HOME/drivetrain/native`), of which
-            files that the source includes are no part of the key.
+            files that the source includes are not part of the key.
         flags: Given to the compiler (`$CXX`, else g++ or c++) after ours.
 
     Returns:
@@ -55,6 +56,7 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
 
     Raises:
         InputError: There is no compiler, no such file, or the file does not compile: the compiler's first errors.
+            Others may write to the cache, or it cannot be made.
     """
     path = Path(source)
     if not path.is_file():
@@ -64,7 +66,7 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
     target = Path(out) if out is not None else _cached(path, command)
     if out is None and target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(target.parent)
     with TemporaryDirectory(dir=target.parent) as folder:  # beside it, so that it appears whole or not at all
         compiled = Path(folder) / target.name
         run = subprocess.run(  # noqa: S603  # the user's own source, by the user's own compiler
@@ -74,7 +76,7 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
             errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
             raise InputError(
                 f"{path} does not compile: {' | '.join(errors[:3])[:600]}",
-                fix=f"mend it; by hand: {' '.join(command)} {path} -o {target.name}",
+                fix=f"correct it; by hand: {' '.join(command)} {path} -o {target.name}",
                 where=caller(),
             )
         compiled.replace(target)
@@ -102,8 +104,7 @@ def _cached(path: Path, command: Sequence[str]) -> Path:
         str(Path(command[0]).resolve().stat().st_mtime_ns),
     ]
     key = sha256("\0".join(facts).encode() + b"\0" + path.read_bytes()).hexdigest()[:16]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "drivetrain" / "native" / f"{path.stem}-{key}.so"
+    return private_folder(cache_home() / "native") / f"{path.stem}-{key}.so"
 
 
 _REGISTERED: Final[dict[tuple[str, str], Native]] = {}

@@ -64,7 +64,7 @@ def register(op: Op) -> Op:
     """Keep an op under its name.
 
     Raises:
-        InputError: The name is no op's name, or another op has it.
+        InputError: The name is not an op's name, or another op has it.
     """
     namespace_of(op.name)
     other = _OPS.get(op.name)

@@ -1,8 +1,8 @@
 """Python control flow on tensors: a function converted so that its branches and loops become those of the graph.
 
 A transformer of our own in place of diastatic-malt, which keeps a generated file for every function, so that
-tracebacks, debuggers and the lines that JAX records point there; whose operators are no interface; and which ships no
-types. Here every node keeps its place in the user's file.
+tracebacks, debuggers and the lines that JAX records point there; whose operators are not an interface; and which ships
+no types. Here every node keeps its place in the user's file.
 """
 
 from __future__ import annotations

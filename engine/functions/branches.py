@@ -200,7 +200,7 @@ def _unlike(name: str, first: str, second: str) -> Unset:
 
 
 def choose(test: Thunk, then: Thunk, orelse: Thunk) -> Any:  # Any: the user's value
-    """`then if test else orelse`."""
+    """`then if test else orelse`: one of them is run, or both are traced where a tensor decides."""
     outcome = test()
     if not is_traced(outcome):
         return then() if outcome else orelse()
@@ -225,7 +225,7 @@ def _chain(parts: Sequence[Thunk], *, stop: bool) -> Any:  # Any: as above
         return value
     if not is_traced(value):
         return value if bool(value) is stop else _chain(parts[1:], stop=stop)
-    condition = truth(value, f"what stands before `{'or' if stop else 'and'}`")
+    condition = truth(value, f"what comes before `{'or' if stop else 'and'}`")
     rest = Taken(lambda: [_chain(parts[1:], stop=stop)])
     (other,) = rest.values
     if (
@@ -235,7 +235,7 @@ def _chain(parts: Sequence[Thunk], *, stop: bool) -> Any:  # Any: as above
     ):
         # Both are quick to compute, so no branch: XLA fuses them.
         with_other = rest.source(other)(rest.run())
-        with_other = truth(with_other, "what stands after it") if is_traced(with_other) else with_other
+        with_other = truth(with_other, "what comes after it") if is_traced(with_other) else with_other
         return jnp.logical_or(condition, with_other) if stop else jnp.logical_and(condition, with_other)
     again: Thunk = lambda: jax.tree.unflatten(  # noqa: E731  # the traced rest, run inside of the branch
         jax.tree.structure(other), [rest.source(leaf)(rest.run()) for leaf in jax.tree.leaves(other)]
@@ -251,8 +251,8 @@ def _cheap(jaxpr: ClosedJaxpr) -> bool:
 
 
 def not_(value: Any) -> Any:  # Any: the user's value
-    """`not value`."""
-    return jnp.logical_not(truth(value, "what stands after `not`")) if is_traced(value) else not value
+    """`not value`: a Python bool, or a bool array where the value is traced."""
+    return jnp.logical_not(truth(value, "what comes after `not`")) if is_traced(value) else not value
 
 
 def compare(words: Sequence[str], *parts: Thunk) -> Any:  # Any: bools, or a traced bool

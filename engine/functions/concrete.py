@@ -79,6 +79,11 @@ class ConcreteFunction:
 
     def run(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's results
         """Run it on arguments that were taken apart."""
+        self.fit(static, tensors)
+        return jax.tree.unflatten(self.out_tree, self._program(*tensors))
+
+    def fit(self, static: Static, tensors: Sequence[Any]) -> None:  # Any: tensors
+        """Raise InputError where the arguments do not fit the signature."""
         if static != self._static:
             call_signature = signature_of(self._parameters, static, tensors)
             raise InputError(
@@ -91,7 +96,6 @@ class ConcreteFunction:
             names = [item.name for item in self.signature.arguments if item.spec is not None]
             check(names, tensors, self._structs)
             self._fitting.add(shapes)
-        return jax.tree.unflatten(self.out_tree, self._program(*tensors))
 
     def __str__(self) -> str:
         return f"{self.name}({self.signature})"

@@ -119,14 +119,24 @@ class Function:
     def _run_graph(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int) -> Any:  # Any: as above
         args, kwargs = self.parameters.canonical(args, kwargs)
         static, tensors = split(args, kwargs)
+        concrete = None
         if self.input_signature is not None:
-            return self._signed(args, kwargs, bound).run(static, tensors)
-        if self._reduce and (general := self._general(static, tensors)) is not None:
-            return general.run(static, tensors)
+            concrete = self._signed(args, kwargs, bound)
+        elif self._reduce:
+            concrete = self._general(static, tensors)
+        if concrete is not None and self._checked_jit is None:
+            return concrete.run(static, tensors)
         try:
-            if self._checked_jit is not None:
+            if self._checked_jit is None:
+                return self._jit(static, *tensors)
+            if concrete is None:
                 return _CheckedCall(*self._checked_jit(static, *tensors))
-            return self._jit(static, *tensors)
+            concrete.fit(static, tensors)
+            self._listening = False  # its program has no checks; this is not a new trace
+            try:
+                return _CheckedCall(*self._checked_jit(static, *tensors))
+            finally:
+                self._listening = True
         except jax.errors.UnexpectedTracerError as error:
             raise leaked(self._name, error) or error from error
         except TypeError:
@@ -332,7 +342,7 @@ class BoundFunction:
         self._instance = instance
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: as in Function
-        """Run the method's graph."""
+        """Run the method's graph for these arguments, tracing it where none fits them yet."""
         return self._function.call((self._instance, *args), kwargs, bound=1)
 
     def __repr__(self) -> str:
@@ -401,7 +411,7 @@ def function(fn: Fn | None = None, /, **options: Any) -> Function | Callable[[Fn
         reduce_retracing: When a size changes for the first time, trace once more for all sizes.
         max_steps: A bound on the steps of every loop that a tensor ends; gives them gradients.
         checks: Make `assert` on tensors checks of the graph, which raise InputError with the user's line. They cost a
-            transfer at each call.
+            transfer at each call, and a program for each size, whatever the signature. A concrete function has none.
         retrace_warning: Warn at this many traces, and at each doubling.
         **options: These, by name.
 

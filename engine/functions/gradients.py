@@ -80,7 +80,7 @@ class Tape:
         """Count arrays as sources.
 
         Raises:
-            InputError: A leaf is no floating array, or a Python number, which has no identity.
+            InputError: A leaf is not a floating array, or a Python number, which has no identity.
         """
         for leaf in jax.tree.leaves(trees):
             if not _differentiable(leaf):

@@ -82,7 +82,7 @@ class Rows:
         return jax.tree.unflatten(self.tree, leaves)
 
     def row(self, index: Any) -> Any:  # Any: an integer, Python's or traced; one row
-        """The row at an index."""
+        """The row at an index, which may be traced: a tree of arrays without the first dimension."""
         return self.rebuilt([leaf[index] for leaf in self.leaves])
 
     def __iter__(self) -> Iterator[Any]:
@@ -102,7 +102,7 @@ def staged(items: Any) -> Rows | Steps | None:  # Any: what the user iterates ov
 
 
 def range_(*bounds: Any) -> Any:  # Any: integers; a range or Steps
-    """`range` that takes tensors."""
+    """`range`: Python's own for numbers, `Steps` where one of the bounds is a tensor."""
     bounds = tuple(jnp.asarray(bound) if jax.export.is_symbolic_dim(bound) else bound for bound in bounds)
     if not any(is_traced(bound) for bound in bounds):
         return builtins.range(*bounds)
@@ -118,7 +118,7 @@ def range_(*bounds: Any) -> Any:  # Any: integers; a range or Steps
 
 
 def enumerate_(items: Any, start: Any = 0) -> Any:  # Any: what the user iterates over
-    """`enumerate` that takes tensors."""
+    """`enumerate`: Python's own, or rows of (int32 index, row) where a tensor is iterated over."""
     over = staged(items)
     if not isinstance(over, Rows):
         return builtins.enumerate(items, start)

@@ -21,7 +21,7 @@ N = TypeVar("N", bound=ast.AST)
 
 @dataclass(frozen=True)
 class Flags:
-    """The names of a loop's flags."""
+    """The names of the variables that stand for `break` and `continue` in a rewritten loop."""
 
     broke: str
     skipped: str

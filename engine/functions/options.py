@@ -40,7 +40,7 @@ def loop_options(*, max_steps: int | None = None, unroll: bool | None = None) ->
         The options, for `@function(max_steps=…)` to merge.
 
     Raises:
-        InputError: `max_steps` is no positive whole number.
+        InputError: `max_steps` is not a positive whole number.
     """
     steps: object = max_steps  # callers without a type checker get the error too
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
@@ -55,6 +55,6 @@ def set_max_steps(steps: int) -> LoopOptions:
         The options.
 
     Raises:
-        InputError: `steps` is no positive whole number.
+        InputError: `steps` is not a positive whole number.
     """
     return loop_options(max_steps=steps)

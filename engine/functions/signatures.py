@@ -127,7 +127,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Argument:
-    """One leaf of a signature: `spec` for a tensor, `value` (as Python shows it) for what is no tensor."""
+    """One leaf of a signature: `spec` for a tensor, `value` (as Python shows it) for what is not a tensor."""
 
     name: str
     spec: Spec | None

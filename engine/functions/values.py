@@ -132,7 +132,7 @@ class Spec:
         return cls(aval.shape, aval.dtype, bool(aval.weak_type))
 
     def struct(self) -> jax.ShapeDtypeStruct:
-        """As JAX takes it."""
+        """The shape and dtype that JAX traces with, weak where the value was a Python number."""
         return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)  # type: ignore[no-untyped-call]
 
     def cast(self, value: Leaf) -> jax.Array:

@@ -33,7 +33,7 @@ def canonical(graph: Graph, contents: Contents) -> tuple[Graph, dict[str, str]]:
     """A lowered graph with every tensor and program renamed.
 
     The name of a tensor is a digest of its node: op, params, programs, weights and assets, and likewise of all that the
-    node reads. Where the node stands in the user's code is no part of it.
+    node reads. Where the node stands in the user's code is not a part of it.
 
     Args:
         graph: Its inputs keep their ids.

@@ -81,7 +81,7 @@ def costs(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None)
 
 
 def cost(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None) -> Cost:
-    """The sum of `costs`."""
+    """What the whole graph costs: the sum of `costs`, which takes the same arguments."""
     return sum((each for _, each in costs(graph, rows, sizes)), Cost())
 
 

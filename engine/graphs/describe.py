@@ -35,6 +35,7 @@ def describe(
                 "inputs": [name for name in node.inputs if name is not None],
                 "outputs": [_described(tensor) for tensor in node.outputs if not tensor.id.startswith("_")],
                 "weights": list(node.weights) if isinstance(node, DeviceStage) else [],
+                "assets": list(node.assets) if isinstance(node, HostNode) else [],
                 "settings": _settings(node),
                 "ops": dict((ops or {}).get(node.program, {})) if isinstance(node, DeviceStage) else {},
                 "where": getattr(node, "where", None),
@@ -50,6 +51,7 @@ def describe(
         "nodes": nodes,
         "signatures": {
             name: {
+                "inputs": {key: tensor.id for key, tensor in graph.signature(name).inputs.items()},
                 "outputs": {key: output.tensor for key, output in outputs.items()},
                 "updates": dict(graph.updates.get(name, {})),
                 "checks": [

@@ -44,7 +44,7 @@ class FieldSpec:
         dtype: string, int64, float64, bool, list<string>, list<int64> or list<float64> for a column (each may be
             missing); a JAX dtype for an array. In transformed examples a list may be of any number: "list<float32>".
         shape: Of one row's value, or of one value of a row's list: `()` for a scalar.
-        size: How many ids a category has, unknown and missing included; None for what is no category.
+        size: How many ids a category has, unknown and missing included; None for what is not a category.
     """
 
     dtype: str
@@ -202,12 +202,14 @@ class Graph:
         for node in self.nodes:
             for name in node.inputs:
                 if name is not None and name not in known:
-                    raise InputError(f"this is no graph: {name!r:.80} is read before it exists", fix="write it again")
+                    raise InputError(
+                        f"this is not a graph: {name!r:.80} is read before it exists", fix="write it again"
+                    )
             for tensor in node.outputs:
                 if tensor.id in known:
-                    raise InputError(f"this is no graph: {tensor.id!r:.80} is made twice", fix="write it again")
+                    raise InputError(f"this is not a graph: {tensor.id!r:.80} is made twice", fix="write it again")
                 known.add(tensor.id)
         for signature in self.signatures:
             for root in self.roots(signature):
                 if root not in known:
-                    raise InputError(f"this is no graph: output {root!r:.80} is never made", fix="write it again")
+                    raise InputError(f"this is not a graph: output {root!r:.80} is never made", fix="write it again")

@@ -11,7 +11,7 @@ from .nodes import ARRAY_DTYPES, COLUMN_DTYPES, SYMBOL, DeviceStage, GraphNode, 
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:  # Any: JSON
-    """The graph as JSON."""
+    """The graph as JSON values, which `graph_of_json` reads."""
     return {
         "inputs": [[name, _tensor_json(tensor)] for name, tensor in graph.inputs.items()],
         "nodes": [_node_json(node) for node in graph.nodes],
@@ -50,7 +50,7 @@ def graph_of_json(data: Any) -> Graph:  # Any: JSON from a file, checked here
             },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"this is no graph: {error!r:.120}", fix="write the bundle again") from error
+        raise InputError(f"this is not a graph: {error!r:.120}", fix="write the bundle again") from error
     graph.check()
     return graph
 
@@ -142,7 +142,7 @@ def _shape(value: Any) -> tuple[str | int, ...]:  # Any: JSON
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
 
 
@@ -152,7 +152,7 @@ def _text_if_any(value: object) -> str | None:
 
 def _texts(values: Any) -> tuple[str, ...]:  # Any: JSON
     if not isinstance(values, list):
-        raise TypeError(f"{values!r:.40} is no list")
+        raise TypeError(f"{values!r:.40} is not a list")
     return tuple(_text(value) for value in values)
 
 

@@ -121,7 +121,7 @@ class DeviceOp:
     op: str
     operands: tuple[str | Literal, ...]
     outputs: tuple[Tensor, ...]
-    equation: Any  # jax.extend.core.JaxprEqn: this room does not know JAX
+    equation: Any  # jax.extend.core.JaxprEqn: this package does not know JAX
     device: str | None = None
 
     @property

@@ -72,7 +72,7 @@ def fill_learnt_row(params: Params, assets: Assets) -> Kernel:
 
 
 def words_batch(params: Params, assets: Assets) -> Kernel:
-    """The word of each id; missing for one that is no word's."""
+    """The word of each id; missing for one that is not a word's."""
     words = assets[0].column("value").combine_chunks()
 
     def kernel(ids: NDArray[Any]) -> pa.Array:

@@ -108,13 +108,13 @@ def part_row(params: Any, assets: Any) -> Callable[[int | None], int | None]:
 
 
 def _check(params: Any, numbers: Times, *, whole: bool) -> None:
-    """Raise InputError for a number that is no time of its unit: beyond what int64 milliseconds hold."""
+    """Raise InputError for a number that is not a time of its unit: beyond what int64 milliseconds hold."""
     unit = params["unit"]
     most = 2**62 // max(-UNITS[unit], 1)
     if len(numbers) and (int(numbers.min()) < -most or int(numbers.max()) > most):
         row = int(np.flatnonzero((numbers < -most) | (numbers > most))[0])
         at = f" in row {row}" if whole else ""
         raise InputError(
-            f"column {params.get('column', '')!r} has {numbers[row]}{at}, which is no time in {unit} since 1970",
-            fix='name its unit: timestamp_part(x, …, unit="ns")',
+            f"column {params.get('column', '')!r} has {numbers[row]}{at}, which is not a time in {unit} since 1970",
+            fix=f"say by unit=… what the numbers count: {', '.join(UNITS)}",
         )

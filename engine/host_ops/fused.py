@@ -28,7 +28,7 @@ def _kernels(find: Find, kind: str, params: Params, assets: Assets) -> Sequence[
     for step in params["steps"]:
         count = int(step["assets"])
         if step["op"] not in LAST:
-            raise ValueError(f"{step['op']!r:.80} is no op of one text")
+            raise ValueError(f"{step['op']!r:.80} is not an op of one text")
         kernels.append(getattr(find(step["op"]), kind)(step["params"], assets[taken : taken + count]))
         taken += count
     return kernels

@@ -47,7 +47,7 @@ class Lists(NamedTuple):
         return np.arange(len(self.flat)) - np.repeat(self.ends - self.lengths, self.lengths)
 
     def column(self) -> pa.Array:
-        """The list column again."""
+        """The Arrow list column that these parts describe."""
         offsets = np.concatenate(([0], self.ends)).astype(np.int32)
         mask = None if self.valid.all() else pa.array(~self.valid)
         return pa.ListArray.from_arrays(pa.array(offsets), self.flat, mask=mask)
@@ -57,7 +57,7 @@ class Lists(NamedTuple):
         return self._replace(flat=flat).column()
 
     def where(self, kept: NDArray[np.bool_]) -> Lists:
-        """Only some of the flat values."""
+        """The same lists with only the flat values that the mask keeps; a list may become empty, and stays valid."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths)).astype(np.int64)
         return Lists(self.flat.filter(pa.array(kept)), lengths, self.valid)
 

@@ -44,7 +44,7 @@ def size_of(params: Params, assets: Assets) -> Kernel:
 
 
 def spelled(value: object) -> str:
-    """How a value that is no string is looked up: integers in decimal, booleans as true and false."""
+    """How a value that is not a string is looked up: integers in decimal, booleans as true and false."""
     return (
         value if isinstance(value, str) else ("true" if value else "false") if isinstance(value, bool) else str(value)
     )
@@ -164,12 +164,12 @@ def _plain(column: pa.Array) -> pa.Array:
     return decoded.cast(pa.string())
 
 
-_REFUSED: Final = object()  # what a word gives that is no number of the kind, where there is no default
+_REFUSED: Final = object()  # what a word gives that is not a number of the kind, where there is no default
 
 
 def _parse_of(params: Params) -> Callable[[str], Any]:
     target, default = params["dtype"], params.get("default", _REFUSED)
-    # With a default, what the device cannot hold is no number; else it may still be a category, and is one here.
+    # With a default, what the device cannot hold is not a number; else it may still be a category, and is one here.
     whole = INT32 if "default" in params else INT64
 
     def parse(word: str) -> Any:
@@ -187,10 +187,11 @@ def _parse_of(params: Params) -> Callable[[str], Any]:
 
 
 def _no_number(params: Params, word: str, row: int | None) -> InputError:
-    kind = {"int64": "whole number", "float64": "number", "bool": "true or false"}[params["dtype"]]
+    """The text may be a part of what the column has: other ops come before."""
+    kind = {"int64": "a whole number", "float64": "a number", "bool": "true or false"}[params["dtype"]]
     at = "" if row is None else f" in row {row}"
     fix = "ops.parse takes a default for such; ops.vocabulary takes any text"
-    return InputError(f"cast: column {params['column']!r} has {word!r:.80}{at}, which is no {kind}", fix=fix)
+    return InputError(f"cast: {word!r:.80}, from column {params['column']!r}{at}, is not {kind}", fix=fix)
 
 
 def parse_batch(params: Params, assets: Assets) -> Kernel:

@@ -51,8 +51,8 @@ def batch_of(make: Callable[[Params], Words]) -> Callable[..., Kernel]:
 def row_of(make: Callable[[Params], Words], plain: Plain | None = None) -> Callable[..., Kernel]:
     """The maker of a row kernel: Python's own string methods where they agree with Arrow, else Arrow.
 
-    Arrow compiles a regular expression at every call, which takes tens of microseconds; Python's `re` is no way round
-    it, as it backtracks. So the results of short texts are remembered: categories come again and again.
+    Arrow compiles a regular expression at every call, which takes tens of microseconds; Python's `re` is not a way
+    round it, as it backtracks. So the results of short texts are remembered: categories come again and again.
     """
 
     def row(params: Params, assets: Assets) -> Kernel:
@@ -85,7 +85,7 @@ def _array(texts: list[str]) -> pa.Array:
         return pa.array(texts, pa.string())
     except UnicodeEncodeError as error:
         raise InputError(
-            f"{error.object!r:.80} is no text: {error.object[error.start]!r} is half a character",
+            f"{error.object!r:.80} is not text: {error.object[error.start]!r} is half a character",
             fix="send Unicode text, without lone surrogates",
         ) from error
 

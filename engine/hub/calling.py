@@ -11,7 +11,7 @@ from ...errors import InputError
 from ..bundles.bundle import Bundle
 from ..custom_ops.registry import call_targets
 from ..graphs.nodes import DeviceStage
-from ..lowering.programs import Programs
+from ..lowering.programs import Programs, checked_call
 
 Call = Callable[..., Any]  # Any: JAX arrays; a stage's inputs, then its weights
 
@@ -32,7 +32,7 @@ def calls_of(bundle: Bundle, stages: Mapping[str, DeviceStage], name: str) -> di
     for program, stage in stages.items():
         programs.prepare(stage)
         exported = jax.export.deserialize(bytearray(bundle.payload.programs[program]))
-        calls[program] = _call(exported, name)
+        calls[program] = _call(exported, checked_call(exported, program), name)
     return calls
 
 
@@ -41,7 +41,7 @@ def has_gradient(bundle: Bundle, stages: Mapping[str, DeviceStage]) -> bool:
     return all(jax.export.deserialize(bytearray(bundle.payload.programs[name])).has_vjp() for name in stages)
 
 
-def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
+def _call(exported: Any, run: Call, name: str) -> Call:  # Any: jax.export.Exported
     # An identity that must not be differentiated. What the first derivative is made of goes through it, so that taking
     # a second one raises this error: JAX's own, "No VJP is available", names neither the module nor a way out.
     @jax.custom_jvp
@@ -52,12 +52,12 @@ def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
     def again(primals: Any, tangents: Any) -> Any:
         raise InputError(
             f"{name} was differentiated twice, and its program is saved with its first gradient only",
-            fix="take Hessians of the code that made it, or of what stands around it",
+            fix="take Hessians of the code that made it, or of the code around it",
         )
 
     @jax.custom_vjp
     def call(*arrays: Any) -> Any:
-        return exported.call(*arrays)
+        return run(*arrays)
 
     def forward(*arrays: Any) -> Any:
         if not exported.has_vjp():
@@ -65,7 +65,7 @@ def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
                 f"{name} was saved without its gradient, and was differentiated",
                 fix="publish it by hub.module(fn, params, inputs), or keep gradients out: jax.lax.stop_gradient",
             )
-        return jax.vjp(exported.call, *once(arrays))
+        return jax.vjp(run, *once(arrays))
 
     def backward(pull: Any, cotangents: Any) -> Any:
         pull, cotangents_once = once((pull, cotangents))

@@ -47,7 +47,7 @@ class ModelCard:
                 )
 
     def to_json(self) -> dict[str, Any]:  # Any: JSON
-        """The card as JSON."""
+        """The card's fields as JSON values, which `from_json` reads; metrics as floats."""
         return {**asdict(self), "metrics": {k: float(v) for k, v in self.metrics.items()}, "more": dict(self.more)}
 
     @classmethod
@@ -55,13 +55,13 @@ class ModelCard:
         """The card that `to_json` gave; what a later release added to it is left out.
 
         Raises:
-            InputError: It is no card.
+            InputError: It is not a card.
         """
         try:
             known = {attribute.name: data[attribute.name] for attribute in fields(cls) if attribute.name in data}
             return cls(**{**known, "metrics": dict(known["metrics"]), "more": dict(known["more"])})
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"this is no model card: {error!r:.100}", fix="publish the model again") from error
+            raise InputError(f"this is not a model card: {error!r:.100}", fix="publish the model again") from error
 
     def to_markdown(self, signatures: str = "") -> str:
         """The card as a page; `signatures` is shown as it is."""

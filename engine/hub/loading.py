@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -11,11 +10,12 @@ from pathlib import Path
 
 from ...digest import digest_file
 from ...errors import InputError
-from ...stores import Store, local_path
+from ...versions import FolderVersions, Versions, versions_at
+from .._user_cache import cache_home, make_folder
 from ..bundles.bundle import Bundle
 from ..bundles.verifying import BundleCheck, verify_bundle
 from .modules import CALL, HubModule
-from .publishing import BUNDLE, Version, chosen, hub_store
+from .publishing import Version, chosen
 
 _PREFERRED = (CALL, "predict", "transform")
 
@@ -28,7 +28,7 @@ def load(
     trainable: bool = False,
     signature: str | None = None,
 ) -> HubModule:
-    """Load what `save` published. Nothing of it is executed: programs are checked, then computed by XLA.
+    """Load what `save` published or Pusher pushed. Nothing of it is executed: programs are checked, then XLA runs them.
 
     What lies behind a URL is kept in `$XDG_CACHE_HOME/drivetrain/hub/DIGEST` (`~/.cache/…`), which may be deleted at
     any time, and checked again at each load.
@@ -44,15 +44,15 @@ def load(
         InputError: No such version or signature; another digest than pinned; a file is missing or damaged; it is of a
             newer format, or requires an extension that is not installed; it cannot be trained.
     """
-    store = hub_store(address)
-    published = chosen(store, version)
+    there = versions_at(address)
+    published = chosen(there, version)
     if digest is not None and published.digest != digest.strip().lower():
         raise InputError(
             f"{published.address} version {published.number} has digest {published.digest}, "
             f"not the pinned {digest:.80}",
             fix="see what changed, then pin its digest; or name the version that you pinned",
         )
-    bundle = Bundle.load(local_bundle(store, published))
+    bundle = Bundle.load(local_bundle(there, published))
     names = list(bundle.signatures)
     signature = signature or next((name for name in _PREFERRED if name in names), names[0])
     return HubModule(bundle, signature, trainable, f"{published.card.name or published.address}@{published.number}")
@@ -60,49 +60,47 @@ def load(
 
 def verify(address: str | Path, *, version: int | None = None) -> tuple[BundleCheck, ...]:
     """Check a published version: every file's digest, every program, each signature once; raises as `load`."""
-    store = hub_store(address)
-    published = chosen(store, version)
+    there = versions_at(address)
+    published = chosen(there, version)
     try:
-        folder = local_bundle(store, published)
+        folder = local_bundle(there, published)
     except InputError as error:
         return (BundleCheck("files", False, error.message),)
     return verify_bundle(folder)
 
 
-def local_bundle(store: Store, version: Version) -> Path:
+def local_bundle(there: Versions, version: Version) -> Path:
     """A folder of this machine with the version's bundle, whole when it was looked at; fetched if need be.
 
     A block of a file is in memory at a time, so that weights may be larger than memory.
 
     Raises:
-        InputError: A file is missing or damaged.
+        InputError: A file is missing or damaged, or there is no folder to keep a copy in.
         StorageUnavailable: The store does not answer.
     """
-    root = local_path(store.address)
-    if root is not None and (root / version.folder).is_dir():
-        for name, size, checksum in version.files:
-            with _whole(version, name):
-                stored = store.stat(f"{version.folder}/{name}").size
-                if stored != size or store.digest(f"{version.folder}/{name}", size) != checksum:
-                    raise _damaged(version, name)
-        return root / version.folder / BUNDLE
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "hub"
-    kept = home / version.digest
+    if isinstance(there, FolderVersions):
+        for path, size, checksum in version.files:
+            name = f"{version.number}/{path}"
+            with _whole(version, path):
+                if there.store.stat(name).size != size or there.store.digest(name, size) != checksum:
+                    raise _damaged(version, path)
+        return there.folder / str(version.number)
+    kept = cache_home() / "hub" / version.digest
     if not _is_whole(kept, version):
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(kept.parent)
         with _beside(kept) as fresh:
-            _fetch(store, version, fresh)
+            _fetch(there, version, fresh)
             _put(fresh, kept, version)
-    return kept / BUNDLE
+    return kept
 
 
-def _fetch(store: Store, version: Version, folder: Path) -> None:
+def _fetch(there: Versions, version: Version, folder: Path) -> None:
     """Copy every file to a folder, compared with its digest."""
     for name, size, checksum in version.files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with _whole(version, name):
-            store.fetch(f"{version.folder}/{name}", target)
+            there.store.fetch(f"{version.number}/{name}", target, size)
         if target.stat().st_size != size or digest_file(target) != checksum:
             raise _damaged(version, name)
 

@@ -194,8 +194,9 @@ class HubModule:
             return {next(iter(wanted)): inputs}
         missing = [name for name in wanted if name not in inputs]
         if missing:
+            absent = f"input {missing[0]!r} is" if len(missing) == 1 else f"inputs {', '.join(map(repr, missing))} are"
             raise InputError(
-                f"input {missing[0]!r} is missing: {self.source} is {self._shown}",
+                f"{absent} missing: {self.source} is {self._shown}",
                 fix=f"give it (given: {', '.join(map(str, inputs))[:200]})",
                 where=caller(),
             )
@@ -253,7 +254,7 @@ def module(
         The module, trainable.
 
     Raises:
-        InputError: The function fails, gives something else, or depends on the batch's size; a param is no array.
+        InputError: The function fails, gives something else, or depends on the batch's size; a param is not an array.
     """
     tensors = {name: _input(name, value) for name, value in _by_name(inputs).items()}
     arrays = {_PARAMS + path: _array_of(path, leaf) for path, leaf in flattened(params)}

@@ -13,13 +13,18 @@ from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError, missing_extra
 from ..graphs.graph import FieldSpec
+from .onnx_ml_ops import ML_OPS
 from .onnx_ops import OPS, Value
 
 _LEAST: Final = 13
 _MOST: Final = 25
 """The versions of ONNX's operators that are read: in all of them these ops mean the same, or attributes say."""
 
+_SINCE_7: Final = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Sub"})
+"""Operators that mean the same since version 7: exporters of trees write them around these in older versions."""
 _STANDARD: Final = ("", "ai.onnx")
+_ML: Final = "ai.onnx.ml"
+_KNOWN: Final = {**OPS, **{f"{_ML}.{name}": op for name, op in ML_OPS.items()}}
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,8 @@ def from_onnx(path: str | Path) -> OnnxModel:
         path: The file. Weights beside it (external data) are read from its own folder alone.
 
     Raises:
-        InputError: It is no ONNX model, of operators older than 13 or newer than 25, or has an op that is not known:
-            the op and those known are named.
+        InputError: It is not an ONNX model, of operators older than 13 (but for a few that have not changed) or newer
+            than 25, or has an op that is not known: the op and those known are named.
         DrivetrainError: `onnx` is not installed.
     """
     try:
@@ -63,25 +68,20 @@ def from_onnx(path: str | Path) -> OnnxModel:
         raise InputError(f"{path} does not exist", fix="name an ONNX file") from error
     except Exception as error:  # protobuf's and the checker's, of many kinds
         said = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path} is no ONNX model that can be used: {said:.160}", fix="export it again") from error
+        raise InputError(f"{path} is not an ONNX model that can be used: {said:.160}", fix="export it again") from error
     opset = max((imported.version for imported in model.opset_import if imported.domain in _STANDARD), default=0)
-    if not _LEAST <= opset <= _MOST:
+    dated = {node.op_type for node in model.graph.node if node.domain in _STANDARD} - _SINCE_7
+    if not (_LEAST if dated else 0) <= opset <= _MOST:
         raise InputError(
             f"{path} uses operators of version {opset}, this release reads {_LEAST} to {_MOST}",
             fix=f"convert it: onnx.version_converter.convert_version(model, {_MOST - 4})",
         )
     graph = model.graph
-    unknown = sorted(
-        {
-            node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
-            for node in graph.node
-            if node.domain not in _STANDARD or node.op_type not in OPS
-        }
-    )
+    unknown = sorted({_full_name(node) for node in graph.node} - _KNOWN.keys())
     if unknown or graph.sparse_initializer or model.functions:
         raise InputError(
             f"{path} has {', '.join(unknown) or 'sparse weights or functions'}, which this release does not know",
-            fix=f"export it without them; known are {', '.join(sorted(OPS))}",
+            fix=f"export it without them; known are {', '.join(sorted(_KNOWN))}",
         )
     held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     params, constants = {}, {}
@@ -108,6 +108,11 @@ def from_onnx(path: str | Path) -> OnnxModel:
     return OnnxModel(apply, {keys[name]: array for name, array in params.items()}, inputs, outputs)
 
 
+def _full_name(node: Any) -> str:  # Any: protobuf
+    """The op's name, with its domain where that is not ONNX's own."""
+    return node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
+
+
 @dataclass(frozen=True)
 class _Node:
     """One node: an op with its attributes as Python values."""
@@ -130,12 +135,12 @@ class _Node:
                 attributes[key] = to_array(value)
         attributes["opset"] = opset
         attributes["outputs"] = len(node.output)
-        return cls(node.op_type, node.name or node.op_type, tuple(node.input), tuple(node.output), attributes)
+        return cls(_full_name(node), node.name or node.op_type, tuple(node.input), tuple(node.output), attributes)
 
     def run(self, env: dict[str, Value]) -> None:
         arguments = [env[name] if name else None for name in self.inputs]
         try:
-            results = OPS[self.op](self.attributes, *arguments)
+            results = _KNOWN[self.op](self.attributes, *arguments)
         except DrivetrainError as error:
             raise InputError(f"ONNX node {self.name!r} ({self.op}): {error.message}", fix=error.fix) from error
         except (TypeError, ValueError, IndexError, LookupError) as error:

@@ -52,12 +52,14 @@ def _unary(fn: Callable[[Any], Any]) -> Operator:
 def _div(attributes: Attributes, a: Value, b: Value) -> Value:
     if _known(a, b):
         whole = np.asarray(a).dtype.kind in "iuO" and np.asarray(b).dtype.kind in "iuO"
-        return np.floor_divide(a, b) if whole else np.divide(a, b)
+        if not whole:
+            return np.divide(a, b)
+        sizes = np.asarray(a).dtype.kind == "O" or np.asarray(b).dtype.kind == "O"  # symbolic, hence not negative
+        return np.floor_divide(a, b) if sizes else np.floor_divide(np.subtract(a, np.fmod(a, b)), b)  # towards zero
     a, b = jnp.asarray(a), jnp.asarray(b)
     if not jnp.issubdtype(a.dtype, jnp.integer):
         return a / b
-    quotient = jnp.abs(a) // jnp.abs(b)  # towards zero, unlike Python's
-    return jnp.sign(a) * jnp.sign(b) * quotient
+    return jax.lax.div(*jnp.broadcast_arrays(a, b.astype(a.dtype)))  # towards zero, unlike Python's
 
 
 def _clip(attributes: Attributes, x: Value, low: Value = None, high: Value = None) -> Value:

@@ -28,7 +28,7 @@ def conv(attributes: Attributes, x: Array, kernel: Array, bias: Array | None = N
 
 
 def max_pool(attributes: Attributes, x: Array) -> Array:
-    """MaxPool, without its indices."""
+    """MaxPool's first output; its second, the indices of the maxima, is not computed."""
     x = jnp.asarray(x)
     window = attributes["kernel_shape"]
     strides, dilations, pads = _window(attributes, x, window)

@@ -47,7 +47,7 @@ def weights(
 
     Raises:
         InputError: Tensors are missing, unexpected, of another shape or kind, or given twice: all are listed. A file
-            is no safetensors file; a pattern is no regular expression.
+            is not a safetensors file; a pattern is not a regular expression.
     """
     leaves = dict(flattened(like))
     wanted = {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaves.items()}
@@ -104,7 +104,7 @@ class _RenamingRules:
                 if not -tensor.ndim <= axis < tensor.ndim or tensor.shape[axis] % len(parts):
                     raise InputError(
                         f"{name} is {list(tensor.shape)}: it has no {len(parts)} equal parts along axis {axis}",
-                        fix="mend splits=",
+                        fix="correct splits=",
                     )
                 pieces = np.split(tensor, len(parts), axis)
                 return [(_expanded(match, to), piece) for to, piece in zip(parts, pieces, strict=True)]
@@ -121,7 +121,7 @@ class _RenamingRules:
             if pattern.fullmatch(name):
                 if sorted(axes) != list(range(tensor.ndim)):
                     raise InputError(
-                        f"{name} is {list(tensor.shape)}, and cannot be transposed by {axes}", fix="mend transposes="
+                        f"{name} is {list(tensor.shape)}, and cannot be transposed by {axes}", fix="correct transposes="
                     )
                 return tensor.transpose(axes)
         return tensor
@@ -147,7 +147,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise InputError(f"the pattern {text!r:.80} is no regular expression: {error}", fix="mend it") from error
+        raise InputError(f"the pattern {text!r:.80} is not a regular expression: {error}", fix="correct it") from error
 
 
 def _expanded(match: re.Match[str], to: str) -> str:

@@ -52,7 +52,7 @@ def _program(graph: Graph, signature: str | None) -> tuple[Graph, Callable[..., 
     ops = [node for node in part.nodes if isinstance(node, DeviceOp)]
     other = next((node for node in part.nodes if not isinstance(node, DeviceOp)), None)
     if other is not None:
-        raise InputError(f"{other!s:.80} is no device op", fix="save the graph in a bundle, and run that")
+        raise InputError(f"{other!s:.80} is not a device op", fix="save the graph in a bundle, and run that")
     outputs = part.signatures[signature]
     updates = part.updates.get(signature, {})
     names = [*outputs, *updates]

@@ -141,7 +141,7 @@ def _inside(equation: Any) -> Iterator[str]:  # a jax.extend.core.JaxprEqn
             yield from _inside(each)
 
 
-def _counts(dims: Iterable[Any]) -> set[str]:  # sizes, symbols, or anything that is no dimension
+def _counts(dims: Iterable[Any]) -> set[str]:  # sizes, symbols, or anything that is not a dimension
     return {name for dim in dims if dim is not None and not isinstance(dim, int) for name in _COUNTS.findall(str(dim))}
 
 

@@ -55,7 +55,7 @@ class Partition:
         return self.graph.values
 
     def tensor(self, value: str) -> Tensor:
-        """A tensor by its id."""
+        """The tensor of that id. Raises KeyError where there is none."""
         return self._tensors[value]
 
     def analyzers(self) -> list[Analyzer]:
@@ -93,7 +93,7 @@ class Partition:
         return sized_outputs
 
     def checks(self) -> tuple[RowCheck, ...]:
-        """What must hold of every row."""
+        """What must hold of every row of a batch: a boolean tensor, the message if it does not, the user's line."""
         results = self.graph.signatures[_TRACE]
         return tuple(RowCheck(results[str(c.position)].tensor, c.message, c.where) for c in self.traced.checks)
 

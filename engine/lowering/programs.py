@@ -1,8 +1,10 @@
 """Device programs: read from a bundle, checked before they may run, compiled when first called.
 
-A program comes with a bundle, perhaps from a stranger. It computes on arrays and must do nothing else: custom calls
+A program comes with a bundle, perhaps an untrusted one. It computes on arrays and must do nothing else: custom calls
 other than the numerical kernels that JAX keeps stable (LAPACK and the like) and the ops that its manifest requires are
-refused, since one of them could call back into this process, and so are transfers, which would wait for ever.
+refused, since one of them could call back into this process, and so are transfers, which would wait for ever. What it
+declares of a kernel's results is not believed (`custom_calls`). How long it computes is not bounded here: see
+`Bundle.load(…, isolated=True)`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,11 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, missing_extra
 from ..graphs.nodes import BATCH, DeviceStage
+from .custom_calls import FalseTypesError, admitted, check_types, to_check
 from .placement import device_of
 from .single import SingleRow
 
 _CALLS: Final = re.compile(r"""custom_call\s+@(?:([\w.$-]+)|"([^"]*)")|call_target_name\s*=\s*"([^"]*)\"""")
-_NUMERICAL: Final = re.compile(
-    r"(lapack|cusolver|cusparse|hipsolver|cu|hip)_\w+|stablehlo\.dynamic_\w+|Sharding|SPMD\w+|shape_assertion|Qr|Eigh"
-    r"|LuDecomposition|ProductOfElementaryHouseholderReflectors|ApproxTopK|AllocateBuffer|annotate_device_placement"
-)
 _OPS: Final = re.compile(r"\b((?:stablehlo|chlo)\.\w+)")
 _STABLEHLO: Final = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 _TRANSFERS: Final = re.compile(r"\bstablehlo\.(infeed|outfeed|send|recv)\b")
@@ -132,11 +131,11 @@ class Programs:
                     if exported.has_vjp():
                         texts.append(exported.vjp().mlir_module())
                 except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
-                    raise _unusable(stage, f"it cannot be read ({type(error).__name__})") from error
+                    raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
                 for text in texts:
                     _check_calls(stage, text, self._calls)
                 self._check_shapes(stage, exported)
-                self._ready[stage.program] = jax.jit(exported.call)
+                self._ready[stage.program] = checked_call(exported, stage.program)
 
     def _check_shapes(self, stage: DeviceStage, exported: Any) -> None:  # Any: jax.export.Exported
         weights = [self.payload.weights[name] for name in stage.weights]
@@ -145,7 +144,57 @@ class Programs:
         for what, wanted, avals in (("takes", inputs, exported.in_avals), ("gives", outputs, exported.out_avals)):
             shown = [_shown(str(aval.dtype), aval.shape) for aval in avals]
             if [_shown(dtype, shape) for dtype, shape in wanted] != shown:
-                raise _unusable(stage, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
+                raise _unusable(stage.program, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
+
+
+def checked_call(exported: Any, program: str) -> Callable[..., Any]:  # Any: jax.export.Exported; JAX arrays
+    """A program as a function of arrays that raises BundleError before it calls a kernel with types that lie.
+
+    The types are known once the sizes of the arrays are, so they are checked when a call is traced or, of a program
+    that calls no kernel, never. With symbolic sizes nothing is run, and nothing checked.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.interpreters.mlir import module_to_bytecode
+
+    call = jax.jit(exported.call)
+    texts = [exported.mlir_module(), *([exported.vjp().mlir_module()] if exported.has_vjp() else [])]
+    if not any(to_check(name) for text in texts for name in _called(text)):
+        return call
+    checked: set[tuple[tuple[int, ...], ...]] = set()
+
+    def with_gradient(*arrays: Any) -> Any:
+        results, pull = jax.vjp(exported.call, *arrays)
+        leaves, tree = jax.tree.flatten(results)
+        cotangents = [
+            jnp.zeros_like(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else np.zeros(leaf.shape, jax.dtypes.float0)
+            for leaf in leaves
+        ]
+        return results, pull(jax.tree.unflatten(tree, cotangents))
+
+    def checking(*arrays: Any) -> Any:
+        sizes = tuple(tuple(array.shape) for array in arrays)
+        if sizes not in checked and all(isinstance(size, int) for shape in sizes for size in shape):
+            avals = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]  # type: ignore[no-untyped-call]
+            traced = jax.jit(with_gradient if exported.has_vjp() else exported.call).trace(*avals)
+            for platform in set(exported.platforms) & _platforms():
+                module = module_to_bytecode(traced.lower(lowering_platforms=(platform,)).compiler_ir())
+                try:
+                    check_types(module)
+                except FalseTypesError as error:
+                    raise _unusable(program, str(error)) from error
+            checked.add(sizes)
+        return call(*arrays)
+
+    return checking
+
+
+def _platforms() -> set[str]:
+    """What this process can run programs of, as `jax.export` calls it."""
+    import jax
+
+    names = {"gpu": ("cuda", "rocm")}
+    return {name for device in jax.local_devices() for name in names.get(device.platform, (device.platform,))} | {"cpu"}
 
 
 def _put(array: Any, device: Any) -> Any:  # Any: numpy or JAX arrays; jax.Device, None for the default
@@ -176,7 +225,7 @@ class ProgramFacts:
 
 
 def program_facts(program: bytes) -> ProgramFacts:
-    """Read a serialized program's facts; raises whatever JAX raises of bytes that are no program."""
+    """Read a serialized program's facts; raises whatever JAX raises of bytes that are not a program."""
     import jax
 
     exported = jax.export.deserialize(bytearray(program))
@@ -201,25 +250,25 @@ def _called(text: str) -> list[str]:
 def _check_calls(stage: DeviceStage, text: str, allowed: Collection[str]) -> None:
     called = _called(text)
     for name in called:
-        if not _NUMERICAL.fullmatch(name) and name not in allowed:
+        if not admitted(name) and name not in allowed:
             raise _unusable(
-                stage,
-                f"it calls {name!r:.80}, which is no numerical kernel of JAX and no op that its manifest requires",
+                stage.program,
+                f"it calls {name!r:.80}, neither a numerical kernel of JAX nor an op that its manifest requires",
             )
     if len(called) < text.count("custom_call"):
-        raise _unusable(stage, "it has a custom call without a plain name")
+        raise _unusable(stage.program, "it has a custom call without a plain name")
     moved = _TRANSFERS.search(text)
     if moved:
-        raise _unusable(stage, f"it waits for a transfer ({moved.group(1)})")
+        raise _unusable(stage.program, f"it waits for a transfer ({moved.group(1)})")
 
 
 def _shown(dtype: str, shape: Sequence[Any]) -> str:  # Any: int, "b" or a symbolic dimension
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _unusable(stage: DeviceStage, why: str) -> BundleError:
+def _unusable(program: str, why: str) -> BundleError:
     return BundleError(
-        f"the program device/{stage.program}.stablehlo cannot be used: {why}",
+        f"the program device/{program}.stablehlo cannot be used: {why}",
         fix="fetch the bundle again, or run the step that made it",
     )
 
@@ -237,33 +286,3 @@ def node_failed(node: object, error: Exception) -> BundleError:
         f"{what} cannot be run: {type(error).__name__}: {cause}",
         fix="fetch the bundle again, or run the step that made it",
     )
-
-
-_SAFETENSORS: Final = {
-    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "I32": "int32", "I16": "int16",
-    "I8": "int8", "U32": "uint32", "U16": "uint16", "U8": "uint8",
-}  # fmt: skip
-
-
-def read_weights(data: bytes) -> dict[str, NDArray[Any]]:
-    """A safetensors file's arrays; its own numpy reader knows no bfloat16.
-
-    Raises:
-        ValueError: The bytes are no such file, or a dtype that no device stage takes.
-    """
-    from safetensors import SafetensorError, deserialize
-
-    arrays = {}
-    try:
-        for name, view in deserialize(data):  # type: ignore[no-untyped-call]  # it ships no types
-            kind = _SAFETENSORS[view["dtype"]]
-            if kind == "bfloat16":
-                import ml_dtypes
-
-                dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            else:
-                dtype = np.dtype(kind)
-            arrays[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
-    except SafetensorError as error:
-        raise ValueError(f"the weights: {error}") from error
-    return dict(sorted(arrays.items()))  # safetensors gives them in no fixed order

@@ -127,7 +127,7 @@ def _as_it_is(array: Any) -> Any:  # an array
 
 
 def _words(value: Any, dtype: Any, size: int) -> bytes:  # Any: a number or an array; a numpy type
-    """A value as so many words."""
+    """The bytes of a value as `size` numbers of a dtype; a scalar is one."""
     words = np.empty(size, dtype)
     words[:] = value if size == 1 else np.ravel(value)
     return words.tobytes()

@@ -4,11 +4,11 @@ An analyzer (`mean`, `quantiles`, `vocabulary` …) is a value of the whole trai
 before anything is transformed, may be used in arithmetic like any array, and may look at columns that other analyzers
 helped to make (that takes another pass).
 
-One rule holds for what is no value. Missing means null, and for floats also NaN. Analyzers leave out null, NaN and ±Inf
-(a row of a vector counts in `covariance`, `correlation` and `pca` only if it is finite throughout; `size` counts rows);
-of no value at all a count or sum is 0, anything else NaN. Mappers keep a missing float as NaN, give ±Inf what their
-formula gives, and give a missing category an id of its own. Weights must be there, finite and not negative. A row whose
-key or label is missing is left out, and a key not seen in training has no statistics.
+One rule holds for what is not a value. Missing means null, and for floats also NaN. Analyzers leave out null, NaN and
+±Inf (a row of a vector counts in `covariance`, `correlation` and `pca` only if it is finite throughout; `size` counts
+rows); of no value at all a count or sum is 0, anything else NaN. Mappers keep a missing float as NaN, give ±Inf what
+their formula gives, and give a missing category an id of its own. Weights must be there, finite and not negative. A row
+whose key or label is missing is left out, and a key not seen in training has no statistics.
 """
 
 from typing import TYPE_CHECKING

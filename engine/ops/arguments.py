@@ -1,4 +1,4 @@
-"""What the rooms of ops share: the names of their types, and checks of arguments."""
+"""What the modules of ops share: the names of their types, and checks of arguments."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ def apply_vocabulary(
         return _ids("lookup", column, [learnt.handle], params, size)
     params["words"] = list(vocabulary)
     if not all(isinstance(word, str) for word in params["words"]) or len({*vocabulary}) != len(params["words"]):
-        raise InputError("a vocabulary holds something else than texts, or one twice", fix="mend it", where=caller())
+        raise InputError(
+            "a vocabulary holds something else than texts, or one twice", fix="give texts, each once", where=caller()
+        )
     return _ids("lookup", column, [], params, Size(max(len(params["words"]) + oov_buckets + missing, least)))
 
 
@@ -111,6 +113,8 @@ def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Value:
     values = column.values
     edges = jnp.asarray(boundaries)
     n = edges.shape[-1]
+    # Few boundaries are compared all at once, in one vectorised step without the search's loop; and `searchsorted`
+    # cannot take boundaries of each place.
     if n <= 64 or edges.ndim > 1:
         ids = jnp.sum(values[..., None] >= edges, axis=-1, dtype=jnp.int32)
     else:
@@ -133,6 +137,8 @@ def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Arr
     if edges.ndim != 1 or not edges.shape[0]:
         raise InputError(f"boundaries of shape {edges.shape}", fix="give one or more, ascending", where=caller())
     n = edges.shape[0]
+    # Both neighbours are clipped, so that every index is valid and no width 0; rows below the first boundary and from
+    # the last one on are overwritten after.
     right = jnp.searchsorted(edges, values, side="right")
     low, high = edges[jnp.clip(right - 1, 0, n - 1)], edges[jnp.clip(right, 0, n - 1)]
     width = jnp.where(high > low, high - low, 1.0)

@@ -24,7 +24,7 @@ def check(condition: Value, message: str) -> None:
         message: What is wrong with such a row, for the person who sent it.
 
     Raises:
-        InputError: While tracing: the condition is no bool per row, or the message is empty.
+        InputError: While tracing: the condition is not a bool per row, or the message is empty.
     """
     column = read(condition, "given to check")
     if column.dtype != "bool" or column.values.shape != (current().batch,):

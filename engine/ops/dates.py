@@ -25,16 +25,23 @@ def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
         unit: Of whole numbers: "ns", "us", "ms", "s" or "days". Timestamps and dates are "ms".
 
     Raises:
-        InputError: It is no column of whole numbers or times, or there is no such part or unit.
+        InputError: It is not a column of whole numbers or times, or there is no such part or unit.
     """
-    column = read(x, "given to timestamp_part")
+    return _part(x, part, unit, "timestamp_part")
+
+
+def _part(x: Value, part: str, unit: str, called: str) -> Value:
+    """What `timestamp_part` returns; `called` is the op that errors name."""
+    column = read(x, f"given to {called}")
     for what, name, allowed in (("part", part, PARTS), ("unit", unit, UNITS)):
         if name not in allowed:
-            raise InputError(f"no {what} {name!r} of a time", fix=f"use one of {', '.join(allowed)}", where=caller())
-    column.check_numeric("given to timestamp_part")
+            raise InputError(
+                f"{called}: no {what} {name!r} of a time", fix=f"use one of {', '.join(allowed)}", where=caller()
+            )
+    column.check_numeric(f"given to {called}")
     if column.fact.host not in (None, "int64") or (column.fact.host is None and column.values.dtype.kind not in "iu"):
         raise InputError(
-            f"column {column.name!r} is no time", fix="give a timestamp, a date or whole numbers", where=caller()
+            f"column {column.name!r} is not a time", fix="give a timestamp, a date or whole numbers", where=caller()
         )
     params: dict[str, Any] = {"part": part, "unit": unit, "column": column.name}
     (parts,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
@@ -47,15 +54,15 @@ def timestamp_cycle(x: Value, part: str, *, unit: str = "ms") -> Array:
     Args:
         x: As for `timestamp_part`; NaN where missing.
         part: "month", "day_of_week", "day_of_year", "hour", "minute", "second" or "second_of_day".
-        unit: As for `timestamp_part`.
+        unit: Of whole numbers: "ns", "us", "ms", "s" or "days", as for `timestamp_part`.
 
     Raises:
         InputError: As `timestamp_part`; or the part does not come round.
     """
     _, first, period = PARTS.get(part, (None, 0, None))
-    parts = read(timestamp_part(x, part, unit=unit))
+    parts = read(_part(x, part, unit, "timestamp_cycle"))
     if period is None:
         cycles = ", ".join(name for name, (_, _, length) in PARTS.items() if length is not None)
-        raise InputError(f"{part} does not come round", fix=f"use one of {cycles}", where=caller())
+        raise InputError(f"timestamp_cycle: {part} does not come round", fix=f"use one of {cycles}", where=caller())
     angle = (jnp.asarray(parts.__jax_array__(), jnp.float32) - first) * (2 * math.pi / period)
     return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)

@@ -52,7 +52,7 @@ def to_ragged(x: Value) -> Ragged:
     the Ragged itself may be an output of the preprocessing function: a list column again.
 
     Raises:
-        InputError: It is no list, or one of text (look it up first: `ops.vocabulary`).
+        InputError: It is not a list, or one of text (look it up first: `ops.vocabulary`).
     """
     column = read(x, "made ragged")
     dtype = DEVICE.get(f"list<{column.item}>")
@@ -149,6 +149,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     (terms,) = bind_host("terms", [within], [("list<int64>", ("b",), True)], {})
     settings = {"smooth": bool(smooth)}
     (weights,) = bind_host("tfidf", [within, documents], [("list<float64>", ("b",), True)], settings)
+    # Both ops give one value per distinct id, so the two columns share a dimension where they become `Ragged`.
     current().alike(terms, weights)
     known = Size(size) if isinstance(size, int) else None
     return (
@@ -182,6 +183,8 @@ def list_buckets(column: Column, boundaries: Any) -> Column:
 
 def on_device(array: Array) -> Array:
     """An analyzer's result, or what is made of it, as something that the device made: what a host op can read."""
+    # An analyzer's result becomes a weight of the device program, which no host op can read. The barrier makes an
+    # equation of it, whose output leaves the device as any other tensor does.
     return jax.lax.optimization_barrier(jnp.asarray(array))  # type: ignore[no-untyped-call]  # JAX types it not
 
 

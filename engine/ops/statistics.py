@@ -156,7 +156,7 @@ def ends(x: Value, *, elementwise: bool = False) -> tuple[Array, Array]:
 
 
 def numbers(column: Column, doing: str) -> None:
-    """Raise InputError, with the user's line, for text and lists of text, which are no numbers."""
+    """Raise InputError, with the user's line, for text and lists of text, which are not numbers."""
     if column.item not in ("int64", "float64"):
         column.check_numeric(doing)
 
@@ -174,6 +174,7 @@ def operands(x: Value, doing: str) -> tuple[list[Any], list[str], Column]:
     if not column.values.shape or column.values.shape[0] != current().batch:
         name = doing.removeprefix("given to ")
         raise InputError(f"{name} of something that is not one value per row", fix="pass a column", where=caller())
+    # In floats NaN marks what is missing, and analyzers leave it out; integers and booleans need `valid` beside.
     valid = None if column.values.dtype.kind == "f" else column.valid
     if valid is None:
         return [column.values], ["value"], column
@@ -181,7 +182,7 @@ def operands(x: Value, doing: str) -> tuple[list[Any], list[str], Column]:
 
 
 def weight_of(weights: Value) -> Column:
-    """A column of weights. Raises InputError where it is no numbers, one per row."""
+    """A column of weights. Raises InputError where it is not numbers, one per row."""
     _, _, column = operands(weights, "given as weights")
     if column.item is not None or (column.fact.handle is None and column.values.ndim != 1):
         raise InputError(f"the weights {column.name!r} are not one number per row", fix="pass a column", where=caller())

@@ -44,7 +44,7 @@ def regex_replace(x: Value, pattern: str, replacement: str) -> Value:
     r"""Text with every match of the pattern replaced; in the replacement, \1 … \9 are the match's groups, \0 all of it.
 
     Raises:
-        InputError: The pattern is no regular expression of RE2, or the replacement names a group it does not have.
+        InputError: The pattern is not a regular expression of RE2, or the replacement names a group it does not have.
     """
     _check(pattern, lambda: pc.replace_substring_regex(pa.array([""]), pattern, replacement))
     return _words("regex_replace", x, {"pattern": pattern, "replacement": replacement})
@@ -178,7 +178,7 @@ def parse(x: Value, dtype: str, default: Any = None) -> Value:
     host = _HOST[dtype]
     kinds = {"int64": (int,), "float64": (int, float), "bool": (bool,)}[host]
     if default is not None and (type(default) not in kinds or default != default):
-        raise InputError(f"the default {default!r} is no {dtype}", fix=f"use a {dtype}", where=caller())
+        raise InputError(f"the default {default!r} is not of type {dtype}", fix=f"use a {dtype}", where=caller())
     if host == "float64" and default is not None:
         default = float(default)
     params = {"dtype": host, "column": column.name, "default": default, "list": column.item is not None}

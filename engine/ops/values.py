@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, both, isin, read, result
+from ..tracing.overflow import check_whole
 from ..tracing.primitives import bind_host, current
 from . import statistics
 from .arguments import Array, LearntText, Value
@@ -43,7 +44,7 @@ def fill_missing(x: Value, value: Any) -> Value:
             f"column {column.name!r} takes {wanted}, not {value!r:.40}", fix=f"fill with {wanted}", where=caller()
         )
     if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{value} is no value to fill with", fix="use a finite number", where=caller())
+        raise InputError(f"{value} is not a value to fill with", fix="use a finite number", where=caller())
     if isinstance(value, LearntText):
         (texts,) = bind_host("fill_learnt", [column.handle, value.handle], [("string", ("b",), True)], {})
         return Column(column.name, "string", Fact(column.name, texts, "string"))
@@ -126,7 +127,8 @@ def _rows(column: Column) -> Any:
 def cast(x: Value, dtype: str) -> Value:
     """`x` as float32, int32, bool (or another 8 to 32-bit JAX dtype), or "string". Missing stays missing.
 
-    Text is parsed (a word that is no number raises when it is met), floats are cut towards zero, booleans are 0 and 1.
+    Text is parsed (a word that is not a number raises when met), floats are cut towards zero, booleans are 0 and 1. A
+    row fails whose float does not fit in the int32 that is asked for.
     """
     column = read(x, "given to cast")
     column._check_readable()
@@ -152,6 +154,8 @@ def cast(x: Value, dtype: str) -> Value:
         return current().note(filled, Fact(column.name, None, None, column.fact.complete))
     valid = column.valid
     values = column.values if valid is None else jnp.where(valid, column.values, 0)
+    if target == jnp.int32 and jnp.issubdtype(values.dtype, jnp.floating):
+        check_whole(column.name, values, valid)
     converted = values.astype(target)
     if valid is None:
         return current().note(converted, Fact(column.name, complete=True, size=column.fact.size))
@@ -202,6 +206,7 @@ def where(condition: Value, x: Value | str, y: Value | str) -> Value:
     valids = [None if column.values.dtype.kind == "f" else column.valid for column in (a, b)]
     if both(*valids) is None:
         return values
+    # A side without missing values is valid everywhere; one scalar says so, and broadcasts in `where`.
     ones = jnp.ones((), bool)
     left, right = (ones if valid is None else valid for valid in valids)
     return result(a.name, values, jnp.where(chosen, left, right))

@@ -17,9 +17,7 @@ from .arguments import Array, Value, at_least
 from .statistics import weight_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_TAKEN: Final = re.compile(
-    r"inverses|(vocabulary|given|[a-z-]+-per-key|mode-of-text)-\d+"
-)  # what assets are called unasked
+_TAKEN: Final = "inverses"  # an asset of bundles; others that are not named by a user have a dot
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def learn_vocabulary(
             `apply_vocabulary`.
 
     Raises:
-        InputError: A column is no category; a number is out of range; the name is taken by another vocabulary.
+        InputError: A column is not a category; a number is out of range; the name is taken by another vocabulary.
     """
     if not columns:
         raise InputError("a vocabulary of no column", fix="learn_vocabulary(column)", where=caller())
@@ -119,7 +117,7 @@ def learn_vocabulary(
     inputs: list[Any] = [column.handle for column in read_columns]
     roles = ["value"] * len(inputs)
     params: dict[str, Any] = {"top_k": top_k, "min_count": min_count, "keep_empty": keep_empty}
-    params |= {"column": read_columns[0].name, "reserved": list(reserved), "name": name}
+    params |= {"column": "+".join(column.name for column in read_columns), "reserved": list(reserved), "name": name}
     if by_digest:
         params["by_digest"] = True
     if weights is not None or labels is not None:
@@ -151,6 +149,7 @@ def _named(name: str | None, params: dict[str, Any], inputs: list[Any]) -> Vocab
     known = _NAMED.setdefault(current(), {})
     learnt = known.get(name) if name is not None else None
     if learnt is not None:
+        # By identity: tracers have no value to compare, and `==` of two would be traced as one more operation.
         if learnt.params != fixed or [id(i) for i in learnt.inputs] != [id(i) for i in inputs]:
             raise InputError(
                 f"the vocabulary {name!r} is already learnt, from other columns or otherwise",
@@ -188,7 +187,7 @@ def vocabulary_size(vocabulary: Vocabulary | str | Value) -> Array:
 
 
 def inverse_vocabulary(ids: Value, vocabulary: Vocabulary | str | None = None) -> Column:
-    """The words of ids, as a text column: missing where an id is no word's (unknown, missing).
+    """The words of ids, as a text column: missing where an id is not a word's (unknown, missing).
 
     Args:
         ids: What `vocabulary` or `apply_vocabulary` gave, or any int32 array [batch].
@@ -229,6 +228,6 @@ def _check(top_k: int | None, min_count: float | None, reserved: Sequence[str], 
         raise InputError(f"min_count is {min_count!r}", fix="use a number, 0 or more", where=caller())
     if isinstance(reserved, str) or not all(isinstance(word, str) for word in reserved):
         raise InputError(f"reserved is {reserved!r:.60}", fix="give a list of texts", where=caller())
-    if name is not None and (not _NAME.fullmatch(name) or _TAKEN.fullmatch(name)):
+    if name is not None and (not _NAME.fullmatch(name) or name == _TAKEN):
         fix = "use letters, digits, - and _" if not _NAME.fullmatch(name) else "drivetrain uses that name itself"
         raise InputError(f"a vocabulary cannot be named {name!r:.80}", fix=fix, where=caller())

@@ -24,7 +24,7 @@ _PLAIN: Final = frozenset({bool, int, str, type(None)})
 
 
 def prune(graph: Graph) -> Graph:
-    """Without what no signature needs."""
+    """The graph without the nodes that no signature needs; nodes with effects stay."""
     wanted = {root for name in graph.signatures for root in graph.roots(name)}
     read = set(wanted)
     kept: list[GraphNode] = []

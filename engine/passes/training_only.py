@@ -99,7 +99,7 @@ def _with_bodies(node: DeviceOp, change: Callable[[Any], Any]) -> DeviceOp:
 
 
 def _body(closed: Any) -> Any:  # jax.extend.core.ClosedJaxpr, both
-    """A body without what only training does; as it is where it has arrays of its own or state, and is no graph."""
+    """A body without what only training does; as it is where it has arrays of its own or state, and is not a graph."""
     jaxpr = closed.jaxpr
     if closed.consts or any(hasattr(effect, "input_index") for effect in jaxpr.effects):
         return closed

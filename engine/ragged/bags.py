@@ -34,7 +34,7 @@ def embedding_bag(table: Array, ids: Ragged, weights: Ragged | None = None, comb
         combiner: How a bag is pooled.
 
     Raises:
-        InputError: The ids are no integers, one per value; weights of other rows, or with "max"; an unknown combiner.
+        InputError: The ids are not integers, one per value; weights of other rows, or with "max"; an unknown combiner.
     """
     if combiner not in ("sum", "mean", "sqrtn", "max"):
         raise InputError(f"there is no combiner {combiner!r}", fix="use sum, mean, sqrtn or max")
@@ -85,7 +85,7 @@ def matrix_bags(matrix: BCOO) -> tuple[Ragged, Ragged]:
     """The bags of a sparse matrix: column numbers and entries of each row, in the order of the columns.
 
     Raises:
-        InputError: It is no two-dimensional matrix with scalar entries, or it is traced.
+        InputError: It is not a two-dimensional matrix with scalar entries, or it is traced.
     """
     if matrix.ndim != 2 or matrix.n_batch or matrix.n_dense:
         raise InputError(f"a BCOO of shape {list(matrix.shape)} has no bags", fix="give a matrix with scalar entries")

@@ -67,7 +67,7 @@ def from_row_splits(values: Array, row_splits: Array) -> Ragged:
     they are put into their bucket.
 
     Raises:
-        InputError: The splits are no such splits of these values.
+        InputError: The splits are not such splits of these values.
     """
     if _traced(values, row_splits):
         return from_lengths(values, row_splits[1:] - row_splits[:-1])
@@ -173,7 +173,7 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, *, dtype: str | None = None, s
         shape: Of one value.
 
     Raises:
-        InputError: It is no such column, holds a null inside a list, or an integer beyond 32 bits.
+        InputError: It is not such a column, holds a null inside a list, or an integer beyond 32 bits.
     """
     if dtype is None:
         kind = array.type

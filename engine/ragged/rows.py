@@ -99,8 +99,8 @@ def read_lists(
         first_row: The number of its first row, for errors.
 
     Raises:
-        InputError: It is no list column of numbers; a list holds a null; a value does not fit the dtype or the shape.
-            The column and the row are named.
+        InputError: It is not a list column of numbers; a list holds a null; a value does not fit the dtype or the
+            shape. The column and the row are named.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()

@@ -19,6 +19,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..host_ops.columns import item_dtype
 from .numpy_functions import function_like_numpy, like_numpy, unlike
+from .overflow import check_arithmetic
 from .pandas_names import HOW_MANY, PANDAS
 from .primitives import CURRENT, bind_host, current
 
@@ -145,7 +146,7 @@ class Column:
         return self.fact.handle
 
     def check_numeric(self, doing: str) -> None:
-        """Raise InputError, with the user's line, if it is no number."""
+        """Raise InputError, with the user's line, if it is not a number."""
         self._check_readable()
         if self.dtype == "string":
             raise InputError(
@@ -210,7 +211,7 @@ class Column:
 
     def __float__(self) -> float:
         raise InputError(
-            f"column {self.name!r} stands for many rows and is no single number",
+            f"column {self.name!r} stands for many rows and is not a single number",
             fix="use jax.numpy in place of math, float() and int(), e.g. jnp.log for math.log",
             where=caller(),
         )
@@ -370,7 +371,9 @@ def elementwise(fn: Callable[..., Any], *operands: Any) -> Any:  # Any: columns,
         if isinstance(operand, str):
             raise InputError(f"text {operand!r:.40} in arithmetic", fix="use a number", where=caller())
     arrays = [operand.values if isinstance(operand, Column) else operand for operand in operands]
-    return result(columns[0].name, fn(*arrays), both(*(_missing_matters(column) for column in columns)))
+    values = fn(*arrays)
+    check_arithmetic(fn, columns[0].name, arrays, values)
+    return result(columns[0].name, values, both(*(_missing_matters(column) for column in columns)))
 
 
 def compare(test: str, left: Any, right: Any) -> Any:  # Any: as elementwise

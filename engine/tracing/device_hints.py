@@ -29,7 +29,7 @@ def on(device: str) -> Iterator[None]:
         device: A platform of JAX, with or without the number of the device: "cpu", "gpu:1", "tpu".
 
     Raises:
-        InputError: It is no such name.
+        InputError: It is not such a name.
     """
     if not _DEVICE.fullmatch(device):
         advice = 'use a platform, or one device of it: "gpu", "cpu:1"'

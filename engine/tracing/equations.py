@@ -112,7 +112,7 @@ class Builder:
         return self.constant(array_of(operand)) if keep and isinstance(operand, Literal) else operand
 
     def constant(self, array: Any) -> str:
-        """A captured array's id."""
+        """Keep an array as a constant of the graph; returns the id of the tensor that holds it."""
         held = np.asarray(array)
         name = f"{self._prefix}{_CAPTURED}{len(self.constants)}"
         self.constants[name] = held
@@ -320,7 +320,7 @@ def inlinable(equation: Any) -> Any:  # jax.extend.core.ClosedJaxpr
     if equation.primitive.name not in CALLS or inner is None:
         op, where = next(ours(equation))
         raise InputError(
-            f"{op} stands inside {equation.primitive.name}, which runs on the device",
+            f"{op} is inside {equation.primitive.name}, which runs on the device",
             fix="call it outside, on whole columns",
             where=where,
         )

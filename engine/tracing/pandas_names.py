@@ -27,6 +27,7 @@ PANDAS: Final = {
     "notna": f"{_MISSING}, and ~ of it",
     "notnull": f"{_MISSING}, and ~ of it",
     "str": _TEXT,
+    **{name: f"use ops.{name}(column)" for name in ("lower", "strip", "upper")},
     "value_counts": "use ops.count_per_key(column)",
     **{name: f"use ops.{name}(column), of the whole training data" for name in (
         "count", "max", "mean", "median", "min", "mode", "std", "sum", "var",

@@ -9,7 +9,7 @@ from functools import cache, wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 import jax
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, get_opaque_trace_state
 
 from ...errors import DrivetrainError, InputError
 from .._caller import caller
@@ -110,7 +110,7 @@ def settings_of(equation: Any) -> dict[str, Any]:  # a jax.extend.core.JaxprEqn;
 
 
 def shaped(dims: Sequence[Any], dtype: Any) -> Any:  # Any: dimensions may be symbolic; JAX types no struct
-    """A `jax.ShapeDtypeStruct`."""
+    """A `jax.ShapeDtypeStruct` of these dimensions, which may be symbolic."""
     return jax.ShapeDtypeStruct(tuple(dims), dtype)  # type: ignore[no-untyped-call]
 
 
@@ -123,6 +123,7 @@ class Trace:
         self._dims: dict[int, tuple[Any, str]] = {}
         self._alike: dict[int, tuple[Any, Any]] = {}
         self.checks: list[tuple[Any, str, str | None]] = []
+        self.state = get_opaque_trace_state()  # type: ignore[no-untyped-call]  # JAX types it not
 
     def note(self, array: Any, fact: Any) -> Any:
         """Remember a fact about an array; gives the array."""

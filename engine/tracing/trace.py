@@ -196,7 +196,7 @@ class _Columns(Mapping[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._columns:
             raise AttributeError(f"the columns have no attribute {name!r}", name=name, obj=self)
-        raise InputError(f"columns.{name} is no column", fix=f"write columns[{name!r}]", where=caller())
+        raise InputError(f"columns.{name} is not a column", fix=f"write columns[{name!r}]", where=caller())
 
 
 def _checked(fn: Callable[..., Any], returned: Any) -> Mapping[str, Any]:
@@ -260,7 +260,7 @@ def _listed(name: str, value: Ragged, where: str | None) -> Any:  # Any: a trace
     flattened = re.fullmatch(r"n\d+", str(value.segment_ids.shape[0]))
     if kind is None or value.values.ndim != 1 or flattened is None:
         raise InputError(
-            f"output {name!r} is {value!r}, which is no list column",
+            f"output {name!r} is {value!r}, which is not a list column",
             fix="give one number per value, of the rows that ops.to_ragged gave; pool or to_dense what else there is",
             where=where,
         )

@@ -32,7 +32,7 @@ def dropout(x: Array, rate: float, key: Array) -> Array:
         key: A JAX PRNG key.
 
     Raises:
-        InputError: The rate is no such number.
+        InputError: The rate is not such a number.
     """
     if not 0.0 <= rate < 1.0:
         raise InputError(f"the dropout rate is {rate!r}", fix="use 0 or more, and less than 1", where=caller())

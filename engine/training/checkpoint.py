@@ -13,6 +13,7 @@ from ...errors import missing_extra
 
 KEEP = 2  # where the newest is damaged, the one before is there to go back to
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little
+_FIRST_COST = 1.0  # seconds: what a save is taken to cost until one is known; the first loads orbax
 _FORMAT = 1
 State = Any  # a pytree of arrays
 
@@ -42,18 +43,21 @@ class Checkpoints:
             note: Called with a line of text about a checkpoint that could not be used.
         """
         self._folder, self._seconds, self._clock, self._note = folder, seconds, clock, note
-        self._saved_at = clock()
+        self._saved_at: float | None = None  # until steps have run: what compiling them took is in no checkpoint
         self._saved_step = 0
-        self._cost = 0.0  # seconds that the last save took
+        self._cost = min(_FIRST_COST, seconds / 3)  # seconds that the last save took; before, a guess
         self._manager: Any = None  # orbax ships no types
 
     def due(self, step: int, total: int) -> bool:
         """Whether to save at this step of `total`: each eighth of the run, and every `seconds`.
 
-        Where saving is slow it comes less often: it takes at most a quarter of a short run, a tenth of a long one.
+        Where saving is slow it comes less often: it takes at most a quarter of a short run, a tenth of a long one. So
+        a run of a second saves none: to train it anew is cheaper.
         """
         if step <= self._saved_step or step >= total:
             return False
+        if self._saved_at is None:
+            self._saved_at = self._clock()
         waited = self._clock() - self._saved_at
         eighth = step * FRACTIONS // total > self._saved_step * FRACTIONS // total
         return (eighth and waited >= 3 * self._cost) or waited >= max(self._seconds, 9 * self._cost)
@@ -100,7 +104,7 @@ class Checkpoints:
         return None
 
     def close(self) -> None:
-        """Release what orbax holds."""
+        """Wait for a checkpoint that is being written, and release orbax's threads."""
         if self._manager is not None:
             self._manager.close()
             self._manager = None

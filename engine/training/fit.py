@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]  # "params" and "optimizer": pytrees
 
-# The initial state is computed once: compiling it well costs more than it saves (half the CPU seconds on flights).
-_RUN_ONCE = {"xla_backend_optimization_level": 0}
+# The initial state is computed once: compiling it well costs more than it saves (three quarters of the CPU seconds on
+# flights), and so does compiling its parts apart (a quarter of the rest).
+_RUN_ONCE = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 _POINTS = 100  # of the loss curve
 
@@ -51,7 +56,7 @@ class Program:
     def __init__(
         self, model: Model, loss: Loss, optimizer: optax.GradientTransformation, label: str, placement: Placement
     ) -> None:
-        """Nothing is compiled yet."""
+        """Wraps the functions in `jax.jit`; XLA compiles each when it is first called."""
         self._model, self._loss, self._optimizer, self._label = model, loss, optimizer, label
         self._placement = placement
         self._stacked = placement.batches(leading=1)
@@ -59,6 +64,12 @@ class Program:
         self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
         self._evaluate = jax.jit(self._sum, out_shardings=self._losses_sharding)
         self._train: Any = None  # jitted when the state's structure is known
+
+        def initial(key: jax.Array) -> State:
+            params = model.init(key)
+            return {"params": params, "optimizer": optimizer.init(params)}
+
+        self._initial = initial  # one object, unlike a bound method: JAX remembers by it, and traces it once
 
     def shapes(self, key: jax.Array) -> State:
         """The state's structure, shapes and dtypes."""
@@ -104,10 +115,6 @@ class Program:
         """The sum of the losses of the first `count` batches of a stack."""
         total: jax.Array = self._evaluate(params, stack, count)
         return total
-
-    def _initial(self, key: jax.Array) -> State:
-        params = self._model.init(key)
-        return {"params": params, "optimizer": self._optimizer.init(params)}
 
     def _objective(self, params: Any, batch: Arrays) -> jax.Array:
         features = {name: array for name, array in batch.items() if name != self._label}
@@ -311,7 +318,7 @@ class Fit:
         }
 
     def _broken(self, step: int, value: float) -> InputError:
-        """The error for a loss that is no number: names the step, and the column where the data is to blame."""
+        """The error for a loss that is not a number: names the step, and the column where the data is to blame."""
         epoch, number = divmod(step, self._data.batches)
         batch = next(self._data.epoch(epoch, number))
         arrays = {name: array.values if self._run.features[name].ragged else array for name, array in batch.items()}

@@ -93,7 +93,7 @@ class TrainingRun:
         train_split: The split to train on.
         eval_split: The split whose loss is measured after each epoch, None for none.
         work_dir: Where checkpoints go and are looked for; None keeps none. It must belong to this configuration alone.
-        checkpoint_seconds: Save at least this often, besides each eighth of the run.
+        checkpoint_seconds: Save at least this often, besides each eighth of the run where saving is cheap beside it.
         depth: Steps per dispatch to the device.
         window_bytes: Decoded data that is shuffled together and held in memory.
         progress: Called with the examples trained so far; what it raises (Canceled) ends the training after a
@@ -193,15 +193,15 @@ class TrainingRun:
             label: The column that is kept from the model.
 
         Raises:
-            InputError: The label is no column; a batch cannot be split over the devices; the loss is no scalar, or
-                became NaN or infinite (named with its step); or `rehearse` refused the model.
+            InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
+                or became NaN or infinite (named with its step); or `rehearse` refused the model.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
         from .fit import Fit
 
         if label not in self.features:
             raise InputError(
-                f"the label {label!r} is no column of the transformed examples",
+                f"the label {label!r} is not a column of the transformed examples",
                 fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
         return Fit(self, model, loss, predict, optimizer, label).run()

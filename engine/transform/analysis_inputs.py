@@ -191,7 +191,7 @@ class FilesFn:
         return FilesFn, (self.files, self.signature, self.columns)
 
     def setup(self) -> None:
-        """Read the files, once."""
+        """Load the bundle from its files, once per process."""
         if self._bundle is None:
             self._bundle = Bundle.from_files(self.files)
 

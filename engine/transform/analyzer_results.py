@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain, count
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,9 @@ from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
 from ..tracing.objects import recall
+
+_NOT_IN_FILE_NAMES: Final = re.compile(r"[^A-Za-z0-9_+.-]")
+_LONGEST: Final = 80  # characters of a column's name in a file's
 
 
 @dataclass
@@ -43,10 +48,10 @@ class AnalyzerResults:
             self.take(analyzer, recall(analyzer.params["table"]))
 
     def take(self, analyzer: Analyzer, value: Any) -> None:
-        """Keep one analyzer's result."""
+        """Keep an analyzer's result under a new name: a table as an asset, anything else as a weight."""
         column = str(analyzer.params["column"])
         if isinstance(value, pa.Table):
-            name = str(analyzer.params.get("name") or f"{analyzer.kind.replace('_', '-')}-{len(self.assets)}")
+            name = str(analyzer.params.get("name") or self._asset_name(analyzer.kind, column))
             fields = [pa.field(f.name, f.type, nullable=False) for f in value.schema]
             self.assets[name] = pa.table(value.columns, schema=pa.schema(fields, metadata={"column": column}))
         else:
@@ -56,6 +61,17 @@ class AnalyzerResults:
             name = label
             self.weights[name] = _as_array(analyzer, value)
         self.known[analyzer.value] = name
+
+    def _asset_name(self, kind: str, column: str) -> str:
+        """`vocabulary.carrier`: the file's name says what the table was made from. A user's name has no dot.
+
+        A second one of a column is `vocabulary.carrier.2`. Letters of another case do not make another name, as some
+        file systems know none.
+        """
+        base = f"{kind.replace('_', '-')}.{_NOT_IN_FILE_NAMES.sub('_', column)[:_LONGEST]}"
+        taken = {name.lower() for name in self.assets}
+        names = chain([base], (f"{base}.{number}" for number in count(2)))
+        return next(name for name in names if name.lower() not in taken)
 
     def bundle(
         self,

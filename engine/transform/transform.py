@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from ...data.examples import Manifest, sinks
 from ...data.local import LocalExecutor
 from ...data.reading.source_of import source_of
 from ...data.sources import Source
+from ...digest import digest_file
 from ...errors import InputError
 from ...progress import Progress, no_progress
 from ..analyzers.cache import AnalyzerCache
 from ..analyzers.spans import Span
 from ..bundles.batch_fn import BundleFn
 from ..bundles.bundle import Bundle
+from ..bundles.manifest import MANIFEST
 from ..custom_ops.device import exporting
 from ..lowering.partition import Partition
 from ..tracing.primitives import in_32_bits
@@ -127,12 +130,14 @@ def apply(
     total = sum(source.rows for source in sources.values())
     before = 0
     written = []
+    frozen = BundleFn(graph, TRANSFORM)  # for all splits, so that its programs are compiled once
     for name, source in sources.items():
 
         def report(done: int, _: int | None, unit: str, before: int = before) -> None:
             progress(before + done, total, unit)
 
         columns = source.select(signature.read_from(source.schema.names)).with_dictionaries()
-        written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=report))
+        written.append(executor.map(columns, frozen, sinks(content, [name]), progress=report))
         before += source.rows
-    return Manifest.joined(written).write(content, span=span)
+    manifest = replace(Manifest.joined(written), graph=digest_file(graph / MANIFEST))
+    return manifest.write(content, span=span)

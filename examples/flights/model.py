@@ -8,7 +8,7 @@ from flax import nnx
 
 from .features import CATEGORIES, NUMERIC
 
-MONTHS = 13  # 1 to 12; 0 is no month
+MONTHS = 13  # 1 to 12; 0 is not a month
 
 
 class WideAndDeep(nnx.Module):

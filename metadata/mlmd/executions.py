@@ -1,5 +1,5 @@
 """Executions with their inputs and outputs, out of MLMD's events, page by page, makers before takers."""
-# ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
+# ruff: noqa: S608 (only this package's own constants are put into SQL; every value is bound)
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..database import Transaction
 from ..dialect import IDS
 from . import names
 from .file import MlmdEvent
-from .keeper import Keeper, short
+from .row_mapper import RowMapper, short
 from .values import Row
 
 _PREFERRED: Final = (4, 6, 1, 7)  # OUTPUT, INTERNAL_OUTPUT, DECLARED_OUTPUT, PENDING_OUTPUT
@@ -56,37 +56,37 @@ class _Event:
     at: int
 
 
-def keep_executions(keeper: Keeper, progress: Progress) -> None:
+def import_executions(mapper: RowMapper, progress: Progress) -> None:
     """Store the executions that are new, and of those that are known what has changed."""
-    source = keeper.source
+    source = mapper.source
     order = source.ids()
     if not source.recorded_in_order(names.INPUTS, names.OUTPUTS):
         order = producers_first(order, source.all_events(), names.INPUTS, names.OUTPUTS)
     count = 0
     for page in source.executions(order):
         links = _links_of(source.events([row["id"] for row in page]))
-        with keeper.db.write(durable=False) as tx:
-            known = keeper.known(tx, "execution", [row["id"] for row in page])
+        with mapper.db.write(durable=False) as tx:
+            known = mapper.known(tx, "execution", [row["id"] for row in page])
             artifacts = {
                 linked.artifact for execution in links.values() for linked in (*execution.inputs, *execution.outputs)
             }
             page_state = _StoredPage(
-                tx, keeper.resolved(tx, "artifact", sorted(artifacts)), [row["id"] for row in known.values()]
+                tx, mapper.resolved(tx, "artifact", sorted(artifacts)), [row["id"] for row in known.values()]
             )
             for row in page:
-                there = known.get(keeper.uid("execution", row["id"]))
-                _keep(keeper, tx, page_state, row, there, links.get(row["id"], ExecutionLinks()))
+                there = known.get(mapper.uid("execution", row["id"]))
+                _import(mapper, tx, page_state, row, there, links.get(row["id"], ExecutionLinks()))
             page_state.store(tx)
         count += len(page)
         progress(count, None, "executions")
 
 
-def _keep(
-    keeper: Keeper, tx: Transaction, page_state: _StoredPage, row: Row, there: Row | None, links: ExecutionLinks
+def _import(
+    mapper: RowMapper, tx: Transaction, page_state: _StoredPage, row: Row, there: Row | None, links: ExecutionLinks
 ) -> None:
     takes, gives = page_state.resolved(links.inputs), page_state.resolved(links.outputs)
-    keeper.count(left_out=len(links.inputs) + len(links.outputs) - len(takes) - len(gives))
-    called, state = names.execution_state(keeper.number(row, "last_known_state", "execution"))
+    mapper.count(left_out=len(links.inputs) + len(links.outputs) - len(takes) - len(gives))
+    called, state = names.execution_state(mapper.number(row, "last_known_state", "execution"))
     reused = page_state.reused(gives) if state == "CACHED" else None
     if (called == "UNKNOWN" and gives) or (state == "CACHED" and reused is None):
         state = "COMPLETE"
@@ -96,16 +96,16 @@ def _keep(
     for give in gives if reused is None else ():
         if ("OUTPUT", give.artifact) not in old:
             (passed if give.artifact in page_state.seen or give.artifact in taken else new_outputs).append(give)
-    number = _row(keeper, tx, row, there, called, state, reused, passed)
-    # What is passed on is taken: an artifact has one maker, and inputs come before outputs.
-    _events(keeper, page_state, number, "INPUT", [*takes, *passed], old)
-    _events(keeper, page_state, number, "OUTPUT", new_outputs, old)
-    keeper.count(passed_on=len(passed) if there is None else 0)
+    number = _row(mapper, tx, row, there, called, state, reused, passed)
+    # What is passed on is taken: an artifact has one producer, and inputs come before outputs.
+    _events(mapper, page_state, number, "INPUT", [*takes, *passed], old)
+    _events(mapper, page_state, number, "OUTPUT", new_outputs, old)
+    mapper.count(passed_on=len(passed) if there is None else 0)
     page_state.note_outputs(number, state, new_outputs)
 
 
 def _row(
-    keeper: Keeper,
+    mapper: RowMapper,
     tx: Transaction,
     row: Row,
     there: Row | None,
@@ -115,8 +115,8 @@ def _row(
     passed: list[_Event],
 ) -> int:
     """The id of an execution here, as it is there now."""
-    created, updated = keeper.times(row, "execution")
-    properties: dict[str, Any] = {"mlmd": {**keeper.origin(row), "state": called}}
+    created, updated = mapper.times(row, "execution")
+    properties: dict[str, Any] = {"mlmd": {**mapper.origin(row), "state": called}}
     if node := row.get("node"):
         properties["node"] = str(node).removeprefix(f"{row.get('pipeline')}.")
     if passed:
@@ -126,19 +126,19 @@ def _row(
         properties["reason"] = error
     facts = {"state": state, "source": reused, "error": error, "created": created, "updated": updated}
     if there is None:
-        keeper.count(executions=1)
+        mapper.count(executions=1)
         return tx.insert(
             "INSERT INTO execution (uid, type_id, state, cached_from, properties, error, created_at, started_at, "
             "finished_at, updated_at) VALUES (:uid, :type, :state, :source, :properties, :error, :created, "
             ":created, :updated, :updated) RETURNING id",
-            uid=keeper.uid("execution", row["id"]),
-            type=keeper.type_id(tx, "execution", short(keeper.type(row, "execution"))),
+            uid=mapper.uid("execution", row["id"]),
+            type=mapper.type_id(tx, "execution", short(mapper.type(row, "execution"))),
             properties=rows.as_json(properties),
             **facts,
         )
     number = int(there["id"])
     if there["updated_at"] != updated:
-        keeper.update(tx, "execution", number, {"reason": None} | properties, updated)
+        mapper.update(tx, "execution", number, {"reason": None} | properties, updated)
         tx.run(
             "UPDATE execution SET state = :state, cached_from = :source, error = :error, started_at = :created, "
             "finished_at = :updated WHERE id = :id",
@@ -146,13 +146,13 @@ def _row(
             **facts,
         )
         for run in tx.all("SELECT context_id FROM association WHERE execution_id = :id", id=number):
-            if run["context_id"] in keeper.runs:
-                keeper.runs[run["context_id"]] = True
+            if run["context_id"] in mapper.runs:
+                mapper.runs[run["context_id"]] = True
     return number
 
 
 def _events(
-    keeper: Keeper,
+    mapper: RowMapper,
     page_state: _StoredPage,
     execution: int,
     direction: Literal["INPUT", "OUTPUT"],
@@ -164,11 +164,11 @@ def _events(
         if event.key in old.get((direction, event.artifact), ()):
             continue
         if direction == "INPUT" and has_outputs:  # it was recorded after what the execution gave had been imported
-            keeper.count(left_out=1)
+            mapper.count(left_out=1)
             continue
         page_state.add(execution, direction, event)
         old.setdefault((direction, event.artifact), set()).add(event.key)
-        keeper.count(events=1)
+        mapper.count(events=1)
 
 
 class _StoredPage:
@@ -251,7 +251,7 @@ class _StoredPage:
 
 
 def _error(row: Row, called: str, state: str) -> str | None:
-    """What is known of an end that was no good."""
+    """What is known of an end that was not good."""
     if state == "ABANDONED":
         return f"it was {called} in MLMD when it was imported"
     if state != "FAILED":

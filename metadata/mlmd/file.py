@@ -53,7 +53,7 @@ class MlmdFile:
         if not path.is_file():
             raise InputError(f"there is no file {path}", fix="give the path of TFX's metadata.sqlite")
         self._connection = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=10.0)
-        # What is no UTF-8, or cannot be stored by us, must not be lost for it.
+        # What is not UTF-8, or cannot be stored by us, must not be lost for it.
         self._connection.text_factory = lambda text: free_text(text.decode("utf-8", "backslashreplace"))
         self._connection.row_factory = sqlite3.Row
         try:
@@ -207,7 +207,7 @@ class MlmdFile:
         if "schema_version" in names and "claim" in names:
             raise InputError(f"{self.path} is a store of drivetrain's own", fix="give TFX's metadata.sqlite")
         if "MLMDEnv" not in names:
-            raise InputError(f"{self.path} is no store of ML Metadata", fix="give the path of TFX's metadata.sqlite")
+            raise InputError(f"{self.path} is not a store of ML Metadata", fix="give the path of TFX's metadata.sqlite")
         rows = self._all("SELECT schema_version FROM MLMDEnv")
         version = rows[0]["schema_version"] if len(rows) == 1 else None
         if not isinstance(version, int):
@@ -238,7 +238,11 @@ def _explained(path: Path) -> Iterator[None]:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise InputError(f"{path} is being written to all the time", fix="wait for that run to end") from error
         if name.startswith("SQLITE_NOTADB"):
-            raise InputError(f"{path} is no SQLite database", fix="give the path of TFX's metadata.sqlite") from error
+            raise InputError(
+                f"{path} is not a SQLite database", fix="give the path of TFX's metadata.sqlite"
+            ) from error
         raise InputError(
             f"{path} cannot be read: {error}", fix="restore it from a backup, or check its rights"
         ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is damaged: {error}", fix="restore it from a backup") from error

@@ -20,7 +20,7 @@ _DEEPEST: Final = 100
 def decoded(row: Row, where: str) -> Json:
     """The value of a property: the one of its columns that is set; None where none is, as after a downgrade.
 
-    A number that is no finite one becomes text, a `Struct` an object, and a packed message
+    A number that is not a finite one becomes text, a `Struct` an object, and a packed message
     `{"@type": URL, "value": base64}`.
 
     Raises:
@@ -61,7 +61,7 @@ def _structure(body: bytes, depth: int = 0) -> Json:
 
 
 def _value(body: bytes, depth: int) -> Json:
-    """A serialised `google.protobuf.Value`."""
+    """The JSON value that a serialised `google.protobuf.Value` stands for."""
     for number, value in _fields(body):
         match number:
             case 2:

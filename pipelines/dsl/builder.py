@@ -9,6 +9,8 @@ a gate, who made what a query names, cycles) wait for `Draft.finish`.
 from __future__ import annotations
 
 import ast
+import math
+import os
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +38,18 @@ from ..project.functions import reference, user_line
 from ..project.secret import Secret
 from .component import Component, InputSpec, ParameterSpec
 from .draft import Draft
-from .handles import ChoiceHandle, Expression, Handle, KnownValue, Property, QueryHandle, Scalar, encode, named_kind
+from .handles import (
+    ChoiceHandle,
+    Expression,
+    Handle,
+    KnownValue,
+    Parameter,
+    Property,
+    QueryHandle,
+    Scalar,
+    encode,
+    named_kind,
+)
 from .hints import accepts, fits, spell, takes_query
 from .symbolic import Symbolic
 
@@ -133,6 +146,8 @@ class PipelineBuilder:
         try:
             yield
         finally:
+            # Only the last condition is the branch's own, for an `otherwise` to negate. Before it `alternative` passes
+            # those of the branches above, negated already.
             del self.conditions[outer:]
             self.refused = [conditions[-1]]
 
@@ -143,6 +158,7 @@ class PipelineBuilder:
         added = [] if condition is None else [condition]
         with self.branch(*({"$op": ["not", each]} for each in before), *added):
             yield
+        # A branch with a condition of its own may have another `otherwise` below it; one without ends the chain.
         self.refused = [*before, *added] if added else []
 
     @contextmanager
@@ -274,7 +290,7 @@ class PipelineBuilder:
             if ":" in wanted:
                 self._function(wanted, where)
         self._check_exit(node, where)
-        _foresee(component, bound, where)
+        _preflight(component, bound, where)
         self.nodes[name] = node
         self.lines[name] = where
         self._within[name] = tuple(self._prefix)
@@ -359,6 +375,7 @@ class PipelineBuilder:
                     fix=f"declare it `{spec.name}: {spec.type.__name__} | None`",
                 )
             for choice in item.choices:
+                # `choice` numbers the groups of one_of within an input, from 1: 0 says that the edge is in none.
                 edge = self._source(node, spec, choice, component.inputs, where)
                 if isinstance(edge, Edge):
                     sources.append(replace(edge, optional=item.optional, choice=0 if item.optional else position))
@@ -449,6 +466,7 @@ class PipelineBuilder:
                     f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, "
                     f"and {value!r} is {spell(value.hint)}",
                     where=where,
+                    fix=_annotated(value, spec),
                 )
             return self._checked_uses(node, encode(value, where), where)
         if value is None and accepts(spec.hint, None):
@@ -458,7 +476,7 @@ class PipelineBuilder:
         if isinstance(value, SqlQuery) and not takes_query(spec.hint):
             raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
-            return self._checked_uses(node, encode(FileSet(value) if isinstance(value, str) else value, where), where)
+            return self._checked_uses(node, encode(_by_pattern(value), where), where)
         if not accepts(spec.hint, value):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}",
@@ -495,7 +513,39 @@ def _instead(spec: InputSpec, value: object) -> str:
         return f"call it: `{value.name}(...)`"
     if isinstance(value, (list, tuple)):
         return f"pass one output, or declare it `{spec.name}: list[{spec.type.__name__}]`"
+    if hasattr(value, "__arrow_c_stream__"):
+        return "write the table to a file, which ExampleGen reads, and pass its output"
     return "pass another component's output"
+
+
+def _by_pattern(value: object) -> object:
+    """The value of a parameter of files, with paths as text."""
+    if isinstance(value, Mapping):
+        return {name: _path(item) for name, item in value.items()}
+    return FileSet(value) if isinstance(value := _path(value), str) else value
+
+
+def _path(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) and not isinstance(value, Symbolic) else value
+
+
+def _annotated(value: Scalar, spec: ParameterSpec) -> str:
+    """The fix where a value to come is of another type than the parameter that it is given to."""
+    if isinstance(value, Parameter) and value.hint is Any:
+        kind = "str" if spec.kind in ("files", "function") else spell(spec.hint)
+        return f"say its type where the pipeline takes it: `{value.name}: {kind}`"
+    return "give a value of that type"
+
+
+def _whole_shares(value: object) -> Mapping[object, int] | None:
+    """Shares such as 0.8 and 0.2 as whole numbers, 8 and 2; None where the value is something else."""
+    if not isinstance(value, Mapping) or not value or not all(isinstance(share, float) for share in value.values()):
+        return None
+    for scale in (1, 10, 100, 1000):
+        scaled = {name: round(share * scale) for name, share in value.items()}
+        if all(scaled[name] and math.isclose(scaled[name], value[name] * scale) for name in value):
+            return scaled
+    return None
 
 
 def _of_type(spec: ParameterSpec, value: object) -> str:
@@ -509,6 +559,8 @@ def _of_type(spec: ParameterSpec, value: object) -> str:
             literal = value
         if literal is not value and accepts(spec.hint, literal):
             return f"write {spec.name}={literal!r}"
+    if (scaled := _whole_shares(value)) is not None and accepts(spec.hint, scaled):
+        return f"write whole numbers: {spec.name}={scaled!r}"
     return "give a value of that type"
 
 
@@ -520,13 +572,13 @@ def _compatible(spec: ParameterSpec, hint: Any) -> bool:
     return fits(hint, spec.hint)
 
 
-def _foresee(component: Component[Any, Any], bound: Mapping[str, object], where: str) -> None:
+def _preflight(component: Component[Any, Any], bound: Mapping[str, object], where: str) -> None:
     """Let a component refuse the values that its call names; what is a function is not loaded yet."""
-    if component.foresee is None:
+    if component.preflight is None:
         return
     values = [name for name, spec in component.parameters.items() if spec.kind == "value"]
     known = {name: bound[name] for name in values if not isinstance(bound[name], Symbolic)}
     try:
-        component.foresee(known, {})
+        component.preflight(known, {})
     except DrivetrainError as error:
         raise BuildError(error.message, where=where, fix=error.fix) from error

@@ -14,7 +14,7 @@ from textwrap import fill
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ...errors import BuildError, suggest
-from ...metadata import Artifact, Value
+from ...metadata import Artifact, Value, artifact_type
 from ..ir.ir import ComponentKind
 from ..ir.options import OPTIONS, NodeOptions, OptionArguments
 from ..project.files import FileSet
@@ -37,7 +37,7 @@ class Verify(Protocol):
         ...
 
 
-class Foresee(Protocol):
+class Preflight(Protocol):
     """Refuses, by what is known of a call before its time, what the component would refuse then."""
 
     def __call__(self, known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]], /) -> None:
@@ -45,7 +45,7 @@ class Foresee(Protocol):
 
         Args:
             known: The parameters and inputs that are known already: while a pipeline is built the values that it names;
-                before a component upstream does its work (`LaunchContext.foresee`) also functions and artifacts.
+                before a component upstream does its work (`LaunchContext.preflight`) also functions and artifacts.
             coming: What that component says of the inputs that it is about to make.
 
         Raises:
@@ -133,7 +133,7 @@ class Component(Generic[P, R]):
         *,
         gates: str | None = None,
         verify: Verify | None = None,
-        foresee: Foresee | None = None,
+        preflight: Preflight | None = None,
         absent: str | None = None,
         deterministic: bool = True,
         asks: bool = False,
@@ -143,7 +143,7 @@ class Component(Generic[P, R]):
         self.name = fn.__name__
         self.gates = gates
         self.verify = verify
-        self.foresee = foresee
+        self.preflight = preflight
         self.absent = absent
         self.deterministic = deterministic
         self.asks = asks
@@ -195,7 +195,7 @@ class Component(Generic[P, R]):
             self.fn,
             gates=self.gates,
             verify=self.verify,
-            foresee=self.foresee,
+            preflight=self.preflight,
             absent=self.absent,
             deterministic=self.deterministic,
             asks=self.asks,
@@ -229,7 +229,7 @@ class Component(Generic[P, R]):
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The function's signature."""
+        """The component's parameters as Python sees them, read once."""
         return inspect.signature(self.fn)
 
     @cached_property
@@ -240,7 +240,7 @@ class Component(Generic[P, R]):
             raise BuildError(
                 f"{self.name}: the annotation {error.name!r} cannot be resolved",
                 where=self.where,
-                fix="import it at the top of the module, not only for type checking",
+                fix=_import_of(error.name or ""),
             ) from None
 
     @cached_property
@@ -318,7 +318,7 @@ def component(
     *,
     gates: str | None = None,
     verify: Verify | None = None,
-    foresee: Foresee | None = None,
+    preflight: Preflight | None = None,
     absent: str | None = None,
     deterministic: bool = True,
     asks: bool = False,
@@ -329,7 +329,7 @@ def component(
     *,
     gates: str | None = None,
     verify: Verify | None = None,
-    foresee: Foresee | None = None,
+    preflight: Preflight | None = None,
     absent: str | None = None,
     deterministic: bool = True,
     asks: bool = False,
@@ -347,7 +347,7 @@ def component(
             consumes the same artifact runs. Nor does it where the gate failed; a gate that a condition skipped was not
             asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
-        foresee: Tells early what the component would refuse: when the pipeline is built, and before the work of a
+        preflight: Tells early what the component would refuse: when the pipeline is built, and before the work of a
             component upstream that says what it is about to make.
         absent: What to do where a file that it is to read is not there: the fix that the error names.
         deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
@@ -364,7 +364,7 @@ def component(
         function,
         gates=gates,
         verify=verify,
-        foresee=foresee,
+        preflight=preflight,
         absent=absent,
         deterministic=deterministic,
         asks=asks,
@@ -387,6 +387,14 @@ def _kind(hint: Any) -> Literal["value", "function", "files"]:
     if FunctionRef in types:
         return "function"
     return "files" if FileSet in types else "value"
+
+
+def _import_of(name: str) -> str:
+    """The fix for a type that an annotation names and that is not there."""
+    module = artifact_type(name).__module__
+    if artifact_type(name) is Artifact or not module.startswith(Artifact.__module__.rpartition(".")[0]):
+        return "import it at the top of the module, not only for type checking"
+    return f"write `from {module.rpartition('.')[0]} import {name}` at the top of the module"
 
 
 def _snake(name: str) -> str:

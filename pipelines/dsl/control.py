@@ -12,7 +12,7 @@ from ..ir.ir import Json
 from ..project.functions import user_line
 from .builder import PipelineBuilder
 from .component import recorder
-from .handles import ChoiceHandle, Expression, Handle, Property, Scalar, encode, operand
+from .handles import ChoiceHandle, Expression, Handle, Property, Scalar, encode, operand, operation
 from .hints import spell
 from .symbolic import SymbolicArtifact
 
@@ -177,7 +177,7 @@ def one_of(*outputs: T) -> T:
 
 def not_(condition: bool) -> bool:
     """A condition that is true where the given one is false."""
-    return cast(bool, Expression({"$op": ["not", _condition("dt.not_", condition)]}, bool))
+    return cast(bool, operation("not", _condition("dt.not_", condition)))
 
 
 def _builder(name: str) -> PipelineBuilder:

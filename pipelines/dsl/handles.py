@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ...digest import is_deep
 from ...errors import BuildError, suggest
 from ...metadata import Artifact
+from ...redaction import CREDENTIALS, holds_credentials, without_credentials
 from ..ir.expressions import Json, spelled
 from ..ir.ir import Query
 from ..project.files import FileSet, SqlQuery
@@ -16,6 +18,8 @@ from ..project.functions import user_line
 from ..project.secret import Secret
 from .hints import comparable, fits, spell
 from .symbolic import Symbolic, SymbolicArtifact, SymbolicValue
+
+_DEEPEST = 100  # levels of an expression's JSON, two for each operation; its readers take 200 of a whole pipeline
 
 
 class Scalar(SymbolicValue):
@@ -35,7 +39,7 @@ class Scalar(SymbolicValue):
                 where=user_line(),
                 fix=f"compare it with another {spell(self.hint)}",
             )
-        return Expression({"$op": [name, self.expression, body]}, bool)
+        return operation(name, self.expression, body)
 
     def _combined(self, name: str, *others: object) -> Expression:
         for each in (self, *others):
@@ -46,7 +50,7 @@ class Scalar(SymbolicValue):
                     where=user_line(),
                     fix="put each comparison in parentheses: `(a > 1) & (b < 2)`",
                 )
-        return Expression({"$op": [name, *map(operand, (self, *others))]}, bool)
+        return operation(name, *map(operand, (self, *others)))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # what is compared is compared later
         return self._compared("eq", other)
@@ -78,7 +82,7 @@ class Scalar(SymbolicValue):
         return self._combined("not")
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
+        if name.startswith("_"):  # hasattr(value, "__array__") and copy expect an AttributeError, no BuildError
             raise AttributeError(name)
         raise BuildError(
             f"{self!r} is {spell(self.hint)}, a value, which has no {name!r} while the pipeline is built",
@@ -88,7 +92,7 @@ class Scalar(SymbolicValue):
 
     def __getitem__(self, key: object) -> Expression:
         inside = typing.get_args(self.hint)
-        return Expression({"$op": ["get", self.expression, operand(key)]}, inside[-1] if inside else Any)
+        return operation("get", self.expression, operand(key), hint=inside[-1] if inside else Any)
 
     __hash__ = Symbolic.__hash__
 
@@ -124,8 +128,34 @@ class Expression(Scalar):
 
     @property
     def expression(self) -> Json:
-        """See `Scalar`."""
+        """The expression that it was made with; see `Scalar`."""
         return self.body
+
+
+def operation(name: str, *operands: Json, hint: Any = bool) -> Expression:  # Any: a type expression
+    """What an operator makes of its operands; a chain of `&` or of `|`, however long, is one operation.
+
+    Raises:
+        BuildError: It nests more operations in each other than what reads it can follow.
+    """
+    if name in ("and", "or"):
+        operands = tuple(part for each in operands for part in _terms(name, each))
+    body = {"$op": [name, *operands]}
+    # The ends are enough: an operand between was an end of the shorter chain that it came in with.
+    if is_deep(operands[0], _DEEPEST) or is_deep(operands[-1], _DEEPEST):
+        raise BuildError(
+            "a condition nests too many operations in each other",
+            where=user_line(),
+            fix="combine conditions by one chain of `&` or `|`, or compute it in a component that returns a bool",
+        )
+    return Expression(body, hint)
+
+
+def _terms(name: str, expression: Json) -> list[Json]:
+    """The operands of a chain of an operator; an expression that is no such chain is its only one."""
+    if isinstance(expression, Mapping) and expression.get("$op", [None])[0] == name:
+        return list(expression["$op"][1:])
+    return [expression]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,7 +178,7 @@ class Parameter(Scalar):
 
     @property
     def expression(self) -> Json:
-        """See `Scalar`."""
+        """`{"$param": name}`; see `Scalar`."""
         return {"$param": self.name}
 
     def __repr__(self) -> str:
@@ -167,7 +197,7 @@ class Property(Scalar):
 
     @property
     def expression(self) -> Json:
-        """See `Scalar`."""
+        """`{"$property": [node, output, name]}`, or `$collect` for a list with that of every item; see `Scalar`."""
         return {"$collect" if self.collected else "$property": [self.node, self.output, self.name]}
 
 
@@ -246,7 +276,7 @@ def encode(value: object, where: str) -> Json:
         where: The user's "file:line", for the error.
 
     Raises:
-        BuildError: It is neither JSON nor anything that a pipeline knows by name.
+        BuildError: It is neither JSON nor anything that a pipeline knows by name, or a URL in it holds credentials.
     """
     if isinstance(value, Scalar):
         return value.expression
@@ -255,6 +285,7 @@ def encode(value: object, where: str) -> Json:
     if isinstance(value, Secret):
         return {"$secret": value.name}
     if isinstance(value, FileSet):
+        # The shortest spelling that says it all, so that pipelines without spans have the bytes that they always had.
         named = [value.pattern, *([] if value.span is value.version is None else [value.span, value.version])]
         encoded = [encode(item, where) for item in named]
         return {"$files": encoded if len(encoded) > 1 else encoded[0]}
@@ -272,6 +303,12 @@ def encode(value: object, where: str) -> Json:
         return {"$map": [[encode(k, where), encode(v, where)] for k, v in value.items()]}
     if isinstance(value, (list, tuple)):
         return [encode(item, where) for item in value]
+    if isinstance(value, str) and holds_credentials(value):
+        raise BuildError(
+            f"{without_credentials(value)!r:.80} holds a password or a token, which would be stored with the run",
+            where=where,
+            fix=CREDENTIALS,
+        )
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise BuildError(

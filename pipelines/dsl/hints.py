@@ -8,12 +8,16 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from ...digest import is_deep
 from ...errors import InputError
 from ...metadata import Artifact
 from ..project.files import SqlQuery
 from .symbolic import SymbolicValue
+
+_SHOWN: Final = 200
+"""Characters of a refused value in its message."""
 
 
 def is_artifact(hint: object) -> bool:
@@ -139,10 +143,13 @@ def read_value(name: str, hint: Any, value: object) -> object:
     if isinstance(value, str) and not accepts(hint, value):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = {"true": True, "false": False, "none": None}.get(str(value).lower(), value)
+    if is_deep(value):
+        raise InputError(f"the parameter {name!r} is nested too deeply", fix="nest 200 levels at most")
     if not accepts(hint, value):
-        raise InputError(f"the parameter {name!r} takes {spell(hint)}, not {value!r}", fix="give a value of that type")
+        shown = text if len(text := repr(value)) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise InputError(f"the parameter {name!r} takes {spell(hint)}, not {shown}", fix="give a value of that type")
     if not _is_finite(value):
         raise InputError(
             f"the parameter {name!r} is {value!r:.60}", fix="give a finite number, which JSON has a word for"

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from ...errors import BuildError, DrivetrainError, InputError, suggest
+from ...redaction import CREDENTIALS, holds_credentials
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
-from ..project.functions import blamed, import_project_module, package_name, user_line
+from ..project.functions import errors_at_user_line, import_project_module, package_name, user_line
 from .builder import PipelineBuilder
 from .component import recorder
 from .draft import check_names
@@ -69,7 +70,7 @@ class PipelineFunction(Generic[P, R]):
             )
         if not self.project.is_relative_to(builder.project):
             raise BuildError(
-                f"the pipeline {self.name} lies in {self.project}, not in this project",
+                f"the pipeline {self.name} is in {self.project}, not in this project",
                 where=where,
                 fix=f"move it below {builder.project}: functions are named relative to one folder",
             )
@@ -104,7 +105,7 @@ class PipelineFunction(Generic[P, R]):
         builder = PipelineBuilder(self.project)
         token = recorder.set(builder)
         try:
-            with blamed(self.project):
+            with errors_at_user_line(self.project):
                 self.fn(**{name: Parameter(name, p.annotation) for name, p in self.parameters.items()})  # type: ignore[arg-type, call-arg]
         finally:
             recorder.reset(token)
@@ -139,7 +140,7 @@ class PipelineFunction(Generic[P, R]):
         """The parameters of a run: the arguments, and defaults for the others. Text is read as the parameter's type.
 
         Raises:
-            InputError: An unknown or missing parameter, or a value of another type.
+            InputError: An unknown or missing parameter, a value of another type, or a URL that holds credentials.
         """
         values: dict[str, object] = {}
         for name in arguments:
@@ -150,6 +151,11 @@ class PipelineFunction(Generic[P, R]):
         for name, parameter in self.parameters.items():
             if name in arguments:
                 values[name] = read_value(name, parameter.annotation, arguments[name])
+                if holds_credentials(str(arguments[name])):
+                    raise InputError(
+                        f"the parameter {name!r} holds a password or a token, which would be stored with the run",
+                        fix=CREDENTIALS,
+                    )
             elif parameter.default is parameter.empty:
                 raise InputError(f"the parameter {name!r} has no value", fix=f"give --param {name}=...")
             else:
@@ -171,12 +177,18 @@ def _is_json(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, list, tuple, Mapping))
 
 
-def pipeline(fn: Callable[P, R]) -> PipelineFunction[P, R]:
-    """Make a pipeline of a function that calls components. Its parameters are the run's.
+@overload
+def pipeline(fn: Callable[P, R], /) -> PipelineFunction[P, R]: ...
+@overload
+def pipeline() -> Callable[[Callable[P, R]], PipelineFunction[P, R]]: ...
+def pipeline(
+    fn: Callable[P, R] | None = None, /
+) -> PipelineFunction[P, R] | Callable[[Callable[P, R]], PipelineFunction[P, R]]:
+    """Make a pipeline of a function that calls components, with or without parentheses. Its parameters are the run's.
 
     Called in another pipeline of the project, it is part of that one, and returns outputs to it.
     """
-    return PipelineFunction(fn)
+    return PipelineFunction if fn is None else PipelineFunction(fn)
 
 
 def _pipelines_in(folder: Path, name: str) -> str:
@@ -226,7 +238,7 @@ def load_pipelines(folder: str | Path) -> dict[str, PipelineFunction[..., object
         if not folder.exists():
             raise InputError(f"there is no folder {folder}", fix=_pipelines_in(folder.parent, folder.name))
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
-    with blamed(folder):
+    with errors_at_user_line(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")
     return {value.name: value for value in vars(module).values() if isinstance(value, PipelineFunction)}
 

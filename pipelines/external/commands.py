@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import InputError
+from ...redaction import marked_secrets, redact
 from ..launcher import processes
 from ..project.context import current
-from ..project.secret import marked_secrets, redact
 from .declare import CommandError
 
 _GRACE = 3.0
 """Seconds that a command gets to end once it is asked to."""
+_LONGEST_WAIT = 60.0
+"""Seconds that output is waited for after the end of its command, where more comes all the time."""
 _REPEATED = 10
 """How many of the last lines of its output an error repeats."""
 _LONGEST = 2000
@@ -117,6 +119,7 @@ class _Output:
         self._printed = current().printed
         self._shown = 0.0
         self._thread: threading.Thread | None = None
+        self._waits_since: float | None = None  # while nothing comes
 
     def listen(self, process: subprocess.Popen[bytes]) -> None:
         """Read what a process prints from now on, in a thread."""
@@ -131,21 +134,36 @@ class _Output:
             self._printed("", now)
 
     def finish(self) -> None:
-        """Wait until all of the output was read."""
-        if self._thread is not None and self._thread.ident is not None:
-            self._thread.join(_GRACE)  # with a limit: a process that cleared its environment may still hold the pipe
+        """Wait until all of the output was read and passed on, however slow the log.
+
+        Not where nothing comes any more, or no end: a process that cleared its environment may still hold the pipe.
+        """
+        if self._thread is None or self._thread.ident is None:
+            return
+        began = time.monotonic()
+        while self._thread.is_alive() and time.monotonic() - began < _LONGEST_WAIT:
+            waits_since = self._waits_since
+            if waits_since is not None and time.monotonic() - max(began, waits_since) > _GRACE:
+                return
+            self._thread.join(0.05)
 
     def _read(self, stream: IO[bytes]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
         with stream, contextlib.suppress(OSError):
-            while chunk := os.read(stream.fileno(), 1 << 16):
+            while chunk := self._next(stream):
                 *lines, rest = (rest + decoder.decode(chunk)).split("\n")
                 self._take(lines)
                 if len(rest) > _LONGEST:  # a progress bar, or output without any line feeds
                     complete, rest = self._cut(redact(rest))
                     self._take([complete])
         self._take([rest] if rest else [])
+
+    def _next(self, stream: IO[bytes]) -> bytes:
+        self._waits_since = time.monotonic()
+        chunk = os.read(stream.fileno(), 1 << 16)
+        self._waits_since = None
+        return chunk
 
     def _cut(self, rest: str) -> tuple[str, str]:
         """Cut a line that has no end yet in two: what is passed on now, and the rest.

@@ -109,7 +109,8 @@ def contained(
     if not _PINNED.search(image):
         file, _, line = user_line().rpartition(":")
         text = f"{name}: the image {image} has no digest, so the cache cannot see when its content changes"
-        warnings.warn_explicit(text, UserWarning, file or "<unknown>", int(line or 0))
+        # Of `python -c` and of a shell there is no file, and so no line.
+        warnings.warn_explicit(text, UserWarning, file or "<unknown>", int(line) if line.isdigit() else 0)
     spec = {"image": image, **body, "env": dict(env), "network": network}
     return declare(name, "container", spec, _carry_out, **declared)
 

@@ -49,7 +49,7 @@ class Port:
 
 @dataclass(frozen=True)
 class KfpComponent:
-    """What a component.yaml says."""
+    """A KFP component of one container, as its component.yaml declares it."""
 
     name: str
     description: str

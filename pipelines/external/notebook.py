@@ -127,7 +127,7 @@ def _read(path: Path, where: str) -> tuple[list[dict[str, Any]], str]:
         return cells, str(body["metadata"].get("kernelspec", {}).get("name", "python3"))
     except OSError as error:
         raise BuildError(f"{path} cannot be read: {error}", where=where, fix="name an .ipynb file") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BuildError(f"{path} is not a notebook: {error!r:.80}", where=where, fix="name an .ipynb file") from None
 
 
@@ -265,4 +265,4 @@ def _failed(call: Call, failure: Path, executed: Path, work: Path) -> CommandErr
         return CommandError(message)
     kept = work / f"failed-{file}"
     shutil.copy(executed, kept)
-    return CommandError(message, fix=f"mend the cell; the notebook as far as it came is {kept}")
+    return CommandError(message, fix=f"correct the cell; the notebook as far as it came is {kept}")

@@ -24,7 +24,7 @@ def main(job: dict[str, Any]) -> int:
 
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
-            """Run all cells."""
+            """Run all cells; after each, print how many are done."""
             complete = nb_man.cell_complete
             total = len(nb_man.nb.cells)
 

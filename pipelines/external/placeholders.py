@@ -153,7 +153,7 @@ def fill(words: Sequence[Word], values: PlaceholderValues) -> list[str]:
 def _single(part: Word, values: PlaceholderValues) -> str:
     filled = fill([part], values)
     if len(filled) > 1:
-        raise InputError(f"{part!r} is {len(filled)} arguments, which cannot be joined", fix="let it stand alone")
+        raise InputError(f"{part!r} is {len(filled)} arguments, which cannot be joined", fix="write it alone")
     return filled[0] if filled else ""
 
 

@@ -43,6 +43,8 @@ def node_groups(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> l
     grouped: dict[str, list[str]] = {}
     for name, loop in loops.items():
         grouped.setdefault(f"loop {loop}" if loop else name, []).append(name)
+    # Each group is contracted to its first node. The nodes have no cycle, but the groups have one where an item waits
+    # for what waits for all items: then the loop could never end.
     home = {name: group[0] for group in grouped.values() for name in group}
     groups: dict[str, NodeGroup] = {}
     for group in grouped.values():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 
@@ -95,17 +95,21 @@ def evaluate(expression: Json, values: Bindings) -> Json:
     if kind == "$status":
         return values.status(body)
     if kind == "$optional":
+        # Asked before it is evaluated: a skipped node has no artifacts, so that `values.property` would fail.
         return None if any(values.skipped(need.node) for need in dependencies(body)) else evaluate(body, values)
     if kind == "$one_of":
         left = [each for each in body if not any(values.skipped(need.node) for need in dependencies(each))]
         return evaluate(left[0], values) if left else None
     if kind == "$op":
         return _apply(expression, values)
+    # A map is a list of pairs: canonical JSON sorts the keys of an object, and a user's key may begin with `$`. What is
+    # left ($fn, $files, $secret, …) is no value of the run; the resolver replaces it where a task is launched.
     return {key: evaluate(item, values) for key, item in body} if kind == "$map" else expression
 
 
 def _apply(expression: Json, values: Bindings) -> Json:
     name, *operands = expression["$op"]
+    # As in Python, what comes after the deciding operand is not evaluated: `(a.rows > 0) & (a.best > 1)` relies on it.
     if name == "and":
         return all(_truth(evaluate(each, values), each) for each in operands)
     if name == "or":
@@ -120,6 +124,10 @@ def _apply(expression: Json, values: Bindings) -> Json:
             return arguments[0] in arguments[1]
         return _BINARY[name][1](arguments[0], arguments[1])
     except (TypeError, KeyError, IndexError):
+        if name == "get" and isinstance(arguments[0], Mapping) and isinstance(arguments[1], str):
+            raise InputError(
+                f"{spelled(operands[0])} has no item {arguments[1]!r}", fix=suggest(arguments[1], list(arguments[0]))
+            ) from None
         shown = ", ".join(f"{value!r:.60}" for value in arguments)
         raise InputError(
             f"{spelled(expression)} has no value: it was given {shown}", fix="check what the upstream node published"
@@ -150,6 +158,7 @@ def dependencies(expression: Json) -> Iterator[Dependency]:
             elif key == "$optional":
                 yield from (replace(need, kind="optional") for need in dependencies(body))
             elif key == "$one_of":
+                # The spelling tells choices apart: equal expressions are one choice, and one of its nodes is enough.
                 needs = (need for each in body for need in dependencies(each))
                 yield from (replace(need, kind="choice", group=spelled(expression)) for need in needs)
             else:
@@ -198,6 +207,7 @@ def spelled(expression: Json) -> str:
     if name == "not":
         return f"not {_operand(operands[0])}"
     if name in ("and", "or"):
+        # Comparisons bind more closely: only an `and` in an `or`, or the reverse, needs parentheses.
         return f" {name} ".join(_operand(each, but=("get", "not", "in", *_BINARY)) for each in operands)
     return f" {_BINARY[name][0] if name in _BINARY else name} ".join(map(_operand, operands))
 

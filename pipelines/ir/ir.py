@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from ...digest import canonical_json, digest
+from ...digest import canonical_json, digest, is_deep
 from ...errors import BuildError, suggest
 from .expressions import Dependency, dependencies
 from .options import OPTIONS, NodeOptions
@@ -35,7 +35,7 @@ class Edge:
 
     Attributes:
         optional: Whether nothing may stand in where that node was skipped.
-        choice: Of the edges of one input with the same number, the first that was not skipped is taken; 0 is no choice.
+        choice: Of the edges of one input with the same number, the first that was not skipped is taken; 0 means none.
 
     Where the other node is in a loop that this one is not in, it is the output of every item, in order.
     """
@@ -90,7 +90,7 @@ class UidSource:
     uids: Json
 
     def to_json(self) -> Json:
-        """As it stands in the IR."""
+        """`{"uids": expression}`, as the IR holds it."""
         return {"uids": self.uids}
 
 
@@ -280,6 +280,8 @@ class Pipeline:
         loops: list[str] = []
         name = self[node].loop
         while name:
+            if name in loops:
+                raise BuildError(f"the loop {name!r} is within itself", fix="build the pipeline again")
             loops.append(name)
             name = self.loop(name).within
         return tuple(reversed(loops))
@@ -306,7 +308,7 @@ class Pipeline:
 
     @cached_property
     def digest(self) -> str:
-        """The pipeline's version."""
+        """SHA-256 (hex) of the IR: equal for equal pipelines, whatever folder they are built in."""
         return digest("drivetrain-pipeline-v1", json.loads(self.to_json()))
 
     @classmethod
@@ -318,6 +320,8 @@ class Pipeline:
         """
         try:
             body = json.loads(text)
+            if is_deep(body):
+                raise ValueError("it is nested too deeply")
             version = body.get("format")
             if re.fullmatch(r"drivetrain-pipeline/[0-9]+", str(version)) and version not in (FORMAT, FIRST):
                 raise _newer(f"the format {version!r}")
@@ -332,7 +336,7 @@ class Pipeline:
                 tuple(_node(item) for item in body["nodes"]),
                 tuple(_loop(item) for item in body.get("loops", [])),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise BuildError(f"the compiled pipeline cannot be read: {error}", fix="build it again") from None
 
 

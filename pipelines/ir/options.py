@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
@@ -137,7 +138,8 @@ def _read_env(_: str, variables: Any) -> tuple[tuple[str, object], ...]:
 
 
 def _is_finite(number: object) -> bool:
-    return isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    # By comparison: `math.isfinite` takes no whole number beyond what a float holds.
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and abs(number) <= sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class NodeOptions:
 
     retries: int = option(
         0,
-        help="How often it is tried again after a failure; of what the user must mend, never.",
+        help="How often it is tried again after a failure; never after one that the user must fix.",
         read=_number(0, whole=True),
     )
     backoff: float = option(1.0, help="Seconds before the first retry.", read=_number(0))

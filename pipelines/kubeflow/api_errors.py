@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 from ...errors import DrivetrainError
-from ..project.secret import redact
+from ...redaction import redact
 from .connection import ApiSettings
 
 
@@ -31,7 +31,7 @@ class ApiError(DrivetrainError):
 
 
 class NotAnApi(Exception):  # noqa: N818 - what was found, not what failed
-    """An answer that is no JSON: its content type."""
+    """An answer that is not JSON: its content type."""
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ _LOOK = "whether it was done is not known: see `drivetrain kubeflow status`, or 
 def _answered(server: str, what: str, status: int, body: object, reason: str, *, changes: bool) -> ApiError:
     message = _server_message(body) or reason
     fixes = {
-        400: "mend what it names",
+        400: "correct what it names",
         401: "give a token that is valid now: api.token_env, api.token_file, or cookies (docs/kubeflow.md)",
         403: "ask for the right to edit pipelines in that namespace, or give another with --namespace",
         404: "see that --host is KFP's API, and the id one of `drivetrain kubeflow status`",

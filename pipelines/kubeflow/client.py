@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...errors import missing_extra
-from ..project.secret import redact
+from ...redaction import redact
 from .api_errors import ApiError, NotAnApi, translated
 from .connection import ApiSettings
 
@@ -193,7 +193,7 @@ class KfpClient:
                 return current
             if deadline is not None and time.monotonic() + every > deadline:
                 raise ApiError(
-                    f"the KFP run {run} is still {current.state} after {timeout:g} s", fix="it goes on: ask again"
+                    f"the KFP run {run} is still {current.state} after {timeout:g} s", fix="it goes on; ask again later"
                 )
             time.sleep(every)
 
@@ -384,7 +384,7 @@ def connect(api: ApiSettings, host: str) -> Any:  # Any: kfp has no types
 
 
 def _bound(client: Any, api: ApiSettings) -> None:  # Any: kfp has no types
-    """Give all requests of the client a timeout and retries, and raise `NotAnApi` on an answer that is no JSON."""
+    """Give all requests of the client a timeout and retries, and raise `NotAnApi` on an answer that is not JSON."""
     import urllib3
 
     rest = client.runs.api_client.rest_client

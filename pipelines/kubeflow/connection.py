@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from ..project.secret import mark_secret
+from ...redaction import mark_secret
 
 TOKEN = "DRIVETRAIN_KUBEFLOW_TOKEN"  # noqa: S105 - the name of a variable
 COOKIES = "DRIVETRAIN_KUBEFLOW_COOKIES"
@@ -88,7 +88,10 @@ class ApiSettings:
             try:
                 value = Path(self.token_file).expanduser().read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
-                raise InputError(f"api.token_file {self.token_file} cannot be read: {error}", fix="mend it") from None
+                raise InputError(
+                    f"api.token_file {self.token_file} cannot be read: {error}",
+                    fix="correct the path, or make the file readable",
+                ) from None
             if not value:
                 raise InputError(f"api.token_file {self.token_file} is empty", fix="have a token written into it")
             mark_secret(value)

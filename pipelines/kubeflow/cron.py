@@ -73,7 +73,7 @@ def parse(text: str) -> Cron:
     """
     spelled = _SHORT.get(text.strip().lower(), text).split()
     if text.strip().startswith("@") and text.strip().lower() not in _SHORT:
-        _refuse(text, f"{text.split()[0]} is no time", "give five fields, or --every 6h for an interval")
+        _refuse(text, f"{text.split()[0]} is not a time", "give five fields, or --every 6h for an interval")
     if len(spelled) == 6:
         _refuse(text, "it has six fields", "leave out the seconds: drivetrain adds them for Kubeflow")
     if len(spelled) != 5:
@@ -120,7 +120,7 @@ def zone(name: str, start: datetime | None = None, end: datetime | None = None) 
             )
         at += timedelta(hours=12)
     if offset.total_seconds() % 60:
-        raise InputError(f"the offset of {name} is no whole minutes", fix="give a fixed offset")
+        raise InputError(f"the offset of {name} is not a whole number of minutes", fix="give a fixed offset")
     return offset
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...errors import InputError
+from ...yaml_lines import load_documents
 from .compiler import VARIABLE
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
@@ -26,7 +27,7 @@ def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict
         names: What they are called in errors.
 
     Raises:
-        InputError: One of them is no compiled pipeline.
+        InputError: One of them is not a compiled pipeline.
     """
     (before, old_nodes), (after, new_nodes) = (_read(text, name) for text, name in zip((old, new), names, strict=True))
     both = [name for name in new_nodes if name in old_nodes]
@@ -41,16 +42,14 @@ def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict
 
 def _read(text: str, name: str) -> tuple[Facts, dict[str, Facts]]:
     """The facts of a compiled pipeline as a whole, and those of each node."""
-    import yaml
-
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+        documents = load_documents(text, name, name=name)
         both = documents[0], documents[1] if len(documents) > 1 else {}
         return _whole(*both), _nodes(*both)
-    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError):  # of another shape than is read here
+    except (InputError, AttributeError, LookupError, TypeError, ValueError):  # of another shape than is read here
         raise InputError(
-            f"{name} is no compiled pipeline", fix="see what `drivetrain kubeflow lint` says of it, or compile it again"
+            f"{name} is not a compiled pipeline",
+            fix="see what `drivetrain kubeflow lint` says of it, or compile it again",
         ) from None
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import DrivetrainError, InputError
+from ...redaction import redact
 from ..ir.tasks import parse_task
 from ..launcher.flow import Flow
 from ..launcher.home import Home, Run, open_run
 from ..launcher.logs import Logs
-from ..project.secret import redact
 from . import reconcile
 from .api_errors import ApiError
 from .client import KfpClient, KfpRun
@@ -88,7 +88,7 @@ def find(home: Home, name: str | None) -> Run:
     """A run by our id, the beginning of one, or KFP's id; the cluster's newest where none is given.
 
     Raises:
-        InputError: There is no such run, or it is no cluster's.
+        InputError: There is no such run, or it is not a cluster's.
     """
     contexts = home.store.contexts("run", limit=1000)
     cluster_runs = [context for context in contexts if context.properties.get("kubeflow")]
@@ -100,7 +100,7 @@ def find(home: Home, name: str | None) -> Run:
     by_kfp = [context for context in cluster_runs if context.properties["kubeflow"].get("run") == name]
     run = open_run(home, by_kfp[0].name if by_kfp else name)
     if simulated(run) or (run.options.runner != "kubeflow" and not on_cluster(run)):
-        raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain show {run.id}")
+        raise InputError(f"run {run.id} is not a cluster's", fix=f"drivetrain show {run.id}")
     return run
 
 
@@ -272,7 +272,7 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], KubernetesApi], *
         )
     if len(index) != depth:
         items = f"{node} has one for each item: {node}[{','.join('0' * depth)}]" if depth else f"there is {node}"
-        raise InputError(f"{task} is no task of run {run.id}", fix=items)
+        raise InputError(f"{task} is not a task of run {run.id}", fix=items)
     kfp_run = _kfp_run(run)
     gone = f"a log is gone with its pod; how the task ended stays: `drivetrain show {run.id}`"
     with contextlib.closing(cluster()) as connection:

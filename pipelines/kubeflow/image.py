@@ -135,7 +135,7 @@ def context(
     project = project or f"/app/{wheel.package}"
     if Path(project).name != wheel.package or not re.fullmatch(r"/[\w./-]+", project):
         raise InputError(
-            f"the project would lie in {project}, and is imported by the name of its folder, {wheel.package}",
+            f"the project would be in {project}, and is imported by the name of its folder, {wheel.package}",
             fix=f"write project: /app/{wheel.package} in kubeflow.yaml, or leave it out",
         )
     if base and not re.fullmatch(r"[\w./:-]+(@sha256:[0-9a-f]{64})?", base):
@@ -214,7 +214,7 @@ def _released(distribution: Distribution) -> str:
 
 def _wheel_name(wheel: Path) -> str:
     if not wheel.is_file() or not re.fullmatch(rf"{_OURS}-[\w.+]+-py3-none-any\.whl", wheel.name):
-        raise InputError(f"{wheel} is no wheel of drivetrain", fix="give dist/drivetrain-…-py3-none-any.whl")
+        raise InputError(f"{wheel} is not a wheel of drivetrain", fix="give dist/drivetrain-…-py3-none-any.whl")
     return wheel.name
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from ...errors import InputError
 from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
 from ..ir.ir import Pipeline
+from ..launcher import run_records as records
 from ..launcher.home import (
     ALONE,
     Home,
@@ -23,7 +24,6 @@ from ..launcher.home import (
     open_run,
 )
 from ..launcher.root import find_root
-from . import records
 from .manifests import RUN
 from .ownership import CLUSTER, Submission, hand_over, submission
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import missing_extra
+from ...redaction import redact
 from ..ir.ir import Pipeline
 from ..ir.tasks import task_name
-from ..project.secret import redact
 from .api_errors import ApiError
 from .connection import ApiSettings
 
@@ -86,7 +86,7 @@ class KubernetesApi:
         self.namespace = namespace or api.namespace or _own_namespace() or "kubeflow"
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the HTTP connections to the cluster."""
         self._client.close()
 
     def pods(self, kfp_run: str, pipeline: Pipeline) -> list[PodStatus]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...errors import InputError, suggest
+from ...yaml_lines import load_documents
 from .protobufs import EXIT, SCHEMA, add_implied_dependencies, pipeline_spec
 
 Message: TypeAlias = Any  # a protobuf message: they have no types
@@ -57,14 +58,11 @@ def lint(text: str) -> list[Finding]:
     Raises:
         DrivetrainError: The extra kubeflow is not installed.
     """
-    import yaml
-
     try:
-        documents = [each for each in yaml.load_all(text, Loader=_loader()) if each is not None]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        location = f"line {mark.line + 1}" if mark is not None else "file"
-        return [Finding(location, f"it is no YAML: {getattr(error, 'problem', None) or error}", "compile it again")]
+        documents = load_documents(text, "file", name="the pipeline")
+    except InputError as error:
+        line = (error.where or "").partition(":")[2]
+        return [Finding(f"line {line}" if line else "file", f"it is {error.message}", "compile it again")]
     if not 1 <= len(documents) <= 2 or not all(isinstance(each, dict) for each in documents):
         return [Finding("file", "it is not one or two YAML documents that are maps", "compile it again")]
     return lint_documents(documents[0], documents[1] if len(documents) > 1 else None)
@@ -78,7 +76,7 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
     try:
         json.dumps([spec, platform], allow_nan=False)
     except (TypeError, ValueError) as error:
-        return [Finding("file", f"it holds what is no JSON: {_first(str(error))}", "compile it again")]
+        return [Finding("file", f"it holds what is not JSON: {_first(str(error))}", "compile it again")]
     findings: list[Finding] = []
     parsed: dict[str, Any] = {}  # Any: protobuf messages, which have no types
     deployment = spec.get("deploymentSpec", spec.get("deployment_spec")) or {}
@@ -150,18 +148,18 @@ def _executor_findings(executors: Mapping[str, Any]) -> Iterator[Finding]:
             for hit in _PLACEHOLDER.findall(text):
                 yield Finding(
                     location,
-                    f"{hit} stands in the container, where KFP replaces inputs and outputs only",
+                    f"{hit} is in the container, where KFP replaces inputs and outputs only",
                     "make it the whole constant value of a task's input, and read that input",
                 )
         needs = container.resources
         for field in ("cpu_limit", "memory_limit", "cpu_request", "memory_request"):
             text = getattr(needs, f"resource_{field}")
             if text and not _QUANTITY.fullmatch(text):
-                yield Finding(location, f"{field} is {text!r}, which is no quantity", "write e.g. 500m or 8Gi")
+                yield Finding(location, f"{field} is {text!r}, which is not a quantity", "write e.g. 500m or 8Gi")
 
 
 def _shape_findings(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
-    """Fields that a message does not have, and values that are no object, list or name where it wants one."""
+    """Fields that a message does not have, and values that are not an object, list or name where it wants one."""
     if body is None or descriptor.full_name.startswith("google.protobuf."):
         if descriptor.name == "Struct" and not isinstance(body, Mapping | None):
             yield _misshapen(body, "an object", location)
@@ -211,17 +209,11 @@ def _field_findings(value: Any, field: Any, location: str) -> Iterator[Finding]:
 
 
 def _misshapen(value: object, wanted: str, location: str) -> Finding:
-    return Finding(location, f"{json.dumps(value):.40} stands where KFP wants {wanted}", "compile it again")
+    return Finding(location, f"{json.dumps(value):.40} is where KFP wants {wanted}", "compile it again")
 
 
 def _first(text: str) -> str:
     return text.splitlines()[0].rstrip(".")
-
-
-def _loader() -> Any:  # Any: the class that is installed
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def name_findings(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
@@ -229,7 +221,7 @@ def name_findings(name: str, location: str, what: str, longest: int = 63) -> Ite
     if not _NAME.fullmatch(name):
         yield Finding(
             location,
-            f"{what} {name!r} is no name for Kubernetes",
+            f"{what} {name!r} is not a name for Kubernetes",
             "use small letters, digits and hyphens, a letter or digit at both ends",
         )
     elif len(name) > longest:
@@ -321,7 +313,7 @@ class _TaskRules:
             elif dependency not in tasks:
                 yield Finding(
                     location,
-                    f"dependentTasks names {dependency!r}, which is no task of its DAG",
+                    f"dependentTasks names {dependency!r}, which is not a task of its DAG",
                     suggest(dependency, sorted(tasks), "there are"),
                 )
             elif count > 1:
@@ -389,7 +381,7 @@ class _TaskRules:
             inner = self.components.get(tasks[task].component_ref.name) if task in tasks else None
             if task not in tasks:
                 yield Finding(
-                    location, f"the DAG gives an output of {task!r}, which is no task of it", "compile it again"
+                    location, f"the DAG gives an output of {task!r}, which is not a task of it", "compile it again"
                 )
             elif inner is not None and key not in getattr(inner.output_definitions, kind):
                 yield Finding(location, f"the DAG gives {task}'s {key!r}, which it has not", "compile it again")
@@ -401,22 +393,24 @@ def _iterator(task: Message, component: Message, location: str) -> Iterator[Find
     iterator, parameters = task.parameter_iterator, component.input_definitions.parameters
     if iterator.item_input not in parameters:
         yield Finding(
-            location, f"its items come in as {iterator.item_input!r}, which is no parameter", "compile it again"
+            location, f"its items come in as {iterator.item_input!r}, which is not a parameter", "compile it again"
         )
     kind = iterator.items.WhichOneof("kind")
     if kind == "input_parameter":
         name = iterator.items.input_parameter
         if name not in task.inputs.parameters:
-            yield Finding(location, f"it iterates over {name!r}, which is no input of it", "compile it again")
+            yield Finding(location, f"it iterates over {name!r}, which is not an input of it", "compile it again")
         elif name in parameters and parameters[name].parameter_type not in (_LIST, _TEXT):
-            yield Finding(location, f"it iterates over {name!r}, which is no list", "make it a LIST")
+            yield Finding(location, f"it iterates over {name!r}, which is not a list", "make it a LIST")
     elif kind == "raw":
         try:
             items = json.loads(iterator.items.raw)
         except ValueError:
             items = None
         if not isinstance(items, list):
-            yield Finding(location, f"it iterates over {iterator.items.raw:.40}, which is no list", "write a JSON list")
+            yield Finding(
+                location, f"it iterates over {iterator.items.raw:.40}, which is not a list", "write a JSON list"
+            )
     else:
         yield Finding(location, "it iterates over nothing", "compile it again")
 
@@ -430,7 +424,7 @@ def _policies(task: Message, location: str) -> Iterator[Finding]:
             if name not in task.inputs.parameters:
                 yield Finding(
                     location,
-                    f"its condition reads {name!r}, which is no input of it",
+                    f"its condition reads {name!r}, which is not an input of it",
                     suggest(name, sorted(task.inputs.parameters), "it has"),
                 )
         yield from _parsed(condition, location)
@@ -455,7 +449,7 @@ def _parsed(condition: str, location: str) -> Iterator[Finding]:
     except ValueError as error:
         syntax_error = re.search(r"(Syntax error: .*?)(?: expecting|$)", str(error).splitlines()[0])
         yield Finding(
-            location, f"its condition is no CEL: {syntax_error[1] if syntax_error else error}", "compile it again"
+            location, f"its condition is not CEL: {syntax_error[1] if syntax_error else error}", "compile it again"
         )
 
 
@@ -653,7 +647,7 @@ class _InputRules:
 
     def _exists(self, name: str) -> Iterator[Finding]:
         if name not in self.tasks:
-            message = f"it takes an output of {name!r}, which is no task of its DAG"
+            message = f"it takes an output of {name!r}, which is not a task of its DAG"
             yield self._wrong(message, suggest(name, sorted(self.tasks), "there are"))
 
     def _outputs(self, name: str, kind: str) -> Mapping[str, Message] | None:

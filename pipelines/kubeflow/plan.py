@@ -254,7 +254,7 @@ class _Planner:
                 written = tuple(each for each in self.pipeline.loop(task.id).conditions if each not in around)
             elif task.kind != "loop":
                 whose = self.pipeline.loop(task.id) if task.kind == "open" else self.pipeline[task.id]
-                # A condition of a loop around has been decided by then: had it been false, there would be no items.
+                # A condition of a loop around has been decided by then: if false, there would be no items.
                 undecided = [each for each in whose.conditions if each not in around]
                 written = tuple(each for each in self._expressible(undecided) if _needed(each) <= seen)
                 if written:

@@ -22,19 +22,20 @@ from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, StoreUnavailable
+from ...redaction import redact
 from ..dsl.hints import accepts
 from ..dsl.pipeline import PipelineFunction, load_compiled
 from ..ir.ir import Query
 from ..ir.tasks import parse_task, task_name
+from ..launcher import run_records as records
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from ..project.secret import redact
 from ..run import state_of
 from ..runners.children import Supervisor
 from ..runners.pool import Pool
-from . import reconcile, records
+from . import reconcile
 from .joining import JoinedRun, PodEnvironment, join_in_own_store, join_run, retry_while_unavailable
 from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
 from .redaction import redact_secrets

@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from ...errors import DrivetrainError
 from ...metadata import Owner
 from ..ir.tasks import parse_task, task_name
+from ..launcher import run_records as records
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import Home, Run, open_run, record_status
 from ..launcher.launcher import LEASE, Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from ..run import end_status, state_of
-from . import records
 
 _NEVER = "its pod never started"
 _DIED = "its pod ended without a record: evicted, killed, or out of memory"

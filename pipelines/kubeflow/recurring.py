@@ -163,7 +163,7 @@ def create(
             client.change_schedule(schedule.id, "deleted")
         except ApiError as error:
             raise ApiError(
-                f"{error.message}; the new one, {created.id}, stands beside it, and both start runs",
+                f"{error.message}; the new one, {created.id}, exists beside it, and both start runs",
                 fix=f"drivetrain kubeflow schedule delete PROJECT {schedule.id}",
             ) from None
     return ScheduleChange(created, "replaced" if existing else "created")
@@ -219,7 +219,7 @@ def interval(text: str) -> int:
     parts = re.findall(r"(\d+)([smhdw])", text)
     seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
     if not seconds or "".join(number + unit for number, unit in parts) != text:
-        raise InputError(f"{text!r} is no interval", fix="give e.g. 15m, 6h or 1d12h")
+        raise InputError(f"{text!r} is not an interval", fix="give e.g. 15m, 6h or 1d12h")
     return seconds
 
 
@@ -252,7 +252,7 @@ def _moment(text: str, offset: timedelta) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InputError(f"{text!r} is no moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
+        raise InputError(f"{text!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=timezone(offset))).astimezone(UTC)
 
 

@@ -8,11 +8,9 @@ from typing import Any, TypeAlias
 
 from ...errors import InputError
 from ..ir.ir import Node
-from ..project.secret import Secret, mark_secret
+from ..project.secret import Secret
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
-_SHORTEST_LINE = 8
-"""Characters of a line of a secret that is redacted by itself; a shorter one stands in much else of a log."""
 
 
 def secrets_of(node: Node) -> tuple[frozenset[str], frozenset[str]]:
@@ -22,16 +20,10 @@ def secrets_of(node: Node) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def redact_secrets(node: Node) -> None:
-    """Redact a node's secrets in all that this process prints from now on; one that is not there is left out.
-
-    Of a secret with several lines, such as a private key, each line is redacted by itself too: logs are forwarded line
-    by line, so the whole would never match.
-    """
+    """Redact a node's secrets in all that this process prints from now on; one that is not there is left out."""
     for name in frozenset().union(*secrets_of(node)):
         with contextlib.suppress(InputError):
-            for line in Secret(name).reveal().splitlines():
-                if len(line) >= _SHORTEST_LINE:
-                    mark_secret(line)
+            Secret(name).reveal()
 
 
 def _named_in(value: Json, kind: str) -> Iterator[str]:

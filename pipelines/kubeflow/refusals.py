@@ -84,7 +84,7 @@ def _refuse_parameter(name: str, hint: str, default: Any, where: str | None) -> 
     if name in OURS:
         raise InputError(
             f"the parameter {name!r} has the name of one that drivetrain gives to every task",
-            fix="call it otherwise",
+            fix="give it another name",
             where=where,
         )
     kind, _ = parameter_type(hint)

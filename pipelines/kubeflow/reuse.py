@@ -29,7 +29,7 @@ _LATER = frozenset({"$param", "$item", "$status"})
 
 
 @dataclass(frozen=True)
-class PodlessTasks:
+class TasksWithoutPod:
     """The tasks that end at submit, and so get no pod.
 
     Attributes:
@@ -41,7 +41,7 @@ class PodlessTasks:
     nodes: frozenset[str] = frozenset()
 
 
-def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
+def end_tasks_without_pod(launcher: Launcher) -> TasksWithoutPod:
     """Record the tasks that need no pod (cached, skipped or blocked, by the launcher's own lookup); returns them.
 
     A task is looked up once all that it waits for has ended so. Nodes of a loop get no pod only where none of the loop
@@ -64,10 +64,10 @@ def end_podless_tasks(launcher: Launcher) -> PodlessTasks:
         if not inside <= ended:
             ended -= inside
     kept = {name: result for name, result in results.items() if parse_task(name)[0] in ended}
-    return PodlessTasks(kept, frozenset(ended))
+    return TasksWithoutPod(kept, frozenset(ended))
 
 
-def remaining(launcher: Launcher, ended: PodlessTasks) -> Pipeline:
+def remaining(launcher: Launcher, ended: TasksWithoutPod) -> Pipeline:
     """The pipeline without the nodes that have ended; their outputs stand as values in the expressions of the rest."""
     pipeline = launcher.run.pipeline
     substitution = _KnownResults(launcher.flow.values((), ()), ended.nodes)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...redaction import holds_credentials
 from ...stores import scheme_of
 from ...yaml_lines import YamlValue, read_yaml
 from .connection import ApiSettings
@@ -175,9 +176,9 @@ def _read(file: Path) -> YamlValue:
     try:
         root = read_yaml(file.read_text(encoding="utf-8"), str(file), name=NAME)
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}", fix="see docs/kubeflow.md for what stands in it") from None
+        raise InputError(f"{file} cannot be read: {error}", fix="see docs/kubeflow.md for what it holds") from None
     if root is None:
-        raise InputError(f"{file} is empty", fix="see docs/kubeflow.md for what stands in it")
+        raise InputError(f"{file} is empty", fix="see docs/kubeflow.md for what it holds")
     return root
 
 
@@ -231,7 +232,7 @@ def _artifacts(value: YamlValue) -> str:
     apart = url.startswith("file:") or not scheme_of(url).shared
     if apart or ("://" not in url and not url.startswith("/")):
         raise value.error(
-            f"the payloads would lie in {url!r}, which each pod has for itself",
+            f"the payloads would be in {url!r}, which each pod has for itself",
             "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",
         )
     _refuse_password(value, url)
@@ -239,10 +240,10 @@ def _artifacts(value: YamlValue) -> str:
 
 
 def _refuse_password(value: YamlValue, url: str) -> None:
-    if re.match(r"[^/]*//[^/@]*:[^/]*@", url):  # Azure's container@account is no secret
+    if holds_credentials(url):
         raise value.error(
             f"{value.name} holds a password, which has no place in a file of the project",
-            "leave out what stands before the @: Secrets bring it to pods, token_env: or cookies_env: to KFP",
+            "leave out what is before the @: Secrets bring it to pods, token_env: or cookies_env: to KFP",
         )
 
 
@@ -253,7 +254,7 @@ def _mounted(settings: ClusterSettings) -> None:
     for name, pod in [("defaults", settings.defaults), *((f"nodes.{n}", pod) for n, pod in settings.nodes.items())]:
         if not any(f"{settings.artifacts}/".startswith(f"{folder.rstrip('/')}/") for folder, _ in pod.pvcs):
             raise InputError(
-                f"the payloads lie in {settings.artifacts}, where {name} mounts no volume",
+                f"the payloads are in {settings.artifacts}, where {name} mounts no volume",
                 fix="add defaults: {pvcs: {FOLDER: CLAIM}} with that folder or one above it",
                 where=settings.where("artifacts"),
             )
@@ -285,13 +286,13 @@ def _key(value: YamlValue, kind: str) -> KeyReference:
 
 def _folder(name: str, value: YamlValue) -> str:
     if not re.fullmatch(r"/[^:]*[^:/]", name) or posixpath.normpath(name) != name or name.startswith("//"):
-        raise value.error(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
+        raise value.error(f"{name!r} is not a folder to mount at", "write an absolute path, e.g. /data")
     return name
 
 
 def _variable(name: str, value: YamlValue) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
-        raise value.error(f"{name!r} is no name of a variable", "use letters, digits and _")
+        raise value.error(f"{name!r} is not a name of a variable", "use letters, digits and _")
     if name.startswith("DRIVETRAIN_") and not name.startswith("DRIVETRAIN_PARAM_"):
         raise value.error(f"{name} is set by drivetrain itself", "leave it out")
     return name
@@ -351,14 +352,14 @@ def _strings(value: YamlValue) -> tuple[str, ...]:
 def _natural(value: YamlValue) -> int:
     number = value.scalar()
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise value.error(f"{value.name} is no whole number of 0 or more", "write e.g. 1000")
+        raise value.error(f"{value.name} is not a whole number of 0 or more", "write e.g. 1000")
     return number
 
 
 def _positive(value: YamlValue) -> float:
     number = value.scalar()
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
-        raise value.error(f"{value.name} is no number above 0", "write e.g. 2.5")
+        raise value.error(f"{value.name} is not a number above 0", "write e.g. 2.5")
     return float(number)
 
 
@@ -366,7 +367,7 @@ def _seconds(value: YamlValue) -> int:
     """The seconds of a time such as 90s, 30m, 12h or 7d."""
     match = re.fullmatch(r"([0-9]{1,7})([smhd])", value.text()) if value.is_scalar else None
     if match is None or not int(match[1]):
-        raise value.error(f"{value.name} is no time", "write 90s, 30m, 12h or 7d")
+        raise value.error(f"{value.name} is not a time", "write 90s, 30m, 12h or 7d")
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
@@ -375,7 +376,7 @@ def _size(value: YamlValue) -> str:
     text = value.text() if value.is_scalar else "more than one value"
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTPE]i|[kMGTPE])?B?", text)
     if match is None or not float(match[1]):
-        raise value.error(f"{value.name} is no size: {text}", "write e.g. 8Gi or 500M")
+        raise value.error(f"{value.name} is not a size: {text}", "write e.g. 8Gi or 500M")
     return match[1] + (match[2] or "")
 
 

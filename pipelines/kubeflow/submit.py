@@ -20,6 +20,7 @@ from ...errors import DrivetrainError, InputError
 from ...metadata import Owner
 from ..dsl.pipeline import PipelineFunction
 from ..ir.ir import Pipeline
+from ..launcher import run_records as records
 from ..launcher.home import (
     Home,
     Run,
@@ -33,7 +34,6 @@ from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..run import state_of
 from ..runners.capabilities import check_capabilities
-from . import records
 from .api_errors import ApiError
 from .client import KfpClient, KfpRun
 from .compiler import CompiledPipeline, compile_pipeline
@@ -41,7 +41,7 @@ from .lint import lint_documents, refuse
 from .manifests import RUN
 from .ownership import Submission, hand_over, on_cluster, simulated, submission, within_reach
 from .refusals import parameter_type
-from .reuse import PodlessTasks, end_podless_tasks, remaining
+from .reuse import TasksWithoutPod, end_tasks_without_pod, remaining
 from .settings import ClusterSettings
 
 SLACK = timedelta(hours=1)
@@ -86,6 +86,8 @@ def submit(
     name: str = "",
     experiment: str = "",
     cache: bool = True,
+    tags: Mapping[str, str] | None = None,
+    note: str = "",
     connect: Callable[[ClusterSettings], KfpClient] = lambda settings: KfpClient(settings.api),
 ) -> SubmitResult:
     """Hand a run of a pipeline to the cluster; nodes whose work was done before get no pod.
@@ -98,6 +100,8 @@ def submit(
         name: What KFP calls the run; the pipeline's name and the run's id where empty.
         experiment: The KFP experiment; that of the settings, or the pipeline's name where empty.
         cache: Whether earlier executions may stand in.
+        tags: Tags of the run: name → value, "" where it has none.
+        note: A note of the run.
         connect: How the API is reached.
 
     Raises:
@@ -111,7 +115,7 @@ def submit(
     values = pipeline.values(parameters or {})
     client = connect(settings)
     client.greet()
-    run = new_run(home, built, pipeline.project, values, RunOptions(runner="kubeflow", cache=cache))
+    run = new_run(home, built, pipeline.project, values, RunOptions("kubeflow", cache=cache), tags=tags, note=note)
     return _send(home, run, settings, client, name, experiment)
 
 
@@ -129,7 +133,7 @@ def resubmit(
         ApiError: KFP cannot be asked, or did not take it.
     """
     if run.options.runner != "kubeflow":
-        raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain resume {run.id}")
+        raise InputError(f"run {run.id} is not a cluster's", fix=f"drivetrain resume {run.id}")
     if simulated(run):
         raise InputError(
             f"run {run.id} was simulated on this machine, and no cluster has it",
@@ -206,11 +210,11 @@ def _send(
     terminated.
     """
     before = submission(run).run
-    ended, compiled = PodlessTasks(), None
+    ended, compiled = TasksWithoutPod(), None
     try:
         launcher = Launcher(home, run, resuming=resuming)
         if within_reach(home, settings.artifacts):
-            ended = end_podless_tasks(launcher)
+            ended = end_tasks_without_pod(launcher)
         left = remaining(launcher, ended)
         if not left.nodes:
             state = state_of(ended.results.values())
@@ -245,7 +249,7 @@ def _with_artifacts(home: Home, run: Run, settings: ClusterSettings) -> Run:
 
 
 def _handed_over(
-    home: Home, run: Run, client: KfpClient, kfp: KfpRun, ended: PodlessTasks, compiled: CompiledPipeline
+    home: Home, run: Run, client: KfpClient, kfp: KfpRun, ended: TasksWithoutPod, compiled: CompiledPipeline
 ) -> SubmitResult:
     handed = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
     hand_over(home, open_run(home, run.id), handed)

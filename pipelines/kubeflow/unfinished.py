@@ -37,7 +37,7 @@ def unfinished(spec: Mapping[str, Any], platform: Mapping[str, Any]) -> list[Fin
             if not _lasts(destination, configs.get(label, {})):
                 findings[label] = Finding(
                     f"executors/{label}",
-                    f"what it pushes to {destination!r} lies in the pod, and is lost with it",
+                    f"what it pushes to {destination!r} is in the pod, and is lost with it",
                     "push to a URL, e.g. s3://…, or to a folder below one of the node's pvcs in kubeflow.yaml",
                 )
     return list(findings.values())

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TextIO
 
 from ...errors import DrivetrainError, InputError
+from ...redaction import redact
 from ..dsl.pipeline import load_compiled
 from ..ir.tasks import parse_task
+from ..launcher import run_records as records
 from ..launcher.home import open_run
 from ..launcher.spin import spin
-from ..project.secret import redact
-from . import records
 from .joining import PodEnvironment
 from .redaction import redact_secrets
 from .workers import PROCESS

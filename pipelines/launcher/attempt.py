@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 import time
@@ -10,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from ...errors import BuildError, Canceled, DrivetrainError
+from ...errors import BuildError, Canceled, DrivetrainError, InputError
 from ...metadata import (
     Artifact,
     Claim,
@@ -26,27 +27,28 @@ from ...metadata import (
     summary_of,
 )
 from ...metadata.payload import explain_full_disk
+from ...metadata.records import INPUTS_COMPARED
 from ...positions import line_of
 from ...progress import Progress, no_progress
+from ...redaction import redact
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
 from ..project.context import LaunchContext, Metrics, enter
 from ..project.files import FileSet
-from ..project.reads import Reads, first_changed, recording
-from ..project.secret import redact
+from ..project.reads import Reads, recording
+from . import processes
 from .decisions import decision
 from .flow import Outputs
-from .foresight import foresee
 from .heartbeat import heartbeat
 from .home import Home, Run
 from .observers import LoggingObserver
-from .outbox import drop, pack, unsent
+from .pending_uploads import drop, pack, unsent
+from .preflight import preflight
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
-
-_ROOTS: Final = ("artifacts", "work", "logs", "metadata.db", "metadata.db-wal", "metadata.db-shm")
-"""What a root holds."""
+from .reuse import change_since, properties_of
+from .source_texts import keep_sources
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,12 @@ class Attempt:
         claim: The right to publish it.
         contexts: What the execution belongs to.
         reason: Why nothing earlier could stand in.
-        observer: Hears of progress and notes.
+        observer: Called with progress and notes.
         cancel: Set when the run is to stop.
         begin: When the launch began, or this attempt where it is not its first, by the monotonic clock.
         metrics: What the component measures.
         reads: What the user's code opens.
+        inputs: The artifacts that the component was called with, by input.
     """
 
     home: Home
@@ -80,6 +83,7 @@ class Attempt:
     begin: float
     metrics: Metrics = field(default_factory=Metrics)
     reads: Reads = field(default_factory=Reads)
+    inputs: dict[str, list[Artifact]] = field(default_factory=dict)
 
     def execute(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
@@ -147,6 +151,7 @@ class Attempt:
         store = self.home.store
         claimed_alone = {} if self.claim.cache_key == self.resolved.key else {"claim": self.claim.cache_key}
         try:
+            keep_sources(store, self.resolved)
             return store.start(
                 self.task.node.component,
                 contexts=self.contexts,
@@ -197,6 +202,9 @@ class Attempt:
         """Call the component's function; gives its outputs by key, checked."""
         component = self.resolved.component
         keywords = arguments(self.home, self.resolved, self._progress)
+        for name in component.inputs:
+            value = keywords[name]
+            self.inputs[name] = value if isinstance(value, list) else [value] if isinstance(value, Artifact) else []
         options = self.run.options
         leave = enter(
             LaunchContext(
@@ -207,21 +215,46 @@ class Attempt:
                 executor=options.executor,
                 executor_options=options.executor_options,
                 progress=self._progress,
-                note=lambda text: self.observer.note(self.task.name, text),
+                note=lambda text: self.observer.note(self.task.name, redact(text)),
                 printed=lambda text, last: self.observer.printed(self.task.name, text, last),
                 check=self._check,
-                foresee=partial(foresee, self.home, self.run, self.task),
+                preflight=partial(preflight, self.home, self.run, self.task),
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
                 metrics=self.metrics,
             )
         )
+        # A process that serves a run is ended by that, by who says why (`runners.children`): what it closed may be what
+        # it would say it by.
+        served = processes.MARK in os.environ
         try:
-            with explain_full_disk(f"running {self.task.name}"), recording(self.reads):
+            with (
+                contextlib.nullcontext() if served else self.home.store.files_kept(component.name),
+                explain_full_disk(f"running {self.task.name}"),
+                recording(self.reads),
+                _working_directory_kept(),
+            ):
                 result = component.fn(**keywords)
         finally:
             leave()
+        self._refuse_changed_inputs()
         return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
+
+    def _refuse_changed_inputs(self) -> None:
+        """See that the component left its inputs as they were: others read them, and they are cached.
+
+        Raises:
+            InputError: It did not.
+        """
+        for name, records in self.resolved.inputs.items():
+            for record in records:
+                if record.external is None and (changes := self.home.payloads.changes(record.uri, record.fingerprint)):
+                    component = self.resolved.component
+                    raise InputError(
+                        f"{component.name} changed its input {name}: {'; '.join(changes[:3])}",
+                        where=component.where,
+                        fix="copy what it changes into its output; then run `drivetrain fsck --repair`, and run again",
+                    )
 
     def _check(self) -> None:
         if self.cancel.is_set():
@@ -238,31 +271,33 @@ class Attempt:
         """
         component, payloads = self.resolved.component, self.home.payloads
         anyones = self.task.node.cache and self.run.options.cache
-        box = unsent(folder, payloads, None if anyones else self.run.id)
-        if box is not None and component.verify is not None:
-            artifacts = box.artifacts(payloads, component.outputs)
-            box = None if component.verify(artifacts, self.resolved.parameters, self.home.base) else box
-        if box is not None and first_changed(box.about.get("reads", ()), self.run.project) is not None:
-            box = None
-        if box is None:
+        upload = unsent(folder, payloads, None if anyones else self.run.id)
+        if upload is not None and component.verify is not None:
+            artifacts = upload.artifacts(payloads, component.outputs)
+            upload = None if component.verify(artifacts, self.resolved.parameters, self.home.base) else upload
+        if upload is not None and change_since(upload.about, self.run, self.resolved):
+            upload = None
+        if upload is None:
             outputs = self._call(execution, folder)
             uris = {key: self._uri(execution, key) for key in outputs}
-            box = pack(folder, execution.uid, self.run.id, outputs, uris, self._about(outputs))
+            upload = pack(folder, execution.uid, self.run.id, outputs, uris, self._about(outputs))
         else:
             self.observer.note(self.task.name, "its outputs were made before: what is missing of them is sent")
-        return box.send(payloads, self._progress), box.about
+        return upload.send(payloads, self._progress), upload.about
 
     def _about(self, outputs: Mapping[str, Artifact]) -> dict[str, Any]:
-        """What the execution records of its work: what outputs say of themselves, what was opened and measured."""
-        about = {"summaries": _summaries(outputs), "reads": self._recorded_reads()}
+        """What the execution records of its work: what outputs say of themselves, what was read and measured."""
+        names = {name: [each.properties_read for each in inputs] for name, inputs in self.inputs.items()}
+        read = properties_of(self.resolved, {name: of_each for name, of_each in names.items() if any(of_each)})
+        about: dict[str, Any] = {"summaries": _summaries(outputs), "reads": self._recorded_reads()}
+        about |= {"properties_read": read, INPUTS_COMPARED: bool(self.resolved.inputs)}
         return {name: value for name, value in about.items() if value} | self.metrics.properties
 
     def _recorded_reads(self) -> list[list[object]]:
         """What the user's code opened besides its inputs: the root's files and those of parameters count otherwise."""
         sets = (value for value in self.resolved.parameters.values() if isinstance(value, FileSet))
         root, project = self.home.root, self.run.project
-        # Of a root that the project lies in, its own folders.
-        folders = [root / name for name in _ROOTS] if project.is_relative_to(root) else [root]
+        folders = self.home.entries if project.is_relative_to(root) else (root,)
         without = [*folders, *(file.path for each in sets for file in each.files)]
         recorded, more = self.reads.record(self.run.project, self.resolved.modules, without)
         if more:
@@ -301,6 +336,25 @@ class Attempt:
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
+
+
+@contextlib.contextmanager
+def _working_directory_kept() -> Iterator[None]:
+    """Go back, if the block changes the working directory: the nodes after it, and the shell, resolve paths by it."""
+    before = _working_directory()
+    try:
+        yield
+    finally:
+        if before is not None and _working_directory() != before:
+            with contextlib.suppress(OSError):
+                os.chdir(before)
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - called around every node
+    except FileNotFoundError:
+        return None
 
 
 def _summaries(outputs: Mapping[str, Artifact]) -> Mapping[str, Any]:

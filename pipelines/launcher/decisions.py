@@ -31,7 +31,7 @@ def decide(home: Home, run: Run, task: str, *, approved: bool, by: str, comment:
         answer = "approved" if recorded.properties["approved"] else "denied"
         raise InputError(
             f"{task} in run {run.id} was {answer} by {recorded.properties['by']} before",
-            fix="the first decision stands; run the pipeline again to be asked again",
+            fix="the first decision counts; run the pipeline again to be asked again",
         )
 
 

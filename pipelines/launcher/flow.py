@@ -46,6 +46,7 @@ class Flow:
     def __init__(self, store: MetadataStore, run: Run) -> None:
         self.store = store
         self.run = run
+        # Both only ever hold what no longer changes: the items of a loop once it is opened, tasks that have succeeded.
         self._items: dict[tuple[str, Index], list[Json]] = {}
         self._ended: dict[tuple[str, Index], tuple[ExecutionRecord, Outputs]] = {}
 
@@ -60,6 +61,8 @@ class Flow:
         context = self.store.find_context("node", f"{self.run.pipeline.name}.{node}")
         if context is None:
             return None
+        # Within the run a node outside of loops has one task, so run and node together name it. One in loops has many,
+        # each with a context of its own, which exists once the task was first launched.
         contexts = [self.run.context, context]
         if self.run.pipeline[node].loop:
             item = self.store.find_context("task", f"{self.run.id}/{task_name(node, index)}")
@@ -84,13 +87,13 @@ class Flow:
         """The items of a loop, within an item of those around it, once what it goes over has ended well.
 
         Raises:
-            InputError: It goes over something that is no list.
+            InputError: It goes over something that is not a list.
         """
         key = (loop, outer)
         if key not in self._items:
             items = evaluate(self.run.pipeline.loop(loop).over, self.values(self._around(loop), outer))
             if not isinstance(items, list):
-                raise InputError(f"{loop} goes over {items!r:.60}, which is no list", fix="give dt.map_ a list")
+                raise InputError(f"{loop} goes over {items!r:.60}, which is not a list", fix="give dt.map_ a list")
             self._items[key] = items
         return self._items[key]
 
@@ -101,7 +104,7 @@ class Flow:
         """
         try:
             return len(self.items(loop, outer)) if self.loop_readiness(loop, outer).runs else None
-        except DrivetrainError:
+        except DrivetrainError:  # raised again, to be recorded, by the launch of the node that this makes one task of
             return None
 
     def tasks(self, node: str, outer: Index = ()) -> list[Index]:
@@ -118,6 +121,7 @@ class Flow:
         for depth in range(len(outer), len(loops)):
             longer: list[Index] = []
             for index in indexes:
+                # An index that stopped short at a loop without items stays as it is: loops inside have none either.
                 count = self.count(loops[depth], index) if len(index) == depth else None
                 longer += [index] if count is None else [(*index, number) for number in range(count)]
             indexes = longer
@@ -129,6 +133,8 @@ class Flow:
 
     def tasks_seen_from(self, node: str, consumer: Index, scope: tuple[str, ...]) -> list[Index]:
         """The tasks of a node that one in this scope, for these items, waits for: one, or every item's."""
+        # The consumer's index fixes the item of each loop that both are in; of loops that only the node is in, every
+        # item is meant. The index may be shorter than the scope, see `tasks`.
         shared = shared_depth(self.run.pipeline.scope(node), scope[: len(consumer)])
         return self.tasks(node, consumer[:shared])
 
@@ -151,7 +157,9 @@ class Flow:
             loop = scope[len(task.index)]
             ready = self.loop_readiness(loop, task.index)
             if ready.runs:
-                self.items(loop, task.index)  # raises: a loop that may run has items, so what it goes over is no list
+                self.items(
+                    loop, task.index
+                )  # raises: a loop that may run has items, so what it goes over is not a list
             return ready
         return readiness(
             self.needs(node.dependencies, task.index, scope),
@@ -211,7 +219,7 @@ class Flow:
         """The environment variables that a node's options ask for, once what they need has ended well.
 
         Raises:
-            InputError: A secret is not set, or a value is no text.
+            InputError: A secret is not set, or a value is not text.
         """
         variables: dict[str, str] = {}
         values = self.values(self.run.pipeline.scope(node), index)
@@ -254,6 +262,7 @@ class _TaskBindings:
         return self.flow.run.parameters[name]
 
     def property(self, node: str, output: str, name: str) -> Json:
+        # One task: the builder refuses an output of a loop's node outside of that loop, unless as a list.
         (at,) = self.flow.tasks_seen_from(node, self.index, self.scope)
         return self.flow.property(node, output, name, at)
 
@@ -273,5 +282,6 @@ class _TaskBindings:
 
     def skipped(self, node: str) -> bool:
         tasks = self.flow.tasks_seen_from(node, self.index, self.scope)
+        # Of a loop's node one item with outputs is enough: the list of them is then shorter, and not missing.
         ends = (EndState.of(self.flow.execution(node, index)) for index in tasks)
         return not any(end is not None and end.succeeded for end in ends)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from ...digest import canonical_json, sync_folder
-from ...errors import BuildError, InputError
+from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import (
     Artifact,
     ArtifactRecord,
@@ -27,24 +27,45 @@ from ...metadata import (
     MetadataStore,
     NotFound,
     Owner,
+    StoreDamaged,
     open_payloads,
 )
+from ...metadata.errors import RESTORE
+from ...metadata.payload_marker import mark
 from ...metadata.records import ExecutionState
 from ...metadata.rows import name_text
+from ...redaction import redact
 from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from ..project.files import remove_fetched
-from .outbox import clear
+from .pending_uploads import clear
+from .root import NAME as ROOT_NAME
 from .root import holds_runs, refuse_url
+from .states import RunState
 
 ALONE = "work/alone"
 """Below a root: folders with the stores of pods that could not reach this one, for as long as they work."""
 STORE = "DRIVETRAIN_NODE_STORE"
 """The variable that tells the process of a node where the metadata lies, if not in the root."""
+_ENTRIES: Final = (
+    *("artifacts", "work", "logs", "records", "backups"),
+    *("metadata.db", "metadata.db-wal", "metadata.db-shm"),
+)
+_STATES: Final = frozenset({*get_args(RunState), "RUNNING", "INTERRUPTED"})  # the last: of one that was imported
 _DAY = 86400.0
 _UNSUCCESSFUL: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
 _LATELY: Final = 100
 """Executions of each of these states whose payloads a sweep looks for; fsck finds those of any."""
+
+
+def _runs_near(root: Path) -> str:
+    """The fix for a root without runs: the one right below, as in the only project of a folder, where there is one."""
+    below = [root / ROOT_NAME] if root.name != ROOT_NAME else []
+    projects = root.parent.glob(f"*/{ROOT_NAME}") if root.name == ROOT_NAME else []
+    holding = [folder for folder in (*below, *projects) if holds_runs(folder)]
+    if len(holding) == 1:
+        return f"name {holding[0]}, which holds runs: --root, in Python root="
+    return "go to the project's folder, or name the root of earlier runs: --root, in Python root="
 
 
 class Home:
@@ -55,7 +76,8 @@ class Home:
         store: Where the metadata lies, if not in the root's `metadata.db`.
         artifacts: The URL that the payloads lie behind (`s3://bucket/prefix`), if not in the root. It is said when
             the store is new, which remembers it.
-        readonly: Open for looking only; the root must exist.
+        readonly: Open for looking only; the root must exist, and need not be writable.
+        is_rebuilt: Whether the store is made anew for payloads that are there.
 
     Raises:
         InputError: The root cannot be made or used, or the artifacts lie elsewhere than is said.
@@ -64,43 +86,53 @@ class Home:
     """
 
     def __init__(
-        self, root: Path, *, store: str | None = None, artifacts: str | None = None, readonly: bool = False
+        self,
+        root: Path,
+        *,
+        store: str | None = None,
+        artifacts: str | None = None,
+        readonly: bool = False,
+        is_rebuilt: bool = False,
     ) -> None:
         refuse_url(str(root), "--root")
         self.root = root.absolute()
         if readonly and store is None and not holds_runs(self.root):
-            raise InputError(
-                f"there are no runs in {self.root}",
-                fix="go to the project's folder, or give the root of earlier runs with --root",
-            )
-        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+            raise InputError(f"there are no runs in {self.root}", fix=_runs_near(self.root))
         try:
+            missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
             self.root.mkdir(parents=True, exist_ok=True)
             for folder in missing:
                 sync_folder(folder.parent)
         except OSError as error:
             raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
         self.url = store
-        self.store = MetadataStore.open(store or self.root / "metadata.db")
+        looks = readonly and store is None and not os.access(self.root, os.W_OK)  # another user's, or a snapshot's
+        self.store = MetadataStore.open(store or self.root / "metadata.db", readonly=looks)
         try:
             self.payloads = open_payloads(self.store, self.root, artifacts)
         except BaseException:
             self.store.close()
             raise
-        if self.payloads.url is not None:
+        if self.payloads.url is not None or is_rebuilt:
             return
         begun = self.store.contexts("run", limit=1) or self.store.executions(limit=1)
         if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
             self.store.close()
             raise InputError(
-                f"{self.store.location} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
-                fix="restore it from a backup, name it with --store, or move the root away to begin anew",
+                f"{self.store.location} is empty, though {self.root} holds artifacts: it was lost or damaged, or lies "
+                "elsewhere",
+                fix=f"{RESTORE}; name it with --store; or move the root away to begin anew",
             )
 
     @property
     def base(self) -> Path:
         """The folder that relative paths mean: the root's parent."""
         return self.root.parent
+
+    @property
+    def entries(self) -> tuple[Path, ...]:
+        """What drivetrain keeps in the root, in which a project may lie too."""
+        return tuple(self.root / name for name in _ENTRIES)
 
     def sweep(self) -> None:
         """End what dead processes were running; remove old copies, and what they staged or published in vain."""
@@ -138,7 +170,7 @@ class Home:
     def remove_unpublished(self, execution: ExecutionRecord) -> None:
         """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE.
 
-        Those behind a URL stay: whoever does the same work next goes on from there (see `outbox`), and fsck finds them.
+        Those behind a URL stay: the next to do this work sends them (see `pending_uploads`), or fsck finds them.
         """
         if self.payloads.url is not None or "node" not in execution.properties:
             return
@@ -201,6 +233,8 @@ class Run:
         context: Its record.
         directories: The working directory in which a person gave a parameter, by its name: where a relative path in
             its value is looked up first.
+        lapsed: Whether the process that works on it, which cannot be seen from here, had lost its lease when the record
+            was read.
     """
 
     id: str
@@ -210,18 +244,24 @@ class Run:
     options: RunOptions
     context: ContextRecord
     directories: Mapping[str, str] = field(default_factory=dict)
+    lapsed: bool = False
 
     def __repr__(self) -> str:
         return f"Run({self.id}, {self.pipeline.name}, {self.state})"
 
     @property
     def seconds(self) -> float | None:
-        """From its start to its last end; None while it runs, and of one that has no end."""
+        """How long it was worked on; None while it runs, and of one that has no end.
+
+        It is the time from its start to its end; of one that was resumed, the sum of this from its start and from each
+        resumption on, without the time between. What a process that died worked on counts up to when the last of its
+        tasks began or ended.
+        """
         facts = self.context.properties
         if not facts.get("finished") or facts["state"] == "RUNNING":
             return None
-        took = datetime.fromisoformat(facts["finished"]) - datetime.fromisoformat(facts["started"])
-        return max(0.0, took.total_seconds())  # the clock may have been set back
+        end = datetime.fromisoformat(facts["finished"])
+        return float(facts.get("earlier_seconds", 0.0)) + _seconds(_begun(self.context), end)
 
     def folders(self, base: Path, path: str) -> tuple[Path, ...]:
         """Where a relative path of an input is looked up, in this order: see docs/decisions/0003.
@@ -248,7 +288,7 @@ class Run:
     def state(self) -> str:
         """RUNNING, COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; INTERRUPTED where its process died."""
         state = str(self.context.properties["state"])
-        if state == "RUNNING" and ((owner := _owner(self.context)).liveness() == "dead" or owner.rebooted()):
+        if state == "RUNNING" and (self.lapsed or _owner(self.context).liveness() == "dead"):
             return "INTERRUPTED"
         return state
 
@@ -265,7 +305,7 @@ class UnreadableRun:
 
     id: str
     context: ContextRecord
-    error: InputError
+    error: DrivetrainError
 
     @property
     def state(self) -> str:
@@ -290,6 +330,8 @@ def new_run(
     """
     started = datetime.now(UTC)
     newest = home.store.artifacts(state=None, limit=1)
+    if home.payloads.url is None:
+        mark(home.store, home.root, is_new=not newest)
     home.store.context("ir", pipeline.digest, {"ir": pipeline.to_json()})
     home.store.context("pipeline", pipeline.name)
     facts = {
@@ -304,7 +346,7 @@ def new_run(
         **({"directories": dict(directories)} if directories else {}),
         "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back
         **(_tags({}, tags) if tags else {}),
-        **({"note": note} if note else {}),
+        **({"note": redact(note)} if note else {}),
     }
     facts = json.loads(canonical_json(facts))  # as they will be read back
     while True:
@@ -328,7 +370,7 @@ def tag_run(home: Home, run: Run, tags: Mapping[str, str | None], note: str | No
     """
     while True:
         context = home.store.find_context("run", run.id) or run.context
-        properties = _tags(context.properties.get("tags", {}), tags) | ({} if note is None else {"note": note})
+        properties = _tags(context.properties.get("tags", {}), tags) | ({} if note is None else {"note": redact(note)})
         with suppress(ConflictError):  # another process changed the run since; its tags stay
             return _run(home, home.store.update_context(context, properties, expected_version=context.version))
 
@@ -336,7 +378,7 @@ def tag_run(home: Home, run: Run, tags: Mapping[str, str | None], note: str | No
 def _tags(there: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, Any]:
     """The property `tags` of a run after changes."""
     changed = {**there, **{name_text(name, "tag"): value for name, value in changes.items()}}
-    return {"tags": {name: value for name, value in changed.items() if value is not None}}
+    return {"tags": {name: redact(value) for name, value in changed.items() if value is not None}}
 
 
 def open_run(home: Home, name: str | None) -> Run:
@@ -376,7 +418,7 @@ def recorded_runs(
     for context in filter(wanted, home.store.contexts("run", limit=limit)):
         try:
             runs.append(_run(home, context))
-        except InputError as error:
+        except (InputError, StoreDamaged) as error:
             runs.append(UnreadableRun(context.name, context, error))
     return runs
 
@@ -401,7 +443,12 @@ def reopen_run(home: Home, run: Run) -> Run:
         alive = works or not all(home.store.is_dead(execution) for execution in running)
     if alive:
         raise _worked_on(run.id, owner)
-    properties: dict[str, Any] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
+    properties: dict[str, Any] = {
+        "state": "RUNNING",
+        "owner": Owner.current().to_dict(),
+        "earlier_seconds": _worked(home, run),
+        "resumed": datetime.now(UTC).isoformat(),
+    }
     if run.context.properties["state"] not in ("RUNNING", "COMPLETE"):
         properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
     try:
@@ -411,6 +458,40 @@ def reopen_run(home: Home, run: Run) -> Run:
         if now.state == "RUNNING":
             raise _worked_on(run.id, _owner(now.context)) from None
         raise
+
+
+def _worked(home: Home, run: Run) -> float:
+    """For how many seconds a run was worked on until now: see `Run.seconds`."""
+    if (ended := run.seconds) is not None:
+        return ended
+    begun = _begun(run.context)
+    executions = home.store.executions(context=run.context)
+    # When an abandoned one ended is when somebody saw that its process was dead.
+    times = [
+        each.started_at if each.state == "ABANDONED" else each.finished_at or each.started_at for each in executions
+    ]
+    last = max((time_ for time_ in times if time_ is not None), default=begun)
+    return float(run.context.properties.get("earlier_seconds", 0.0)) + _seconds(begun, last)
+
+
+def _begun(context: ContextRecord) -> datetime:
+    """When the work on a run began that goes on, or was the last."""
+    return datetime.fromisoformat(context.properties.get("resumed") or context.properties["started"])
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    return max(0.0, (end - start).total_seconds())  # the clock may have been set back
+
+
+def _has_lapsed(home: Home, context: ContextRecord) -> bool:
+    """Whether a process that cannot be seen from here works on a run no more: by its leases, as `reopen_run` judges."""
+    owner = _owner(context)
+    if owner.liveness() != "unknown":
+        return False
+    over = home.store.is_lease_over(run_lease(context.name), owner)
+    if over is None:  # it died before it took one, or is no process but a cluster
+        return owner.rebooted()
+    return over and all(map(home.store.is_dead, home.store.executions(context=context, state="RUNNING")))
 
 
 def run_lease(run: str) -> str:
@@ -458,10 +539,25 @@ def record_status(home: Home, run: Run, status: Mapping[str, object]) -> tuple[R
 
 
 def _run(home: Home, context: ContextRecord) -> Run:
+    try:
+        return _read_run(home, context)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise StoreDamaged(home.store.location, f"its record of run {context.name} cannot be read ({error})") from error
+
+
+def _read_run(home: Home, context: ContextRecord) -> Run:
+    """A run by its record; raises what Python does where a value of that is not what was written."""
     facts: Mapping[str, Any] = context.properties
     ir = home.store.find_context("ir", facts["ir"])
     if ir is None:
-        raise InputError(f"the store does not hold the pipeline of run {context.name}", fix="drivetrain fsck")
+        raise StoreDamaged(home.store.location, f"it does not hold the pipeline of run {context.name}")
+    if "imported" not in facts:
+        _owner(context)
+    float(facts.get("earlier_seconds", 0.0))
+    for time_ in ("started", "finished", "resumed"):
+        datetime.fromisoformat(facts[time_]) if facts.get(time_) else None
+    if facts["state"] not in _STATES:
+        raise ValueError(f"its state is {facts['state']!r:.40}")
     options: dict[str, Any] = json.loads(facts["options"])
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     if unknown := sorted(options.keys() - {each.name for each in fields(RunOptions)}):
@@ -477,10 +573,11 @@ def _run(home: Home, context: ContextRecord) -> Run:
         id=context.name,
         pipeline=pipeline,
         project=Path(os.fspath(facts["project"])),
-        parameters=json.loads(facts["parameters"]),
+        parameters=dict(json.loads(facts["parameters"])),
         options=RunOptions(**options),
         context=context,
         directories=facts.get("directories") or {},
+        lapsed="imported" not in facts and facts["state"] == "RUNNING" and _has_lapsed(home, context),
     )
 
 

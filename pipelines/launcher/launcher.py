@@ -32,10 +32,13 @@ from .resolve import ResolvedTask, Resolver
 from .results import NodeResult, brief, format_traceback
 from .retries import Retries
 from .reuse import done_before, what_changed
+from .run_records import keep_record
 from .states import EndState
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
+_LOST_LEASES = 3
+"""How often a task may lose its claim, and begin anew once it is free, besides its retries."""
 
 
 class Launcher:
@@ -44,7 +47,7 @@ class Launcher:
     Args:
         home: Where everything lies.
         run: The run.
-        observer: Hears what happens.
+        observer: Called with every event of the task.
         resuming: Whether what ended well in this run before stays as it is.
         working: Called with a task and whether it does its own work now, or waits for another process that does the
             same.
@@ -176,9 +179,12 @@ class _TaskLaunch:
         if ready.verdict.end is not None:
             return records.skipped_or_blocked(task, ready.verdict.end, ready.reason, self._seconds)
         try:
-            return self.launcher.resolver.resolve(task, self._progress)
+            resolved = self.launcher.resolver.resolve(task, self._progress)
         except Absent as absent:
             return records.skipped_or_blocked(task, EndState.SKIPPED, absent.message, self._seconds)
+        if self.launcher.resuming:
+            self.launcher.recovery.refuse_other_files(task, resolved)
+        return resolved
 
     def _stand_in(self) -> NodeResult:
         """The end of a task that a partial run leaves out: an earlier run stands in for it where its outputs are used.
@@ -296,9 +302,15 @@ class _TaskLaunch:
         try:
             execution, outcome = attempt.execute(self.begun)
         except LeaseLost as lost:
+            if len(self.begun) > retries.most + _LOST_LEASES:
+                raise DrivetrainError(
+                    f"{name} was begun {len(self.begun)} times, more than its retries allow: {lost.message}",
+                    fix="`drivetrain fsck` checks the database; see that this machine does not sleep for minutes",
+                ) from lost
             launcher.logging_observer.note(name, lost.message)  # who took over will publish, and is waited for
             return None
         if not isinstance(outcome, BaseException):
+            self._keep_record(execution)
             return launcher.records.succeeded(self.task, execution, reason, outcome)
         launcher.logs.write(name, format_traceback(outcome, whole=True))
         pause = launcher.recovery.schedule_retry(name, execution, retries, outcome, brief(outcome))
@@ -309,6 +321,16 @@ class _TaskLaunch:
             return replace(result, again=pause)
         self._pause(pause)
         return None
+
+    def _keep_record(self, execution: ExecutionRecord) -> None:
+        """Record beside the payloads what the store has now, to make it anew if it is lost; pods do so themselves."""
+        home, run = self.launcher.home, self.launcher.run
+        if run.options.runner == "kubeflow":
+            return
+        try:
+            keep_record(home, run, self.task.name, execution)
+        except (OSError, DrivetrainError) as error:  # the work is done and known all the same
+            self.launcher.logging_observer.note(self.task.name, f"no record was kept beside the payloads: {error}")
 
     def _pause(self, seconds: float) -> None:
         if self.launcher.cancel.wait(seconds):

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from ...digest import digest
 from ...metadata import Owner
-from ..project.secret import marked_secrets, redact
+from ...redaction import marked_secrets, redact
 from .results import NodeResult
 
 _LONGEST = 200
@@ -89,7 +89,7 @@ class Logs:
         self.write(task, f"=== {task}: attempt {retried + 1}, {_now()}, {Owner.current()}")
 
     def end(self, result: NodeResult) -> None:
-        """Say how it ended."""
+        """Write how an attempt ended: its state, seconds and reason."""
         reason = f": {result.reason}" if result.reason else ""
         self.write(result.node, f"=== {result.node}: {result.state} after {result.seconds:.3g} s, {_now()}{reason}")
 
@@ -108,7 +108,7 @@ class Logs:
                         position = content.find(secret, position + len(secret))
 
     def size(self, task: str) -> int:
-        """Bytes written so far."""
+        """Bytes of a task's log so far; 0 where there is none."""
         try:
             return self.path(task).stat().st_size
         except OSError:

@@ -14,7 +14,7 @@ class Observer(Protocol):
     """Receives the events of a run, from any thread."""
 
     def started(self, node: str) -> None:
-        """A task is launched."""
+        """A task is launched; attempts that follow in the same process may say it again."""
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
         """A task has done so many of its units; `total` is None where it does not know how many there are."""
@@ -23,23 +23,23 @@ class Observer(Protocol):
         """A line about a task: a retry, a wait for another process, or what its component says."""
 
     def ended(self, result: NodeResult) -> None:
-        """A task has ended."""
+        """Called last for a task, with its end state, time and reason."""
 
 
 class NullObserver:
-    """Ignores every event."""
+    """The observer of a run that nobody watches: every event is dropped."""
 
     def started(self, node: str) -> None:
-        """Ignored."""
+        """Drop that a task was launched."""
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Ignored."""
+        """Drop how far a task is."""
 
     def note(self, node: str, text: str) -> None:
-        """Ignored."""
+        """Drop a line about a task; its log still gets it (`LoggingObserver`)."""
 
     def ended(self, result: NodeResult) -> None:
-        """Ignored."""
+        """Drop that a task has ended; the run's result still holds it."""
 
 
 class FailsafeObserver:
@@ -49,19 +49,19 @@ class FailsafeObserver:
         self._observer = observer
 
     def started(self, node: str) -> None:
-        """Passed on."""
+        """Pass on that a task was launched; never raises."""
         self._pass_on(lambda: self._observer.started(node))
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Passed on."""
+        """Pass on how far a task is; never raises."""
         self._pass_on(lambda: self._observer.progress(node, done, total, unit))
 
     def note(self, node: str, text: str) -> None:
-        """Passed on."""
+        """Pass on a line about a task; never raises."""
         self._pass_on(lambda: self._observer.note(node, text))
 
     def ended(self, result: NodeResult) -> None:
-        """Passed on."""
+        """Pass on how a task ended; never raises."""
         self._pass_on(lambda: self._observer.ended(result))
 
     def _pass_on(self, event: Callable[[], None]) -> None:
@@ -80,15 +80,15 @@ class LoggingObserver:
         self._logs = logs
 
     def started(self, node: str) -> None:
-        """Passed on."""
+        """Pass on that a task was launched; `Logs.begin` writes each attempt's own line."""
         self._observer.started(node)
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Passed on."""
+        """Pass on how far a task is; the log holds none of it."""
         self._observer.progress(node, done, total, unit)
 
     def note(self, node: str, text: str) -> None:
-        """Passed on and logged."""
+        """Pass on a line about a task, then append it to the task's log."""
         self._observer.note(node, text)
         self._logs.write(node, text)
 
@@ -100,5 +100,5 @@ class LoggingObserver:
             self._observer.note(node, last)
 
     def ended(self, result: NodeResult) -> None:
-        """Passed on."""
+        """Pass on how a task ended; `Logs.end` writes the log's last line."""
         self._observer.ended(result)

@@ -45,7 +45,7 @@ class Selection:
         """The nodes that run, in topological order; those that run on exit always do.
 
         Raises:
-            InputError: A name is no node of the pipeline; `only` is combined with another one; nothing is left.
+            InputError: A name is not a node of the pipeline; `only` is combined with another one; nothing is left.
         """
         for name in (*self.first, *self.last, *self.only, *self.skip):
             if name not in pipeline.ids:
@@ -57,6 +57,7 @@ class Selection:
         chosen = set(self.only) if self.only else after & before
         running: list[str] = []
         for node in pipeline.nodes:
+            # Of a skipped node below one that runs, the earlier outputs would be of other inputs: so it runs too.
             waits = any(up in running for up in pipeline.upstream(node.id))
             if node.on_exit or (node.id in chosen and (node.id not in self.skip or waits)):
                 running.append(node.id)

@@ -76,7 +76,7 @@ def descendants(pid: int, mark: str) -> list[psutil.Process]:
 
 
 def terminate(processes: Iterable[psutil.Process]) -> None:
-    """Ask processes to end."""
+    """Send SIGTERM to each process that is still there; does not wait for its end."""
     import psutil
 
     for process in processes:

@@ -16,7 +16,7 @@ from .states import EndState
 
 
 class Verdict(Enum):
-    """Whether a task runs."""
+    """What is to happen with a task now: run it, skip it, block it, or wait for what is upstream."""
 
     RUN = "run"
     SKIP = "skip"
@@ -48,7 +48,7 @@ class Readiness:
 
     @property
     def runs(self) -> bool:
-        """Whether it runs now."""
+        """Whether the verdict is to run it."""
         return self.verdict is Verdict.RUN
 
 

@@ -6,16 +6,22 @@ the store cannot be written: it may be what failed, and the run has to go on to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
-from ...errors import DrivetrainError
-from ...metadata import ExecutionRecord, StateError
+from ...digest import canonical_json
+from ...errors import DrivetrainError, InputError
+from ...metadata import ExecutionRecord, StateError, explain
+from ..ir.ir import Node
+from ..ir.tasks import Task
+from ..project.files import FileSet, SqlQuery
 from .flow import Flow
 from .home import Home, Run
 from .logs import Logs
 from .observers import LoggingObserver
 from .records import TaskRecords
+from .resolve import ResolvedTask
 from .results import NodeResult, format_traceback, reason_of
 from .retries import Retries, postpone
 from .states import EndState
@@ -30,7 +36,7 @@ class Recovery:
         flow: Of the run.
         records: Of the run.
         logs: Of the run.
-        observer: Hears of retries; they are logged too.
+        observer: Called with a note of each retry, which is logged too.
     """
 
     def __init__(
@@ -67,6 +73,46 @@ class Recovery:
                 if before is None or before.id > execution.id:
                     return None
         return result
+
+    def refuse_other_files(self, task: Task, resolved: ResolvedTask) -> None:
+        """After an interruption: see that a task gets the files that those got which ended well in this run.
+
+        Raises:
+            InputError: What both name as `dt.files` or `dt.query` holds something else by now.
+        """
+        ours = {
+            canonical_json(value): name
+            for name, value in task.node.parameters
+            if _names_files(resolved.parameters[name]) and "$item" not in str(value)
+        }
+        if not ours:
+            return
+        now: Mapping[str, Any] = resolved.preimage["parameters"]  # type: ignore[assignment]  # JSON
+        for node in self._run.pipeline.nodes:
+            shared = [(name, ours[text]) for name, value in node.parameters if (text := canonical_json(value)) in ours]
+            before = self._parameters_before(node, task) if shared else {}
+            for name, same in shared:
+                changes = explain(
+                    {"parameters": {same: before.get(name, now[same])}}, {"parameters": {same: now[same]}}
+                )
+                if changes:
+                    raise InputError(
+                        f"what {node.id} read in this run was edited since: {changes[0]}",
+                        fix="`drivetrain run` it: a new run reads it everywhere, and what is unchanged comes from the "
+                        "cache",
+                    )
+
+    def _parameters_before(self, node: Node, task: Task) -> Mapping[str, Any]:
+        """The parameters of a task of a node, other than this, that ended well in this run, as they entered its key."""
+        for index in self._flow.tasks(node.id):
+            execution = self._flow.execution(node.id, index)
+            end = EndState.of(execution)
+            if (node.id, index) == (task.node.id, task.index) or end is None or not end.succeeded:
+                continue
+            if execution is not None and execution.cache_key is not None:
+                preimage: Mapping[str, Any] = self._home.store.preimage(execution.cache_key) or {}
+                return dict(preimage.get("parameters", {}))
+        return {}
 
     def after_stop(self, name: str, error: BaseException) -> NodeResult:
         """After the run was stopped while a task was launched; it may have published by then."""
@@ -168,3 +214,9 @@ class Recovery:
     def _sweep(self) -> None:
         with suppress(DrivetrainError, OSError):
             self._home.sweep()
+
+
+def _names_files(value: object) -> bool:
+    """Whether a parameter's value is files or a query, or a map of them."""
+    values = value.values() if isinstance(value, Mapping) else (value,)
+    return any(isinstance(each, FileSet | SqlQuery) for each in values)

@@ -65,7 +65,7 @@ class ResolvedTask:
 
     @cached_property
     def key(self) -> str:
-        """The cache key."""
+        """SHA-256 (hex) of the preimage: executions with equal keys did the same work."""
         return cache_key(self.preimage)
 
 
@@ -93,7 +93,7 @@ class Resolver:
         ref = FunctionRef(self.run.project if node.code else None, node.component)
         component = ref.load()
         if not isinstance(component, Component):
-            raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
+            raise BuildError(f"{node.component} is not a component", fix="put @dt.component above it")
         values = self.flow.values(self.run.pipeline.scope(node.id), index)
         inputs = self._inputs(node, index, values)
         parameters = {name: self._argument(component, name, value, values, progress) for name, value in node.parameters}
@@ -133,7 +133,7 @@ class Resolver:
     ) -> object:
         """The value of one parameter of a node before its time; files and secrets are not looked for."""
         if component.parameters[name].kind not in ("value", "function"):
-            raise InputError(f"{name} is looked for in its time")
+            raise InputError(f"{name} is known only when its task is launched", fix="run the pipeline")
         return self._value(value, component.parameters[name].kind, self.flow.values(scope, index), no_progress)
 
     def _check_code(self, node: str, code: source_code.Code, built: str | None) -> None:
@@ -157,6 +157,7 @@ class Resolver:
                 elif isinstance(source, UidSource):
                     records += self._named(evaluate(source.uids, values))
             inputs[name] = tuple(records)
+        # Queries come after all other inputs, since an answer may depend on what the component already gets.
         for name, sources in node.inputs:
             for source in sources:
                 if isinstance(source, Query):
@@ -206,7 +207,7 @@ class Resolver:
         try:
             return self._value(value, component.parameters[name].kind, values, progress)
         except NoFileError as error:
-            raise InputError(error.message, fix=component.absent or error.fix) from None
+            raise InputError(error.message, fix=error.likely_fix or component.absent or error.fix) from None
 
     def _value(self, value: Json, kind: str, values: Bindings, progress: Progress) -> object:
         if isinstance(value, dict):

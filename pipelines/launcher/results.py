@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ...errors import Canceled
 from ...metadata import ArtifactRecord
+from ...redaction import redact
 from ...user_code import as_mistake, folded
-from ..project.secret import redact
 from .states import EndState
 
 _LONGEST_REASON = 4000
@@ -32,7 +32,7 @@ class NodeResult:
         reason: Why it ran, was reused, skipped or blocked, or what went wrong (then a second line may name the fix).
         outputs: The artifacts that it made or reused, by output key.
         vetoed: Whether it is a gate that said no.
-        user_error: Whether the failure is one that the user can mend (bad input), not a crash.
+        user_error: Whether the failure is one that the user can fix (bad input), not a crash.
         again: Seconds until the next attempt is due, of an attempt that whoever launched it is to repeat.
     """
 

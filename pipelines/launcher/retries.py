@@ -60,7 +60,7 @@ class Retries:
         if len(wanted) == 1 and ":" in wanted[0]:
             predicate = reference(wanted[0], self._project).load()
             if not callable(predicate):
-                raise InputError(f"retry_on names {wanted[0]}, which is no function", fix="name a predicate")
+                raise InputError(f"retry_on names {wanted[0]}, which is not a function", fix="name a predicate")
             return bool(predicate(error))
         if not wanted:
             return isinstance(error, Exception) and not isinstance(error, (BuildError, InputError))

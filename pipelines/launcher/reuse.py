@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from ...metadata import ContextRecord, ExecutionRecord, explain
 from ..ir.ir import Node
 from ..project.reads import first_changed
@@ -18,12 +21,11 @@ def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionReco
     hit = home.store.find_cached(work.key)
     if hit is None:
         return None, ""
-    if (changed := first_changed(hit.properties.get("reads", ()), run.project)) is not None:
+    if changed := change_since(hit.properties, run, work):
         earlier = home.store.executions(cache_key=work.key, state="COMPLETE")
-        same = (each for each in earlier if first_changed(each.properties.get("reads", ()), run.project) is None)
-        hit = next(same, None)
+        hit = next((each for each in earlier if not change_since(each.properties, run, work)), None)
         if hit is None:
-            return None, f"{changed}, which its code reads, changed"
+            return None, changed
     outputs = home.store.outputs(hit)
     for records in outputs.values():
         for record in records:
@@ -35,6 +37,31 @@ def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionReco
         if missing:
             return None, missing
     return hit, ""
+
+
+def change_since(about: Mapping[str, Any], run: Run, work: ResolvedTask) -> str:  # Any: JSON from the store
+    """What an execution of the same work read that is not as it was: a file, a property of an input; "" for none.
+
+    Args:
+        about: What the execution recorded of itself: `reads` (see `project.reads`) and `properties_read`.
+        run: The run that is to use it.
+        work: The work, as it would be done now.
+    """
+    if (changed := first_changed(about.get("reads", ()), run.project)) is not None:
+        return f"{changed}, which its code reads, changed"
+    before = about.get("properties_read", {})
+    return next(iter(explain({"inputs": before}, {"inputs": properties_of(work, before)})), "")
+
+
+def properties_of(work: ResolvedTask, names: Mapping[str, Sequence[Iterable[str]]]) -> dict[str, list[dict[str, Any]]]:
+    """The named properties of a work's inputs, by input: of each artifact name -> value."""
+    return {
+        name: [
+            {each: record.properties.get(each) for each in sorted(wanted)}
+            for record, wanted in zip(work.inputs[name], of_each, strict=False)
+        ]
+        for name, of_each in names.items()
+    }
 
 
 def what_changed(home: Home, run: Run, node: Node, context: ContextRecord, work: ResolvedTask) -> str:
@@ -58,7 +85,11 @@ def what_changed(home: Home, run: Run, node: Node, context: ContextRecord, work:
 
 def _end(home: Home, work: ResolvedTask) -> str:
     """How the last execution of this work ended, which did not do it."""
+    from ...metadata.fsck import retired_by_repair
+
     (last,) = home.store.executions(cache_key=work.key, limit=1)
+    if last.state in ("COMPLETE", "CACHED") and retired_by_repair(home.store, last):
+        return "what its last execution made was retired by `drivetrain fsck --repair`"
     reason = str(last.properties.get("reason", "")).partition("\n")[0]
     error = (last.error or "abandoned").partition("\n")[0]
     return {

@@ -72,7 +72,10 @@ def find_root(
         InputError: A pyproject.toml cannot be read or has a wrong setting; a new root would have to lie in a folder
             that belongs to another user; a URL is named.
     """
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise InputError("the working directory does not exist any more", fix="go to a folder that does") from None
     store = store or environment.get(_STORE) or None
     if root is not None and not str(root):
         raise InputError("--root names no folder", fix="name one, or leave --root away")
@@ -192,8 +195,8 @@ def refuse_url(root: str, named_by: str) -> None:
     url = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", root)  # a path has lost one slash
     if url:
         raise InputError(
-            f"{named_by} {url[1]}://… is no folder of this machine, which a root is",
-            fix=f"give --root DIR --artifacts {url[1]}://…: the artifacts lie there, and what is worked on here",
+            f"{named_by} {url[1]}://… is not a folder of this machine, which a root is",
+            fix=f"give --root DIR --artifacts {url[1]}://…: the artifacts are there, and what is worked on here",
         )
 
 
@@ -203,10 +206,12 @@ def _read_settings(pyproject: Path) -> dict[str, str]:
         tool: Any = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})  # Any: TOML
     except (OSError, ValueError) as error:
         text = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{pyproject} cannot be read: {text}", fix="mend it, or give --root DIR") from None
+        raise InputError(f"{pyproject} cannot be read: {text}", fix="correct it, or give --root DIR") from None
     table = tool.get("drivetrain", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
-        raise InputError(f"{pyproject}: tool.drivetrain is no table", fix=f'write {_TABLE} and below it root = "DIR"')
+        raise InputError(
+            f"{pyproject}: tool.drivetrain is not a table", fix=f'write {_TABLE} and below it root = "DIR"'
+        )
     for name, value in table.items():
         if name not in (*_SETTINGS, "package"):
             raise InputError(f"{pyproject}: {_TABLE} has no setting {name!r}", fix=suggest(name, [*_SETTINGS]))

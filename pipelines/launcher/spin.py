@@ -89,7 +89,7 @@ def spin(
         pipeline: As it is now: the node's code and parameters are those of today, its inputs the run's.
         name: The node, or its task for an item of a loop (`Trainer[3]`).
         parameters: The component's, over those of the pipeline; text is read as its type, or names a function.
-        observer: Told of progress and notes.
+        observer: Called with progress and notes.
         folder: Where it works, and leaves what it makes; below the root's `work/spin/` where None.
         trap: Called while an exception of the component is handled, before it is raised: for a debugger.
 

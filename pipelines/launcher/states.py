@@ -1,7 +1,7 @@
 """How a task ends, and what follows from it: whether its consumers run, whether a resumed run keeps it, an exit code.
 
 Stores, JSON and the command line spell these as the members are called. Execution states beside them (NEW, RUNNING,
-ABANDONED) are no ends: a task whose execution is in one of those is at work, or its process died.
+ABANDONED) are not ends: a task whose execution is in one of those is at work, or its process died.
 """
 
 from __future__ import annotations

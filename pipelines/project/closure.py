@@ -11,7 +11,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -23,7 +24,8 @@ from ...digest import digest
 from ...errors import BuildError, suggest
 from ...user_code import is_library
 from .functions import FunctionRef, package_name
-from .sources import SourceFile, read_source, save
+from .our_sources import OurSource, read_ours
+from .sources import SourceFile, Stamp, read_source, remember, remembered, stamp_of
 
 _HOME = Path(__file__).parents[2]
 _DRIVETRAIN = package_name(None)
@@ -40,6 +42,7 @@ _DISTRIBUTIONS = {
     "PIL": "pillow",
     "grpc": "grpcio",
 }
+_VERSION = re.compile(r"^Version: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,9 @@ class Code:
     """A function's source closure.
 
     Attributes:
-        files: (path, digest of its syntax) of every module of the project and of drivetrain, the path relative to its
-            package's parent, sorted. The digest of the text instead where the project reads its own docstrings or
-            source.
+        files: (path, digest) of every module of the project and of drivetrain, the path relative to its package's
+            parent, sorted. The digest is that of the syntax; of the text of drivetrain's, and where the project reads
+            its own docstrings or source.
         texts: (path, SHA-256 of its text) of the project's.
         outside: As `files`, of modules that lie neither in the project nor among installed distributions: on
             PYTHONPATH, or in a checkout that is installed to be edited.
@@ -105,7 +108,7 @@ def closure(ref: FunctionRef) -> Code:
     todo, external = [start], set[str]()
     ours: dict[str, _Ours] = {}
     seen: dict[str, tuple[Path, SourceFile]] = {}
-    while todo:
+    while todo or (todo := _setter(project, roots, seen)):
         name = todo.pop()
         if name in ours or name in seen or _is_neutral(name):
             continue
@@ -130,10 +133,9 @@ def closure(ref: FunctionRef) -> Code:
             if project is not None:
                 # Python finds it in the project only where that folder is on the path, as a script's is.
                 todo += _modules(f"{project}.{target}", names, roots)
-    save()
     # Where one module of the user's may read docstrings or source, comments of any of them can change a result.
     by_text = any(module.reads_text for _, module in seen.values())
-    files = [(module.file, module.syntax) for module in ours.values()]
+    files = [(module.file, module.digest) for module in ours.values()]
     texts, outside = list[tuple[str, str]](), list[tuple[str, str]]()
     for name, (path, module) in seen.items():
         root = roots[name.partition(".")[0]]
@@ -147,6 +149,26 @@ def closure(ref: FunctionRef) -> Code:
     imports = external - set(sys.stdlib_module_names) - {"__future__"}
     modules = tuple(sorted((name, path) for name, (path, _) in seen.items()))
     return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(outside)), tuple(sorted(imports)), modules)
+
+
+def _setter(project: str | None, roots: dict[str, Path], seen: Mapping[str, object]) -> list[str]:
+    """The project's `pipeline.py`, where it is not among the modules that a function reaches, and acts on one of them.
+
+    It is imported before any node runs, so what it sets in a module (`config.x = 1`) is what the node finds there.
+    """
+    name = f"{project}.pipeline"
+    path = _find(name, roots) if project is not None and name not in seen else None
+    if path is None or not (acts_on := read_source(str(path)).acts_on):
+        return []
+    for level, target, names in read_source(str(path)).imports:
+        module = _absolute(name, level, target, is_package=False)
+        if any(
+            module in seen or f"{module}.{taken}" in seen
+            for taken, bound in names or ((target, target.partition(".")[0]),)
+            if bound in acts_on
+        ):
+            return [name]
+    return []
 
 
 def _add_outside(name: str, roots: dict[str, Path]) -> bool:
@@ -183,26 +205,62 @@ class _Ours(NamedTuple):
     """A module of drivetrain's: its path below the package's parent, its digest, and what it imports."""
 
     file: str
-    syntax: str
+    digest: str
     reaches: tuple[str, ...]
     imports: frozenset[str]
 
 
 @lru_cache(4096)
 def _ours(name: str) -> _Ours | None:
-    """One of our own modules, remembered: they do not change while a process runs, as a user's may in a notebook."""
-    path = _find(name, {_DRIVETRAIN: _HOME})
+    """One of our own modules, remembered: they do not change while a process runs, as a user's may in a notebook.
+
+    Nor does the next process compute it again, unless this module changed, or what decides where its imports lead.
+    """
+    path = _find_ours(name)
     if path is None:
         return None
-    module = read_source(str(path))
-    reaches, imports = list[str](), set[str]()
+    packages, stamp = _packages(), stamp_of(str(path))
+    key, decides = f"module {path}", (*stamp, packages.digest)
+    match remembered(key, decides):
+        case [file, content, reaches, imports]:
+            return _Ours(file, content, tuple(reaches), frozenset(imports))
+    begin = time.time_ns()
+    module = read_ours(path)
+    targets, external = list[str](), set[str]()
     for target, names in _targets(module, name, path.name == "__init__.py"):
         if _is_ours(target):
-            reaches += _modules(target, names, {_DRIVETRAIN: _HOME})
+            targets += _modules(target, names, {_DRIVETRAIN: _HOME})
         else:
-            imports.add(target.partition(".")[0])
+            external.add(target.partition(".")[0])
     file = f"{_DRIVETRAIN}/{path.relative_to(_HOME).as_posix()}"
-    return _Ours(file, module.syntax, tuple(dict.fromkeys(reaches)), frozenset(imports))
+    ours = _Ours(file, module.digest, tuple(dict.fromkeys(targets)), frozenset(external))
+    remember(key, decides, max(stamp.newest, packages.newest), begin, [*ours[:3], sorted(external)])
+    return ours
+
+
+class _Packages(NamedTuple):
+    """What decides which module an import of ours leads to, as a digest, and when that last changed (ns).
+
+    It leads to the files that there are, which the dates of folders tell, or on to what an `__init__` re-exports.
+    """
+
+    digest: str
+    newest: int
+
+
+@cache
+def _packages() -> _Packages:
+    stamps: list[tuple[str, Stamp, Stamp]] = []
+    folders = [str(_HOME)]
+    for folder in folders:  # which grows meanwhile
+        try:
+            stamps.append((folder, stamp_of(f"{folder}/__init__.py"), stamp_of(folder)))
+        except OSError:  # not a package
+            continue
+        with os.scandir(folder) as entries:
+            folders += [entry.path for entry in entries if "." not in entry.name and entry.is_dir()]
+    newest = max(stamp.newest for _, *both in stamps for stamp in both)
+    return _Packages(digest("drivetrain-packages-v1", sorted(stamps)), newest)
 
 
 def defines(ref: FunctionRef) -> bool:
@@ -245,7 +303,10 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
 @lru_cache(1024)
 def _version(name: str) -> str | None:
     try:
-        return importlib.metadata.version(_DISTRIBUTIONS.get(name, name))
+        distribution = importlib.metadata.distribution(_DISTRIBUTIONS.get(name, name))
+        # As `version` does, which parses the whole of each file as an e-mail first.
+        line = _VERSION.search(distribution.read_text("METADATA") or "")
+        return line[1] if line else distribution.version
     except importlib.metadata.PackageNotFoundError:
         # As `packages_distributions` does, which reads all of every distribution's lists: half of a cached run's time.
         named = re.compile(rf"^{re.escape(name)}(?:/|\.py,|\.[^/,]*\.so,)", re.MULTILINE)
@@ -268,7 +329,7 @@ def _processor() -> str:
     return digest("drivetrain-processor-v1", [facts.get(name, "") for name in wanted])[:16]
 
 
-def _targets(module: SourceFile, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
+def _targets(module: SourceFile | OurSource, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
     """What a module imports, as (full name of a module, the names taken from it)."""
     for level, target, names in module.imports:
         yield _absolute(name, level, target, is_package), tuple(taken for taken, _ in names)
@@ -294,12 +355,12 @@ def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[
 
 
 def _origin(package: str, name: str, init: Path, roots: dict[str, Path]) -> list[str]:
-    """The module of ours that really defines a name which a room's `__init__` re-exports.
+    """The module of ours that really defines a name which a package's `__init__` re-exports.
 
-    Following the room itself would make every module that it re-exports part of the closure, and any change of ours
+    Following the package itself would make every module that it re-exports part of the closure, and any change of ours
     would invalidate every user's cache.
     """
-    for level, target, names in read_source(str(init)).imports:
+    for level, target, names in read_ours(init).imports:
         for taken, bound in names:
             source = _absolute(package, level, target, is_package=True)
             if bound == name and source != package:
@@ -321,7 +382,7 @@ def _find(name: str, roots: dict[str, Path]) -> Path | None:
     path = "/".join((str(roots[top]), *rest))  # text, not paths: it is asked for often
     if not rest and os.path.isfile(path):  # noqa: PTH113
         return roots[top]
-    return _first_file(path, ("/__init__.py", *EXTENSION_SUFFIXES, ".py") if rest else ("/__init__.py",))
+    return _first_file(path, ("/__init__.py", *EXTENSION_SUFFIXES, ".py", ".pyc") if rest else ("/__init__.py",))
 
 
 @lru_cache(4096)
@@ -337,5 +398,5 @@ def _first_file(path: str, suffixes: Iterable[str]) -> Path | None:
 
 def _is_neutral(name: str) -> bool:
     top, _, rest = name.partition(".")
-    # The root's lazy face names every room; what is really used is imported by its own name.
+    # The root's lazy face names every package; what is really used is imported by its own name.
     return top == _DRIVETRAIN and (not rest or rest.partition(".")[0] in _NEUTRAL)

@@ -22,24 +22,24 @@ _METRICS: Final = 1000
 """Metrics that one execution records at most, and values by step that it keeps of each."""
 
 
-def _unheard(text: str) -> None:
-    """A `note` that does nothing."""
+def _ignore_note(text: str) -> None:
+    """The `note` of a plain call: there is nobody to show it to."""
 
 
 def _undecided() -> None:
-    """A `decision` that nobody has made."""
+    """The `decision` of a plain call: nobody has made one."""
 
 
-def _unforeseen(output: str, facts: Mapping[str, object]) -> None:
-    """A `foresee` that nobody listens to."""
+def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
+    """The `preflight` of a plain call: no component takes the output later."""
 
 
-def _unstopped() -> None:
-    """A `check` that nobody stops."""
+def _never_canceled() -> None:
+    """The `check` of a plain call: no run can be asked to stop."""
 
 
 def _print(text: str, last: str) -> None:
-    """A `printed` that writes to standard output."""
+    """The `printed` of a plain call: it writes the lines to standard output."""
     if text:
         print(text, flush=True)
 
@@ -55,7 +55,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def record(self, name: str, value: SupportsFloat, step: int | None = None) -> None:
-        """See `LaunchContext.metric`."""
+        """Keep a value of a metric; see `LaunchContext.metric`."""
         name = name_text(name, "name of a metric")
         try:
             number = float(value) if not isinstance(value, str) else None
@@ -112,8 +112,8 @@ class LaunchContext:
         printed: Called with lines that a process of the component's printed, "" for none, and with the one of them
             that is worth showing now, "" for none.
         check: Raises `Canceled` once the run is asked to stop.
-        foresee: Called before long work with an output's key and what is known of it already: who takes that output
-            later refuses it now (`component(foresee=…)`), by an InputError.
+        preflight: Called before long work with an output's key and what is known of it already: who takes that output
+            later refuses it now (`component(preflight=…)`), by an InputError.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
         metrics: What `metric` has recorded.
@@ -126,10 +126,10 @@ class LaunchContext:
     executor: str = "local"
     executor_options: tuple[str, ...] = ()
     progress: Progress = no_progress
-    note: Callable[[str], None] = _unheard
+    note: Callable[[str], None] = _ignore_note
     printed: Callable[[str, str], None] = _print
-    check: Callable[[], None] = _unstopped
-    foresee: Callable[[str, Mapping[str, object]], None] = _unforeseen
+    check: Callable[[], None] = _never_canceled
+    preflight: Callable[[str, Mapping[str, object]], None] = _ignore_facts
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
     metrics: Metrics = field(default_factory=Metrics)
@@ -144,7 +144,7 @@ class LaunchContext:
                 of more than 1,000 points an even selection is kept.
 
         Raises:
-            InputError: It is no number or has no name, or there are more than 1,000 metrics.
+            InputError: It is not a number or has no name, or there are more than 1,000 metrics.
         """
         self.metrics.record(name, value, step)
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,9 +26,9 @@ from ...digest import digest, digest_file
 from ...errors import InputError
 from ...inputs import PACKAGED, READERS
 from ...progress import Progress, no_progress
+from ...redaction import holds_credentials, mark_secret
 from .context import current
 from .functions import FunctionRef, user_line
-from .secret import mark_secret
 from .spans import (
     Lister,
     SpanMatch,
@@ -76,7 +77,7 @@ class FileSet:
     version: int | None = None
 
 
-Files: TypeAlias = FileSet | str
+Files: TypeAlias = FileSet | str | PathLike[str]
 """What a component's parameter is annotated with when it names input files."""
 
 
@@ -135,7 +136,7 @@ def refuse_password(connection: object) -> None:
         InputError: It holds a password, which the message does not show.
     """
     held = isinstance(connection, str) and not connection.startswith("env:")
-    if held and re.search(r"://[^@/]*:[^@]*@|\bpassword\s*=", str(connection)):
+    if held and (holds_credentials(str(connection)) or re.search(r"\bpassword\s*=", str(connection))):
         raise InputError(
             "the query's connection holds a password, which would be stored with the pipeline",
             fix='put the URL in an environment variable, and say e.g. connection="env:DATABASE_URL"',
@@ -182,7 +183,7 @@ def resolve_files(
     if isinstance(value, SqlQuery):
         rows = _digested("a query", _asked(value, folders, fetched or current().work_dir, progress))
         return replace(rows, span=value.span)
-    file_set = value if isinstance(value, FileSet) else FileSet(value)
+    file_set = value if isinstance(value, FileSet) else FileSet(os.fspath(value))
     if file_set.files:
         return file_set
     if takes_spans(file_set):
@@ -301,6 +302,11 @@ def remove_fetched(folder: Path) -> None:
 class NoFileError(InputError):
     """No file is where one is looked for."""
 
+    @property
+    def likely_fix(self) -> str | None:
+        """The fix that names a file of nearly that name; None where there is none."""
+        return self.fix if self.fix is not None and self.fix.startswith("did you mean") else None
+
 
 def _digested(pattern: str, paths: list[tuple[str, Path]]) -> FileSet:
     entries = []
@@ -345,7 +351,8 @@ def _beside(pattern: str, folders: tuple[Path, ...]) -> list[str]:
     """The files beside the one that a path names, as it would name them."""
     parent = Path(pattern).parent
     there = [folder / parent for folder in folders if (folder / parent).is_dir()]
-    return [str(parent / path.name) for folder in there for path in folder.glob(f"*{Path(pattern).suffix or '.*'}")]
+    alike = (f"*{Path(pattern).suffix or '.*'}", f"{glob.escape(Path(pattern).stem)}.*")  # schema.yml for schema.yaml
+    return list({str(parent / path.name): None for folder in there for like in alike for path in folder.glob(like)})
 
 
 def _packaged(name: str) -> Path:

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, NamespaceLoader, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 from ...errors import BuildError, DrivetrainError
 from ...user_code import is_project, mistake
-from .reads import forget, read_at_import, stamp_of, watch
+from .reads import forget, note_missing_module, read_at_import, stamp_of, watch
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -152,7 +152,7 @@ class _ProjectLoader(SourceFileLoader):
     """
 
     def get_code(self, fullname: str) -> CodeType:
-        """The module's source, compiled."""
+        """Compile the module's source, and note its time and size."""
         path = self.get_filename(fullname)
         # Before it is read: an edit in between then looks like a change, and the module is imported anew.
         _SOURCES[fullname] = _stamp(path)
@@ -174,6 +174,17 @@ class _ProjectFinder(MetaPathFinder):
         return spec
 
 
+class _MissingFinder(MetaPathFinder):
+    """Asked last, where no other finder knows a module: it may appear, and then count."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None, always: it only notes that the module was asked for and is missing."""
+        note_missing_module(fullname, sys.path if path is None else list(path))
+        return None
+
+
 _PROJECTS: dict[str, Path] = {}  # package -> the folder that is imported under this name now
 _SOURCES: dict[str, tuple[int, int] | None] = {}  # module -> time and size of the source that it was read from
 
@@ -189,12 +200,15 @@ def _load_package(project: Path, package: str) -> None:
             package, init, loader=loader, submodule_search_locations=[str(project)]
         )
     else:
-        spec = ModuleSpec(package, None, is_package=True)
+        # A namespace package's loader, so that `importlib.resources` finds files; there is no other folder to look in.
+        nowhere_else = NamespaceLoader(package, [str(project)], lambda *_: None)
+        spec = ModuleSpec(package, nowhere_else, is_package=True)
         spec.submodule_search_locations = [str(project)]
     if spec is None:
         raise BuildError(f"{project} cannot be imported as a package", fix="check that the folder is readable")
     if not any(isinstance(finder, _ProjectFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _ProjectFinder())
+        sys.meta_path.append(_MissingFinder())
     watch()
     importlib.invalidate_caches()
     _PROJECTS[package] = project
@@ -241,7 +255,7 @@ def _changed(package: str) -> bool:
 def files_read(package: str) -> list[Path]:
     """The files that the modules of a project read while they were imported."""
     modules = [name for name in _SOURCES if name == package or name.startswith(f"{package}.")]
-    return sorted({Path(path) for name in modules for path in read_at_import(name)})
+    return sorted({Path(path).absolute() for name in modules for path in read_at_import(name)})
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
@@ -287,25 +301,38 @@ def _installed(module: str) -> bool:
 
 
 @contextmanager
-def blamed(project: Path) -> Iterator[None]:
-    """Turn an exception of a project's own code, which is only being imported or built here, into an error at its line.
+def errors_at_user_line(project: Path) -> Iterator[None]:
+    """Turn an exception of a project's code that is imported or built in the block into an error at the user's line.
 
     Raises:
         BuildError: Naming the last "file:line" of the project on the way to the exception.
     """
     try:
         yield
-    except DrivetrainError:
+    except DrivetrainError as error:
+        users = _frames_in(project, error)
+        if users and error.where and _is_library(error.where):  # it called us with what has no value yet
+            error.where = f"{users[-1].filename}:{users[-1].lineno}"
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        users = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
+        users = _frames_in(project, error)
         cause = mistake(error, where=f"{users[-1].filename}:{users[-1].lineno}" if users else None)
         raise BuildError(cause.message, where=cause.where, fix=cause.fix) from error
 
 
+def _frames_in(project: Path, error: Exception) -> list[traceback.FrameSummary]:
+    """The frames of a project on the way to an exception; without those of packages, which may be installed in it."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).is_relative_to(project)]
+    return [frame for frame in frames if not _is_library(frame.filename)] or frames
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is of Python's own library or of an installed package."""
+    return file.startswith(tuple(f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "purelib", "platlib")))
+
+
 @cache
-def _rooms() -> tuple[str, ...]:
+def _packages() -> tuple[str, ...]:
     """The folders of drivetrain's own code. In a checkout, tests and examples lie beside them, as users' code does."""
     home = Path(__file__).parents[2]
     return tuple(f"{init.parent}/" for init in home.glob("*/__init__.py"))
@@ -313,10 +340,10 @@ def _rooms() -> tuple[str, ...]:
 
 def user_line() -> str:
     """The "file:line" of the nearest frame that is not drivetrain's own: the user's line that an error is about."""
-    frame, rooms = inspect.currentframe(), _rooms()
+    frame, packages = inspect.currentframe(), _packages()
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(rooms) and not file.startswith("<") and file != contextlib.__file__:
+        if not file.startswith(packages) and not file.startswith("<") and file != contextlib.__file__:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "<unknown>"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
+from ...redaction import mark_secret, weakness
 
 FOLDER = "DRIVETRAIN_SECRETS"
 """The environment variable that names a folder of secrets, one file each; `/run/secrets` where unset."""
-_REVEALED: set[str] = set()
-_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Secret:
         """The value. From now on, this process redacts it from logs and recorded failures.
 
         Raises:
-            InputError: It is neither in the environment nor a file.
+            InputError: It is neither in the environment nor a file; or it is too short or too common to be redacted.
         """
         value = os.environ.get(self.name)
         if value is None:
@@ -37,6 +35,7 @@ class Secret:
                     f"the secret {self.name} is not set",
                     fix=f"set the environment variable {self.name}, or write a file {path}",
                 ) from None
+        _check(self.name, value)
         mark_secret(value)
         return value
 
@@ -48,28 +47,18 @@ def secret(name: str) -> Secret:
     """A secret by name, for a parameter annotated `dt.Secret` or for `options(env=...)`.
 
     Raises:
-        InputError: It is not a valid name.
+        InputError: It is not a valid name; or the environment has its value, which cannot be redacted.
     """
     if not name or not all(part.isalnum() for part in name.replace("-", "_").split("_") if part):
         raise InputError(f"{name!r} is not a valid name of a secret", fix="use letters, digits, _ and -")
+    if (value := os.environ.get(name)) is not None:
+        _check(name, value)
     return Secret(name)
 
 
-def mark_secret(value: str) -> None:
-    """From now on, `redact` removes this value in this process."""
-    if value:
-        with _LOCK:
-            _REVEALED.add(value)
-
-
-def marked_secrets() -> list[str]:
-    """The values that this process redacts, the longest first, so that one that holds another goes as a whole."""
-    with _LOCK:
-        return sorted(_REVEALED, key=len, reverse=True)
-
-
-def redact(text: str) -> str:
-    """A text with `***` in place of each secret that this process has revealed."""
-    for value in marked_secrets():
-        text = text.replace(value, "***")
-    return text
+def _check(name: str, value: str) -> None:
+    if (reason := weakness(value)) is not None:
+        raise InputError(
+            f"the secret {name} {reason}, so it cannot be redacted from logs",
+            fix="use a longer one; what is not a secret is a parameter",
+        )

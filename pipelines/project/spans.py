@@ -245,8 +245,8 @@ def spans_of(pattern: str, files: Lister) -> list[int]:
     return numbers
 
 
-def agreed(splits: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
-    """The one span and version of all splits; None where their files name none.
+def common_span(splits: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    """The span and the version that all splits have in common, each None where their files name none.
 
     Raises:
         InputError: They differ.

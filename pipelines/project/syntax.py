@@ -13,13 +13,15 @@ import ast
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 # `ctx` follows from where a name stands; `kind` is the u of u"…"; the others are comments for type checkers.
 _IGNORED: Final = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _READERS: Final = re.compile(
-    rb"\b(?:__doc__|inspect|getsource|linecache|traceback|co_firstlineno|f_lineno|tb_lineno)\b"
+    rb"\b(?:__doc__|__code__|[fg][ir]?_code|co_\w+|\w*lineno|inspect|getsource|getdoc|linecache|traceback|tracemalloc)\b"
+    rb"|\b(?:pydoc|doctest|dis|cloudpickle|dill)\b|\bhelp\("
 )
 
 
@@ -34,32 +36,43 @@ def syntax_digest(tree: ast.Module) -> str:
     lines: set[int] = set()  # on which a statement seen so far begins, or ends where it has no body
     while waiting:  # not by recursion: a sum of a thousand terms is a thousand levels deep
         item = waiting.pop()
-        if isinstance(item, ast.Constant):
-            parts.append(f"{type(item.value).__name__}:{_constant(item.value)}")
-        elif isinstance(item, ast.AST):
-            parts.append(type(item).__name__)
-            if isinstance(item, (ast.stmt, ast.ExceptHandler)):
-                parts += ["on the same line"] * (item.lineno in lines)
-                lines |= {item.lineno} if hasattr(item, "body") else {item.lineno, item.end_lineno or 0}
-            waiting.append(")")
-            for name in reversed(item._fields):
-                value = getattr(item, name, None)
-                if name in _IGNORED or value is None or value == []:  # fields that a newer Python added are empty
-                    continue
-                if isinstance(item, _DOCUMENTED) and name == "body":
-                    value = _without_docstring(value)
-                elif isinstance(item, ast.JoinedStr):
-                    value = _joined(value)
-                waiting += [value, f"{name}="]
-            parts.append("(")
-        elif isinstance(item, list):
+        kind = type(item)
+        if kind is str:  # most items: a cold run reads some 200 modules, so the order of the cases counts
+            parts.append(item)
+        elif kind is list:
             parts.append("[")
             waiting.append("]")
-            waiting += reversed(item)
+            waiting += item[::-1]
+        elif kind is ast.Constant:
+            parts.append(f"{type(item.value).__name__}:{_constant(item.value)}")
+        elif isinstance(item, ast.AST):
+            same_line = False
+            if isinstance(item, (ast.stmt, ast.ExceptHandler)):
+                same_line = item.lineno in lines
+                lines.add(item.lineno)
+                if not hasattr(item, "body"):
+                    lines.add(item.end_lineno or 0)
+            parts.append(f"{kind.__name__}{'on the same line' if same_line else ''}(")
+            waiting.append(")")
+            for name, label in _fields(kind.__name__):
+                value = getattr(item, name, None)
+                if value is None or value == []:  # fields that a newer Python added are empty
+                    continue
+                if name == "body" and isinstance(item, _DOCUMENTED):
+                    value = _without_docstring(value)
+                elif kind is ast.JoinedStr:
+                    value = _joined(value)
+                waiting += (value, label)
         else:
-            parts.append(item if isinstance(item, str) else ascii(item))
-        parts.append("\0")
-    return hashlib.sha256("".join(parts).encode("ascii", "backslashreplace")).hexdigest()
+            parts.append(ascii(item))
+    parts.append("")
+    return hashlib.sha256("\0".join(parts).encode("ascii", "backslashreplace")).hexdigest()
+
+
+@cache
+def _fields(kind: str) -> tuple[tuple[str, str], ...]:
+    """The fields of a kind of node that count, the last first, each with what is written before its value."""
+    return tuple((name, f"{name}=") for name in reversed(getattr(ast, kind)._fields) if name not in _IGNORED)
 
 
 def reads_text(source: bytes) -> bool:

@@ -115,7 +115,7 @@ def _pyproject(folder: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="mend it") from None
+        raise InputError(f"{path} cannot be read: {error}", fix="correct it") from None
 
 
 def _table(pyproject: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:

@@ -40,6 +40,8 @@ class BoundQuery:
     @property
     def question(self) -> Json:
         """All that the answer depends on except the history, as JSON: the key under which it is recorded."""
+        # Only what the strategy looks at: other inputs may differ after a retry upstream, and must not make this a new
+        # question, which might get another answer.
         return [
             self.query.to_json(),
             dict(self.arguments),
@@ -94,6 +96,8 @@ def _artifact(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     """The newest n with the properties that are wanted."""
     count = bound.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
+    # What is equal to a whole property the database looks up; entries of properties and other comparisons are tested
+    # here, newest first, and only until there are enough.
     tests = [tuple(test) for test in bound.arguments.get("where", [])]
     equal = {name: value for name, sign, value in tests if sign == "==" and "." not in name}
     candidates = history.artifacts(bound.query.type, bound.query.made_by, where=equal)

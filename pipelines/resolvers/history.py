@@ -9,7 +9,7 @@ from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataSt
 from ..ir.ir import CANDIDATE
 
 _CACHE = AnalyzerCache.__name__
-"""Its artifacts hold work saved from other spans, which changes no result: they are no ancestors of a model."""
+"""Its artifacts hold work saved from other spans, which changes no result: they are not ancestors of a model."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class History:
     def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
         """All that an artifact was made from, however far back, except what came only through an analyzer cache."""
         graph = self.store.lineage(record, "upstream")
+        # The store's graph holds everything upstream; it is walked again here, past the inputs that do not count.
         makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
         inputs: dict[int, list[int]] = {}
         for edge in graph.edges:
@@ -112,7 +113,7 @@ class History:
         """Whether an artifact was already the maker's when this run began.
 
         An artifact counts for the node whose execution made it. A node that takes another node's artifact from the
-        cache has it as an output too; where only this run did so, it is no part of the history.
+        cache has it as an output too; where only this run did so, it is not a part of the history.
         """
         if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
             return True

@@ -210,7 +210,7 @@ def _check_asked(kind: type[Artifact], name: str) -> None:
     declares("dt.artifact", kind, first if dot else name)
     if dot and not isinstance(kind.declared()[first], (Mapping, type(None))):
         raise BuildError(
-            f"dt.artifact: {kind.__name__}.{first} is no mapping, and has no entry {name!r:.60}",
+            f"dt.artifact: {kind.__name__}.{first} is not a mapping, and has no entry {name!r:.60}",
             where=user_line(),
             fix=f"ask for {first!r}",
         )
@@ -370,6 +370,8 @@ def _query(
             f"{kind!r:.60} is not an artifact type", where=user_line(), fix="give the class, e.g. `dt.latest(Model)`"
         )
     edge = None if of is None else Edge(of._node, of._output)
+    # Arguments at their defaults are left out, so that one which a later release adds changes neither the IR nor the
+    # question under which a run's answer is recorded.
     pairs = tuple(
         (name, operand(list(value) if isinstance(value, range) else value))
         for name, value in arguments.items()
@@ -393,6 +395,7 @@ def output_of(name: str, what: object) -> Handle:
     Raises:
         BuildError: It is none.
     """
+    # A NamedTuple is what a component with several outputs returned; any other tuple is the user's, and refused below.
     if isinstance(what, tuple) and hasattr(what, "_fields"):
         fitting = [output for output in what if isinstance(output, Handle) and "span" in output._type.declared()]
         what = fitting[0] if len(fitting) == 1 else what

@@ -39,7 +39,7 @@ def latest_version(things: Iterable[Spanned[T]], n: int = 1) -> list[Spanned[T]]
 
 
 def all_spans(things: Iterable[Spanned[T]], *, keep_all_versions: bool = False) -> list[Spanned[T]]:
-    """Every span, ascending."""
+    """Every span, ascending, with its newest version alone unless all are kept."""
     ordered = _sorted(things)
     return ordered if keep_all_versions else list({thing.span: thing for thing in ordered}.values())
 

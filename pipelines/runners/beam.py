@@ -23,6 +23,7 @@ from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .children import Supervisor
 from .pool import TaskWorker
+from .signals import wait
 from .steps import LaunchStep, StepShare, steps
 
 import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
@@ -134,7 +135,7 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     threading.Thread(target=walk_and_report, name="drivetrain-beam", daemon=True).start()
     while not over.is_set():
         try:
-            over.wait()  # not join: interrupted, it takes the thread for ended
+            wait(over)
         except KeyboardInterrupt:
             if launcher.cancel.is_set():
                 hurry.set()

@@ -44,9 +44,9 @@ def check_reach(artifacts: str | None, runner: str) -> None:
 
     if not scheme_of(artifacts).shared:
         raise InputError(
-            f"the artifacts lie in {artifacts}, in the memory of this process, and the {runner} runner runs its tasks "
+            f"the artifacts are in {artifacts}, in the memory of this process, and the {runner} runner runs its tasks "
             "in others",
-            fix="take the inline runner, or begin anew with another root and artifacts in file:///path",
+            fix="take the inline runner, or begin again with another root and artifacts in file:///path",
         )
 
 

@@ -111,7 +111,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The id of the child's process, which leads a session of its own."""
         return self._process.pid
 
     @property
@@ -202,7 +202,7 @@ class Supervisor:
         """The environment that a task's options ask for; nothing for one that is not to run.
 
         Raises:
-            InputError: A secret is not set, or a value is no text.
+            InputError: A secret is not set, or a value is not text.
         """
         node, index = parse_task(name)
         if not self.launcher.run.pipeline[node].options.env or not self.launcher.flow.may_run(name):
@@ -308,7 +308,7 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
     """Pass a child's event on to an observer; gives the result that the last event of a task carries instead.
 
     Raises:
-        KeyError, TypeError, ValueError: It is no event.
+        KeyError, TypeError, ValueError: It is not an event.
     """
     kind: str = event["event"]
     if kind == "progress":

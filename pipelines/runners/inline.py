@@ -6,6 +6,7 @@ A lone ready node runs in the main thread, so that a debugger and Ctrl-C reach t
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable
 from contextvars import copy_context
@@ -16,6 +17,7 @@ from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .schedule import Schedule
+from .signals import take
 
 _GRACE = 30.0
 """Seconds that branches get to notice that the run was stopped; a second Ctrl-C cuts them short."""
@@ -54,6 +56,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
         schedule.end(result.node)
         branches.discard(result.node)
 
+    streams, recursion = (sys.stdin, sys.stdout, sys.stderr), sys.getrecursionlimit()
     try:
         while True:
             ready = []
@@ -66,7 +69,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
                 begin(name)
             if not schedule.running:
                 return results
-            done(finished[ended.get()])
+            done(finished[take(ended)])
     except KeyboardInterrupt:
         deadline = time.monotonic() + _GRACE
         try:
@@ -82,4 +85,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
     finally:
         for _ in threads:
             tasks.put(None)
+        # A component may have taken these away, and what follows prints.
+        sys.setrecursionlimit(recursion)
+        sys.stdin, sys.stdout, sys.stderr = streams
     return results

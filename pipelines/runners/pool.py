@@ -94,7 +94,7 @@ class TaskWorker:
 
     @property
     def launcher(self) -> Launcher:
-        """Of the run."""
+        """The launcher of the run that the tasks belong to."""
         return self._supervisor.launcher
 
     def launch(self, name: str) -> NodeResult:

@@ -30,6 +30,7 @@ from .children import Supervisor
 from .leases import Lease, machine_for
 from .pool import Pool
 from .schedule import Schedule
+from .signals import wait
 
 _POLL = 0.5
 """Seconds between looks at whether another run gave an accelerator back."""
@@ -45,7 +46,7 @@ def run_process(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResul
     threading.Thread(target=walk.go, name="drivetrain-process", daemon=True).start()
     while not walk.over.is_set():
         try:
-            walk.over.wait()  # not join: interrupted, it takes the thread for ended
+            wait(walk.over)
         except KeyboardInterrupt:
             if launcher.cancel.is_set():
                 walk.hurry.set()
@@ -77,7 +78,7 @@ class _Walk:
         self._granted: Lease | None = None
 
     def go(self) -> None:
-        """Walk."""
+        """Walk until nothing is left to begin or to wait for; an error of the walk's own is kept as `error`."""
         try:
             self._go()
         finally:

@@ -36,7 +36,7 @@ class LaunchStep(NodeGroup):
 
     @property
     def name(self) -> str:
-        """The first node's."""
+        """The step is called like the first of its nodes."""
         return self.nodes[0]
 
     def shares(self, flow: Flow, outer: Index = ()) -> Iterator[StepShare]:

@@ -17,7 +17,7 @@ import pytest
 from drivetrain.data import LocalExecutor, Source, executor, open_parquet, sinks
 from drivetrain.digest import digest_tree
 from drivetrain.errors import DrivetrainError
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, list_runs, resume
 from drivetrain.tests.beam import servers
 from drivetrain.tests.conformance.case import BEAM, Case, Step, carry_out, seen
@@ -58,9 +58,7 @@ def test_a_worker_killed_in_a_bundle(name: str, source: Source, tmp_path: Path) 
 
 
 # The workers are threads of this process, whatever the job service is.
-@pytest.mark.filterwarnings(
-    f"ignore:Exception in thread {servers.WORKER_THREADS}:pytest.PytestUnhandledThreadExceptionWarning"
-)
+@servers.HAS_WORKERS_HERE
 @pytest.mark.parametrize(
     ("name", "command"),
     [

@@ -16,11 +16,11 @@ from drivetrain.components.import_schema import ImportSchema
 from drivetrain.components.schema_gen import SchemaGen
 from drivetrain.components.statistics_gen import StatisticsGen
 from drivetrain.console.schema.infer import infer as schema_infer
-from drivetrain.data import Statistics, infer_schema, schema_to_yaml
+from drivetrain.data import Anomalies, Statistics, infer_schema, schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata.summary import summary_of
-from drivetrain.pipelines import load_pipeline
+from drivetrain.pipelines import Home, load_pipeline, run_pipeline
 
 
 def write(path: Path, rows: int, odd: str = "a") -> str:
@@ -60,6 +60,34 @@ def test_from_files_to_a_verdict(tmp_path: Path) -> None:
     assert anomaly["rows"][0]["values"] == {"word": "zzz", "size": 7}
 
 
+def test_statistics_of_other_examples_are_refused(tmp_path: Path) -> None:
+    good, bad = (ExampleGen(write(tmp_path / f"{odd}.csv", 30, odd=odd)) for odd in ("a", "zzz"))
+    statistics = StatisticsGen(good)
+    schema = SchemaGen(statistics)
+    with pytest.raises(InputError, match="the statistics are of other examples"):
+        ExampleValidator(bad, statistics, schema)
+    unknown = Statistics.load(statistics.content)  # as a component of a user's own, or an older release, made them
+    unknown.document = {name: value for name, value in unknown.document.items() if name != "examples"}
+    unknown.save(statistics.content)
+    assert ExampleValidator(bad, statistics, schema).passed
+
+
+def test_a_sample_is_called_one(tmp_path: Path) -> None:
+    examples = ExampleGen(write(tmp_path / "good.csv", 3000))
+    statistics = StatisticsGen(examples, sample_rate=0.05)
+    looked_at = Statistics.load(statistics.content).splits
+    verdict = ExampleValidator(examples, statistics, SchemaGen(statistics))
+    assert verdict.summary == f"no anomalies in {sum(looked_at.values())} of 3,000 rows"
+    anomalies = Anomalies.load(verdict.content / "anomalies.json")
+    assert anomalies.notes == tuple(
+        f"{split}: only a sample was checked, {rows} of {examples.rows[split]:,} rows"
+        for split, rows in looked_at.items()
+    )
+    (tmp_path / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures:\n  word: {type: string}\n")
+    stopped = ExampleValidator(examples, statistics, ImportSchema(str(tmp_path / "schema.yaml")))
+    assert stopped.summary.endswith(f" in {sum(looked_at.values())} of 3,000 rows")
+
+
 def test_a_stop_shows_a_problem_of_several_splits_once(tmp_path: Path) -> None:
     rows = [f"{name},{number}" for number in range(40) for name in ("a", "b" if number % 4 else "odd")]
     (tmp_path / "data.csv").write_text("name,number\n" + "\n".join(rows) + "\n")
@@ -78,6 +106,23 @@ def test_a_stop_shows_a_problem_of_several_splits_once(tmp_path: Path) -> None:
     quoted = re.findall(r"^    row \d+ of (train|eval): name=odd", text, re.M)
     assert quoted == ["train", "eval", "train"]
     assert text.count("fix: ") == 2
+
+
+def test_a_text_among_numbers_is_quoted_and_the_numbers_of_other_splits_are_not(tmp_path: Path) -> None:
+    for name, odd in (("train", "3.5"), ("eval", "n/a")):
+        (tmp_path / f"{name}.csv").write_text("k,price\n" + "".join(f"{n},{n}.5\n" for n in range(20)) + f"20,{odd}\n")
+    (tmp_path / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nfeatures:\n  k: {type: int}\n  price: {type: float}\n"
+    )
+    examples = ExampleGen({name: str(tmp_path / f"{name}.csv") for name in ("train", "eval")})
+    anomalies = ExampleValidator(examples, StatisticsGen(examples), ImportSchema(str(tmp_path / "schema.yaml")))
+    text = summary_of(anomalies).text
+    assert "all that train has of it can be read as float" in text
+    assert "'n/a' (1) cannot be read as float" in text
+    assert re.findall(r"^    row (.*): price=(.*), k=", text, re.M) == [("20 of eval", "n/a")]
+    assert re.search(r'^    fix: .*null_values=\["", "NA", "n/a"\]', text, re.M)
+    again = ExampleGen(str(tmp_path / "eval.csv"), null_values=["", "NA", "n/a"])
+    assert ExampleValidator(again, StatisticsGen(again), ImportSchema(str(tmp_path / "schema.yaml"))).passed
 
 
 def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:
@@ -185,7 +230,7 @@ def test_statistics_beyond_columns(tmp_path: Path) -> None:
     assert train["custom"]["longest"]["rows"] == train["rows"]
     with pytest.raises(InputError, match="no column 'weight'"):
         StatisticsGen(examples, weight="weight")
-    with pytest.raises(InputError, match="no mapping of names to factories"):
+    with pytest.raises(InputError, match="not a mapping of names to factories"):
         StatisticsGen(examples, custom="drivetrain.tests.data.customs:Longest")
 
 
@@ -224,3 +269,18 @@ def test_derived_columns_are_described_and_quoted(tmp_path: Path) -> None:
     found = [one for one in every if one["type"] == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"]
     assert [(one["split"], one["feature"]) for one in found] == [("train", "parity"), ("eval", "parity")]
     assert all(one["rows"] and all(row["values"]["size"] % 2 for row in one["rows"]) for one in found)
+
+
+def test_a_schema_of_nearly_that_name_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "near"
+    folder.mkdir()
+    (folder / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures: {}\n")
+    (folder / "pipeline.py").write_text(
+        "import drivetrain as dt\nfrom drivetrain.components import ImportSchema\n\n"
+        "@dt.pipeline\ndef near() -> None:\n    ImportSchema('schema.yml')\n"
+    )
+    home = Home(tmp_path / "root")
+    result = run_pipeline(home, load_pipeline(folder))
+    home.close()
+    assert "no file matches 'schema.yml'" in result.nodes["ImportSchema"].reason
+    assert "did you mean 'schema.yaml'?" in result.nodes["ImportSchema"].reason

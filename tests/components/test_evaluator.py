@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
+from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold
 from drivetrain.components.evaluator import Evaluator
 from drivetrain.data import executor, open_examples, open_parquet, sinks
 from drivetrain.digest import digest_tree
 from drivetrain.metadata import Examples, Model, Summary, summary_of
-from drivetrain.pipelines import FunctionRef
+from drivetrain.pipelines import FunctionRef, current
 from sklearn.metrics import log_loss, roc_auc_score
 
 pytestmark = pytest.mark.engine
@@ -42,7 +43,15 @@ strict = EvaluationConfig(label="late", prediction="probability", thresholds=[Th
 refusing = EvaluationConfig(
     label="late", prediction="probability", thresholds=[Threshold("auc", lower=0.8)], first_run="refuse"
 )
+withholding = EvaluationConfig(
+    label="late", prediction="probability", slices=[["carrier"]], min_examples=ROWS,
+    thresholds=[Threshold("auc", lower=0.8)],
+)  # fmt: skip
+by_a_typo = EvaluationConfig(label="late", prediction="probability", slices=[Slice("summer", sql="mnth > 1")])
+by_a_type = EvaluationConfig(label="late", prediction="probability", slices=[Slice("x", sql="year(dep_delay) > 1")])
 unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tail"]])
+weighed = EvaluationConfig(label="late", prediction="probability", weight="tail")
+judging_the_label = EvaluationConfig(label="probability", prediction="late")
 not_a_config = {"label": "late"}
 
 
@@ -163,6 +172,15 @@ def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: M
     assert summary_of(evaluation).text.startswith("model not blessed:\n  overall AUC")
 
 
+def test_a_summary_says_how_many_slices_are_withheld(examples: Examples, model: Model) -> None:
+    summary = summary_of(Evaluator(examples, model, config=named("withholding")))
+    rows = int(summary.rows[0][1].replace(",", ""))
+    assert summary.text.splitlines()[-1] == (
+        f"4 slices by carrier withheld, each with fewer than {ROWS:,} examples: {rows:,} examples"
+    )
+    assert [row[0] for row in summary.rows] == ["overall"]
+
+
 def test_the_first_model_is_blessed_or_refused(examples: Examples, model: Model, worse: Model) -> None:
     alone = Evaluator(examples, model, config=named("judged"))
     assert (alone.blessed, alone.compared) == (True, False)
@@ -181,8 +199,56 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
         Evaluator(examples, model, config=named("judged"), split="test")
     with pytest.raises(InputError, match=r"\['tail'\] needs the column 'tail'"):
         Evaluator(examples, model, config=named("unknown"))
+    with pytest.raises(
+        InputError, match="the weight needs the column 'tail', which the examples do not have"
+    ) as caught:
+        Evaluator(examples, model, config=named("weighed"))
+    assert "test_evaluator.py" in (caught.value.where or "")
+    with pytest.raises(InputError, match="prediction is 'late', which predict does not give"):
+        Evaluator(examples, model, config=named("judging_the_label"))
     with pytest.raises(InputError, match="is a dict, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("not_a_config"))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("by_a_typo", r"the slice 'summer' needs the column 'mnth'.*\n.*month"),
+        ("by_a_type", "the slice 'x': Binder Error"),
+    ],
+)
+def test_an_expression_is_refused_before_the_training(examples: Examples, config: str, words: str) -> None:
+    coming = {"model": {"outputs": ["late", "probability"], "label_columns": []}}
+    assert Evaluator.preflight is not None
+    with pytest.raises(InputError, match=words) as caught:
+        Evaluator.preflight({"examples": examples, "split": "eval", "config": named(config)}, coming)
+    assert "test_evaluator.py" in (caught.value.where or "")
+
+
+def test_judging_on_what_models_are_trained_on_is_noted(
+    examples: Examples, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    context = replace(current(), note=notes.append)
+    monkeypatch.setattr("drivetrain.components.evaluator.current", lambda: context)
+    Evaluator(examples, model, config=named("judged"))
+    assert not any("'train'" in note for note in notes)
+    rows = open_parquet(sorted((examples.content / "split=eval").glob("*.parquet")))
+    train = Examples.new()
+    executor("local").map(rows, None, sinks(train.content, ["train"])).write(train.content)
+    Evaluator(train, model, config=named("judged"), split="train")
+    assert any("judged on the split 'train'" in note for note in notes)
+
+
+def test_a_bundle_that_is_no_model_is_named(examples: Examples, model: Model) -> None:
+    from drivetrain.engine import analyze
+
+    transform = Model.new()
+    analyze(preprocess, open_examples(examples.content, "eval"), executor("local")).save(transform.content)
+    with pytest.raises(InputError, match=r"the model has no signature 'evaluate', but 'transform'\n.*Trainer"):
+        Evaluator(examples, transform, config=named("judged"))
+    with pytest.raises(InputError, match="the baseline has no signature 'predict', but 'transform'"):
+        Evaluator(examples, model, baseline=transform, config=named("judged"))
 
 
 def test_columns_with_defaults_may_be_absent(examples: Examples, model: Model, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -104,6 +105,20 @@ def test_the_same_bytes_on_beam(csv: str, request: pytest.FixtureRequest) -> Non
 def test_an_unknown_split_column_is_named_before_anything_is_written(csv: str) -> None:
     with pytest.raises(InputError, match="split_by: there is no column 'carrier'"):
         ExampleGen(csv, split_by="carrier")
+
+
+def test_a_split_of_whose_name_no_file_can_be_called_is_refused(csv: str, tmp_path: Path) -> None:
+    name = "s" * 300
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "1.csv").write_text(f"x,part\n1,{name}\n")
+    ways: list[tuple[Any, dict[str, Any]]] = [
+        (csv, {"splits": {name: 1}}),
+        ({name: csv}, {}),
+        (str(tmp_path / "parts" / "1.csv"), {"split_column": "part"}),
+    ]
+    for data, options in ways:
+        with pytest.raises(InputError, match=r"the name of the split .* of which no file can be called"):
+            ExampleGen(data, **options)
 
 
 def test_an_input_without_rows(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_encoding_and_delimiter_are_passed_on(tmp_path: Path) -> None:
     path.write_bytes("name:n\nMüller:1\n".encode("latin-1"))
     examples = ExampleGen(str(path), splits={"all": 1}, encoding="latin-1", delimiter=":")
     assert by_split(examples) == {"all": [{"name": "Müller", "n": 1}]}
-    with pytest.raises(InputError, match=r"delimiter: .* is no CSV but Parquet"):
+    with pytest.raises(InputError, match=r"delimiter: .* is Parquet, not CSV"):
         ExampleGen(write(tmp_path, "parquet"), delimiter=":")
     with pytest.raises(InputError, match="mixes CSV and Parquet"):
         ExampleGen(str(tmp_path / "x.*"))

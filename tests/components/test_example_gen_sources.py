@@ -27,7 +27,7 @@ from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
 from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.project.context import LaunchContext, enter
-from drivetrain.pipelines.project.secret import redact
+from drivetrain.redaction import redact
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 from drivetrain.tests.data.reading.test_remote import Web
 
@@ -301,7 +301,7 @@ def test_options_of_csv(tmp_path: Path) -> None:
     for types, message in [
         ({"zip": "zipcode"}, "'zip' is declared 'zipcode', which names no type"),
         ({"city": "string"}, "has no column 'city'"),
-        ({"n": "int64"}, r"x\.csv:2: column 'n' holds '-', which is no int64"),
+        ({"n": "int64"}, r"x\.csv:2: column 'n' holds '-', not int64"),
         ({"price": "decimal128(4, 1)"}, r"x\.csv:3: column 'price' holds '1234567890.05'"),
     ]:
         with pytest.raises(InputError, match=message):

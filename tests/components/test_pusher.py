@@ -132,7 +132,7 @@ def test_pushers_at_once_get_different_whole_versions(tmp_path: Path) -> None:
 
 def test_a_killed_pusher_leaves_no_version_and_the_next_one_sweeps(tmp_path: Path) -> None:
     serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a", 20_000_000)
-    code = "import drivetrain.components.pusher as p\np.sync_tree = lambda root: __import__('time').sleep(600)\n" + PUSH
+    code = "import drivetrain.versions as v\nv.sync_tree = lambda root: __import__('time').sleep(600)\n" + PUSH
     process = subprocess.Popen([sys.executable, "-c", code, str(source), str(serving), "1"])
     try:
         deadline = time.monotonic() + 60
@@ -195,10 +195,10 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
     ("options", "words"),
     [
         ({"destination": "https://host/model"}, "cannot push to https://host/model by HTTP"),
-        ({"destination": "s3://me:hunter2@bucket/model"}, "holds a password or a signature"),
+        ({"destination": "s3://me:hunter2@bucket/model"}, "holds a password, a token or a signature"),
         ({"destination": "nosuch://bucket/model"}, "there is no scheme nosuch://"),
-        ({"destination": ""}, "no destination"),
-        ({"destination": "a\0b"}, "no destination"),
+        ({"destination": ""}, "not a destination"),
+        ({"destination": "a\0b"}, "not a destination"),
         ({"destination": "serving", "keep": 0}, "keep must be at least 1, not 0"),
     ],
 )

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain import InputError, stores
-from drivetrain.components import pusher
+from drivetrain import InputError, stores, versions
 from drivetrain.components.pusher import Pusher, push, still_pushed
 from drivetrain.digest import digest_tree
 from drivetrain.errors import Canceled
-from drivetrain.metadata import Model, Owner
+from drivetrain.metadata import Model
+from drivetrain.owner import Owner
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.stores import StorageUnavailable, Store
 from drivetrain.tests.s3 import S3, SECRET, bucket, s3, s3_server
@@ -193,7 +193,7 @@ def test_a_push_of_another_machine_counts_as_dead_after_a_day(
     if newer:
         assert push(source, serving.address)[0] == 2  # what was written just now may be going on
         assert serving.entries("1")
-    monkeypatch.setattr(pusher, "_ABANDONED", -pusher._ABANDONED)
+    monkeypatch.setattr(versions, "ABANDONED", -versions.ABANDONED)
     assert push(source, serving.address)[0] == 2
     assert not serving.entries("1")
     push(bundle(tmp_path / "b", "b"), serving.address)
@@ -233,7 +233,7 @@ def test_a_pusher_that_slept_while_it_was_swept_makes_no_version(
     serving: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It sleeps between its last look at what it sent and its record, for longer than the pushers of others live."""
-    real, slept = pusher._upload, False
+    real, slept = versions.StoredVersions._upload, False
 
     def asleep(*arguments: Any) -> Any:
         nonlocal slept
@@ -241,11 +241,11 @@ def test_a_pusher_that_slept_while_it_was_swept_makes_no_version(
         if not slept:
             slept = True
             with monkeypatch.context() as patch:
-                patch.setattr(pusher, "_is_dead", lambda *_: True)
+                patch.setattr(versions.StoredVersions, "_is_dead", lambda *_: True)
                 assert push(bundle(tmp_path / "b", "b"), serving.address)[0] == 2
         return sent
 
-    monkeypatch.setattr(pusher, "_upload", asleep)
+    monkeypatch.setattr(versions.StoredVersions, "_upload", asleep)
     with pytest.raises(InputError, match=r"version 1 at .*/flights was taken for abandoned, and removed"):
         push(bundle(tmp_path / "a", "a"), serving.address)
     assert serving.names("") == ["2", "2.json"]
@@ -378,7 +378,7 @@ def test_a_file_that_does_not_lie_there_as_it_was_sent(
 
     with monkeypatch.context() as patch:
         patch.setattr(Store, "send", send)
-        with pytest.raises(InputError, match=r"1/weights/w\.bin does not lie there as it was sent"):
+        with pytest.raises(InputError, match=r"1/weights/w\.bin is not there as it was sent"):
             push(bundle(tmp_path / "a", "a"), serving.address)
     assert serving.names("") == []
 
@@ -447,7 +447,7 @@ def test_a_store_that_does_not_list_what_it_holds(
     monkeypatch.setattr(Store, "names", lambda this, folder: [])
     assert push(tmp_path / "a", serving.address)[0] == 3
     monkeypatch.setattr(Store, "create", lambda this, name, data: False)
-    monkeypatch.setattr(pusher, "_TRIES", 3)
+    monkeypatch.setattr(versions, "_TRIES", 3)
     with pytest.raises(InputError, match="refused 3 numbers in turn"):
         push(tmp_path / "a", serving.address)
 

@@ -109,7 +109,7 @@ def test_splits_to_analyze_must_exist_and_have_rows(tmp_path: Path) -> None:
     raw = examples(tmp_path)
     both, *_ = Transform(raw, schema(), fn=preprocess, analyze=["train", "eval"])
     assert both.rows["train"] == 90
-    with pytest.raises(InputError, match="names 'trian', which is no split"):
+    with pytest.raises(InputError, match="names 'trian', which is not a split"):
         Transform(raw, schema(), fn=preprocess, analyze=["trian"])
     with pytest.raises(InputError, match="there are no rows in empty"):
         Transform(raw, schema(), fn=preprocess, analyze=["empty"])
@@ -120,7 +120,7 @@ def test_only_the_splits_asked_for_are_written(tmp_path: Path) -> None:
     out = Transform(raw, schema(), fn=preprocess, transform=["eval"]).examples
     assert out.rows == {"eval": 30}
     assert rows_of(out, "eval") == rows_of(Transform(raw, schema(), fn=preprocess).examples, "eval")
-    with pytest.raises(InputError, match="transform names 'evla', 'rest', which is no split"):
+    with pytest.raises(InputError, match="transform names 'evla', 'rest', which is not a split"):
         Transform(raw, schema(), fn=preprocess, transform=["evla", "train", "rest"])
     with pytest.raises(InputError, match="transform is empty"):
         Transform(raw, schema(), fn=preprocess, transform=[])

@@ -278,7 +278,7 @@ LOOPS = (
             Step(
                 "Make[0,0] Make[0,1] Count[0,0] Count[0,1] Total[0]", failed="Make[1] Count[1]", blocked="Total[1] All",
                 state="FAILED", values={"Total[0]": 3},
-                reasons={"Make[1]": "inner goes over 'none', which is no list", "Total[1]": "Count[1] failed"},
+                reasons={"Make[1]": "inner goes over 'none', which is not a list", "Total[1]": "Count[1] failed"},
             ),
         ),
     ),

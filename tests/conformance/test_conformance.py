@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home
 from drivetrain.pipelines.run import RUNNERS
 from drivetrain.tests.beam import servers

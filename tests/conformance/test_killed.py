@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, list_runs, resume
 from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.conformance.case import Case, Step, carry_out, seen

@@ -103,6 +103,24 @@ def test_verify_finds_what_is_wrong(model: Path, tmp_path: Path, drivetrain: Com
     assert drivetrain("bundle", "verify", str(tmp_path)).exit_code == 2
 
 
+def test_verify_calls_ok_only_a_signature_that_it_checked(model: Path, tmp_path: Path, drivetrain: Command) -> None:
+    pytest.importorskip("cryptography")
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    folder, private, public = shutil.copytree(model, tmp_path / "model"), tmp_path / "key.pem", tmp_path / "pub.pem"
+    key = generate_private_key(SECP256R1())
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    verify = ("bundle", "verify", str(folder))
+    unsigned = drivetrain(*verify, "--public-key", str(public))
+    assert (unsigned.exit_code, unsigned.stdout.partition(":")[0]) == (0, "--  signed")
+    assert "is not signed" in unsigned.stdout
+    assert drivetrain("bundle", "sign", str(folder), "--key", str(private)).exit_code == 0
+    assert drivetrain(*verify).stdout.startswith("--  signed: ")
+    assert drivetrain(*verify, "--public-key", str(public)).stdout.startswith("ok  signed: by the key of")
+
+
 def test_refresh_says_what_it_did(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
     old = shutil.copytree(model, tmp_path / "old")
     manifest = json.loads((old / "manifest.json").read_bytes())

@@ -1,5 +1,7 @@
 """One clear line for every error, and the exit code that says whose it is."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,3 +54,13 @@ def test_an_unexpected_error_is_one_short_line_and_a_hint(
     assert "Traceback" not in result.stderr
     monkeypatch.setenv("DRIVETRAIN_DEBUG", "1")
     assert "Traceback" in drivetrain("run", "shop").stderr
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    code = "import os; os.rmdir(os.getcwd()); from drivetrain.console.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "runs"], cwd=tmp_path / "gone", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: the working directory does not exist any more"

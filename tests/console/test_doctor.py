@@ -62,7 +62,7 @@ def test_doctor_is_one_where_the_root_is_broken(
     monkeypatch.setattr(doctor, "_devices", lambda: iter(()))
     shutil.rmtree(payload(shop, ran, "Make"))
     assert "payloads missing: 1" in " ".join(drivetrain("doctor").stdout.split())
-    (shop.parent / ".drivetrain" / "metadata.db").write_text("this is no database, but long enough to be read " * 50)
+    (shop.parent / ".drivetrain" / "metadata.db").write_text("this is not a database, but long enough to be read " * 50)
     result = drivetrain("doctor", "--json")
     assert result.exit_code == 1
     root = next(finding for finding in last_json(result)["findings"] if finding["what"] == "root")

@@ -30,6 +30,20 @@ def test_fsck_is_clean_after_a_run(ran: Json, drivetrain: Command, last_json: Re
     assert answer["checked"] == 5
 
 
+def test_fsck_names_a_damaged_marker_and_the_fix(shop: Path, ran: Json, drivetrain: Command, last_json: Read) -> None:
+    marker = shop.parent / ".drivetrain" / "artifacts" / ".store.json"
+    marker.write_bytes(b"{")
+    for words in ((), ("--repair", "--dry-run")):
+        found = drivetrain("fsck", *words)
+        assert found.exit_code == 1
+        assert "delete it; the next run writes it" in found.stdout
+    assert "nothing can be repaired until the marker is in order" in found.stdout
+    marker.unlink()
+    assert drivetrain("run", "shop").exit_code == 0
+    assert marker.is_file()
+    assert last_json(drivetrain("fsck", "--json"))["marker"] == []
+
+
 def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
     shop: Path, ran: Json, drivetrain: Command, last_json: Read
 ) -> None:
@@ -42,9 +56,16 @@ def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
     assert "payload changed" in found.stdout
     assert "payload missing" in found.stdout
     assert "--repair" in found.stdout
+    planned = drivetrain("fsck", "--repair", "--dry-run")
+    assert planned.exit_code == 1
+    assert planned.stdout.count("would: retire the artifact") == 2
+    assert last_json(drivetrain("fsck", "--json")) == last_json(drivetrain("fsck", "--repair", "--dry-run", "--json"))
     assert drivetrain("fsck", "--repair").exit_code == 0
+    assert drivetrain("fsck").exit_code == 0
     again = last_json(drivetrain("run", "shop", "--json"))
     assert again["nodes"]["Make"]["state"] == again["nodes"]["Judge"]["state"] == "COMPLETE"
-    # Made anew with the same content, so what stands between is still the same work.
+    retired = "what its last execution made was retired by `drivetrain fsck --repair`"
+    assert again["nodes"]["Make"]["reason"] == again["nodes"]["Judge"]["reason"] == retired
+    # Made anew with the same content; what stands between compared what it read, so it is still the same work.
     assert again["nodes"]["Train"]["state"] == "CACHED"
     assert last_json(drivetrain("fsck", "--json"))["missing"] == []

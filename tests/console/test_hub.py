@@ -1,6 +1,5 @@
 """`hub list`, `show`, `verify` and `clean`, on a folder that the library published to."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +42,7 @@ def test_show(published: Path, drivetrain: Command, last_json: Read) -> None:
     assert said["signatures"] == ["call(inputs: float32[3]) -> output: float32[3]"]
     assert "README.md" in [name for name, _, _ in said["files"]]
     text = drivetrain("hub", "show", str(published), "--version", "2").stdout
-    for part in ("version 2, digest", "# twice", "Doubles [b]numbers[/b].", "- error: 0", "bundle/graph.json"):
+    for part in ("version 2, digest", "# twice", "Doubles [b]numbers[/b].", "- error: 0", "graph.json"):
         assert part in text
     missing = drivetrain("hub", "show", str(published), "--version", "9")
     assert missing.exit_code == 2
@@ -54,8 +53,7 @@ def test_verify(published: Path, drivetrain: Command, last_json: Read, tmp_path:
     good = drivetrain("hub", "verify", str(published), "--json")
     assert (good.exit_code, last_json(good)["whole"]) == (0, True)
     assert "signature call: ran on a row of zeros" in drivetrain("hub", "verify", str(published)).stdout
-    one = hub.versions(published)[0]
-    weights = published / one.folder / "bundle" / "weights" / "params.safetensors"
+    weights = published / "1" / "weights" / "params.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     bad = drivetrain("hub", "verify", str(published), "--version", "1")
@@ -67,19 +65,17 @@ def test_verify(published: Path, drivetrain: Command, last_json: Read, tmp_path:
 def test_clean(published: Path, drivetrain: Command, last_json: Read, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(published, folder)
-    left = folder / "objects" / f"{'a' * 64}-20260101T000000Z-{'b' * 16}"
-    half = folder / "versions" / f".3.json.{'c' * 16}"
+    left, half = folder / f".incoming-{'a' * 16}", folder / f".3.json.{'c' * 8}.tmp"
     left.mkdir()
     half.write_bytes(b"{")
     assert drivetrain("hub", "clean", str(folder), "--older-than", "soon").exit_code == 2
     said = last_json(drivetrain("hub", "clean", str(folder), "--dry-run", "--json"))
-    assert (said["dry_run"], said["removed"]) == (True, [f"objects/{left.name}"])
-    os.utime(half, (0, 0))
-    assert "would remove versions/.3.json." in drivetrain("hub", "clean", str(folder), "--dry-run").stdout
+    assert (said["dry_run"], said["removed"]) == (True, [half.name, left.name])
+    assert "would remove .3.json." in drivetrain("hub", "clean", str(folder), "--dry-run").stdout
     assert left.exists()
     assert half.exists()
     said = last_json(drivetrain("hub", "clean", str(folder), "--older-than", "12h", "--json"))
-    assert said["removed"] == [f"objects/{left.name}", f"versions/{half.name}"]
+    assert said["removed"] == [half.name, left.name]
     assert not left.exists()
     assert not half.exists()
     assert "nothing to remove" in drivetrain("hub", "clean", str(folder)).stdout

@@ -1,5 +1,6 @@
 """`lineage`: up to the beginning and down to the end."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,14 @@ def test_lineage_of_nothing_says_what_there_is(two_runs: Runs, drivetrain: Comma
     assert "name a node (Make, Guard, Train, Judge, Push)" in result.stderr
 
 
+def test_the_versions_of_a_folder_are_named(two_runs: Runs, drivetrain: Command) -> None:
+    assert drivetrain("lineage", "serving/shop/2").exit_code == 0
+    for start in ("serving/shop", "serving/shop/", "serving/shop/9"):
+        result = drivetrain("lineage", start)
+        assert (result.exit_code, f"{start} is not a version that was pushed from" in result.stderr) == (2, True)
+        assert result.stderr.rstrip().endswith("fix: name a version: serving/shop/2")
+
+
 def test_branches_that_are_alike_are_drawn_once(shop: Path, drivetrain: Command, last_json: Read) -> None:
     runs = 6
     for number in range(runs):
@@ -51,9 +60,13 @@ def test_branches_that_are_alike_are_drawn_once(shop: Path, drivetrain: Command,
     assert newest in line
     assert f"and {runs - 1} more like it" in line
     assert len(folded.splitlines()) < 15 < 30 < len(whole.splitlines())
-    # What went another way is no equal branch.
+    # What went another way is not an equal branch.
     assert drivetrain("run", "shop", "--param", "fail=crash").exit_code == 2
     again = drivetrain("lineage", "Make", "--down").stdout
     assert again.count("Train COMPLETE") == again.count("Train FAILED") == 1
+    assert drivetrain("run", "shop", "--param", "limit=1").exit_code == 3
+    vetoed = drivetrain("lineage", "Make", "--down").stdout
+    assert vetoed.count("Guard COMPLETE") == 2
+    assert len(re.findall(r"Anomalies \w+ not passed", vetoed)) == 1
     answer = last_json(drivetrain("lineage", "Make", "--down", "--json"))
     assert [execution["node"] for execution in answer["executions"]].count("Train") == runs + 1

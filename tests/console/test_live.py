@@ -167,7 +167,7 @@ def test_a_note_of_an_item_that_was_not_started_leaves_the_others_be() -> None:
 
 
 def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     with watch(None) as nobody:
@@ -175,7 +175,7 @@ def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_jso
     with (tmp_path / "log").open("w") as log, watch(Console(file=log)) as begin:
         assert begin is not None
         begin(demo()).ended(NodeResult("A", EndState.COMPLETE, 1.0, "first run"))
-    assert (tmp_path / "log").read_text().splitlines()[1] == "A      complete    1.00 s  first run"
+    assert capsys.readouterr().out.splitlines()[1] == "A      complete    1.00 s  first run"
     with (tmp_path / "tty").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
         assert begin is not None
         observer = begin(demo())

@@ -227,9 +227,10 @@ def test_a_log_larger_than_memory_is_printed(talking: Path) -> None:
     path = Logs(home.root, run.id).path("Talk")
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
-        file.truncate(300 << 20)
+        for _ in range(160):
+            file.write((b"a line of sixteen" + b"\n") * (1 << 16))
     home.close()
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))\n"
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (120 << 20, 120 << 20))\n"
     limited += "from drivetrain.console.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", limited, "logs", run.id, "Talk"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """The command as a process: signals, the import of nothing heavy, the last line of standard output."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from drivetrain.tests.pipelines.faulty import waits
 
+HOME = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "drivetrain"]
 HEAVY = ("jax", "flax", "apache_beam", "great_expectations", "pandas", "pyarrow", "scipy", "numpy")
 
@@ -37,11 +39,13 @@ def test_the_process_ends_with_the_verbs_exit_code(shop: Path) -> None:
 def test_json_is_the_last_line_also_where_components_print(shop: Path) -> None:
     source = (shop / "pipeline.py").read_text()
     (shop / "pipeline.py").write_text(
-        source.replace("    made = Model.new()", "    print('hello')\n    made = Model.new()")
+        source.replace(
+            "    made = Model.new()", "    import gc\n    print('hello', gc.isenabled())\n    made = Model.new()"
+        )
     )
     done = run("run", "shop", "--json")
     lines = done.stdout.splitlines()
-    assert lines[0] == "hello"
+    assert lines[0] == "hello True"  # the garbage collector rests only while the verb is imported
     assert json.loads(lines[-1])["state"] == "COMPLETE"
 
 
@@ -175,9 +179,13 @@ def imported(code: str) -> tuple[set[str], list[str]]:
 
 
 def imported_by(*arguments: str) -> tuple[set[str], list[str]]:
-    """The same for the command with these arguments."""
-    run = "from drivetrain.console import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
-    return imported(f"sys.argv = {['drivetrain', *arguments]!r}\n{run}")
+    """The same for the command with these arguments; of each module that it parses it prints "parsed PATH"."""
+    watch = (
+        "from drivetrain.pipelines.project import sources\ncomputed = sources._computed\n"
+        "sources._computed = lambda path, text: print('parsed', path) or computed(path, text)\n"
+    )
+    run = "from drivetrain.console.cli import cli\ntry:\n    cli.main()\nexcept SystemExit:\n    pass"
+    return imported(f"sys.argv = {['drivetrain', *arguments]!r}\n{watch}{run}")
 
 
 def test_importing_drivetrain_imports_nothing_heavy() -> None:
@@ -193,8 +201,9 @@ def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop
         "    rows = examples", "    from drivetrain.data import Anomalies as Found, Anomaly\n    rows = examples"
     )
     (shop / "pipeline.py").write_text(light)
-    first, _ = imported_by("run", "shop", "--json")
+    first, printed = imported_by("run", "shop", "--json")
     assert {"shop.pipeline", "shop.helper", "pyarrow"} <= first
+    assert any(line.startswith(f"parsed {shop}") for line in printed)
     for how in ((), ("--json",)):
         names, printed = imported_by("run", "shop", *how)
         assert "COMPLETE" in printed[-1] or "version 2 at" in printed[-1]
@@ -202,3 +211,74 @@ def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop
         assert "shop.pipeline" in names
         assert "shop.helper" not in names
         assert not {name for name in names if name.partition(".")[0] in HEAVY}
+        # What a cached run costs must not grow with the package: it loads a part of it, and parses none.
+        ours = sorted(name for name in names if name.partition(".")[0] == "drivetrain")
+        assert len(ours) <= 124, f"{len(ours)} modules; load late what few runs need: {ours}"
+        assert not [line for line in printed if line.startswith(f"parsed {HOME}")]
+
+
+def test_ctrl_c_while_the_command_is_imported_gives_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")  # the first import of the command line's
+    ended = subprocess.run(
+        [sys.executable, "-m", "drivetrain", "runs"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (130, "cancelled\n")
+
+
+@pytest.mark.parametrize("harm", ["import sys; sys.stdout = None", "import sys; sys.setrecursionlimit(60)"])
+def test_what_a_component_takes_from_the_process_is_there_again_for_the_verb(shop: Path, harm: str) -> None:
+    source = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(source.replace("    made = Model.new()", f"    made = Model.new()\n    {harm}"))
+    done = run("run", "shop", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["state"] == "COMPLETE"
+
+
+LEAVES = """
+import atexit, threading, time
+from pathlib import Path
+
+import drivetrain as dt
+import duckdb
+
+HERE = Path(__file__).parent
+
+
+def late():
+    time.sleep(0.3)
+    (HERE / "thread").touch()
+
+
+@dt.component
+def Leave() -> int:
+    atexit.register((HERE / "handler").touch)
+    threading.Thread(target=late).start()
+    print("last words", end="")
+    return duckdb.sql("SELECT 7").fetchall()[0][0]
+
+
+@dt.pipeline
+def leaves():
+    Leave()
+"""
+
+
+def test_threads_and_exit_handlers_of_components_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "leaves").mkdir()
+    (tmp_path / "leaves" / "pipeline.py").write_text(LEAVES)
+    command = [sys.executable, "-m", "drivetrain", "run", "leaves", "--root", "root"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "last words" in done.stdout
+    assert "leak" not in done.stderr  # what checks for leaks as its module is taken apart has nothing to say
+    assert {path.name for path in (tmp_path / "leaves").iterdir()} >= {"thread", "handler"}
+
+
+def test_a_profiler_gets_its_turn(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cProfile", "-m", "drivetrain", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "function calls" in done.stdout

@@ -26,3 +26,11 @@ def test_resume_keeps_what_ended_well_and_runs_the_rest(shop: Path, drivetrain: 
     assert answer["run"] == failed["run"]
     for key in ("state", "reason", "outputs"):
         assert answer["nodes"]["Make"][key] == failed["nodes"]["Make"][key]
+
+
+def test_a_stopped_run_that_is_resumed_says_who_reads_mended_data(shop: Path, drivetrain: Command) -> None:
+    said = "A resumed run keeps the data that it read"
+    assert said not in drivetrain("run", "shop", "--param", "limit=2").stdout
+    again = drivetrain("resume")
+    assert again.exit_code == 3
+    assert f"{said}: what was mended since, only `drivetrain run` reads." in " ".join(again.stdout.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_other_roots_are_named_once(where: Path, drivetrain: Command, last_json:
     Home(where / ".drivetrain").close()
     Home(tmp_path / ".drivetrain").close()
     assert drivetrain("run", "where").stderr.splitlines() == [
-        f"note: runs lie in {tmp_path}/.drivetrain too; --root takes them instead of {where}/.drivetrain",
+        f"note: runs are in {tmp_path}/.drivetrain too; --root takes them instead of {where}/.drivetrain",
         f"root {where}/.drivetrain: new, with no runs yet",
     ]
 
@@ -186,3 +187,19 @@ def test_the_examples_push_beside_the_repositorys_pyproject(monkeypatch: pytest.
         monkeypatch.chdir(folder)
         assert find_root(HOUSE / "examples" / "flights").root == HOUSE / ".drivetrain"
         assert find_root().root == HOUSE / ".drivetrain"
+
+
+def test_a_root_that_may_not_be_written_is_looked_at(
+    where: Path, tmp_path: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path / "runs")
+    assert drivetrain("run", str(where), "--root", root).exit_code == 0
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK)  # as of another user, whom root is not
+    before = {path: path.stat().st_mtime_ns for path in Path(root).rglob("*")}
+    for verb in ("runs", "show", "logs", "fsck"):
+        result = drivetrain(verb, "--root", root)
+        assert result.exit_code == 0, result.output
+    refused = drivetrain("tag", "x=1", "--root", root)
+    assert refused.exit_code == 2
+    assert "was opened to read only\n  fix: do this as a user who may write there" in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in Path(root).rglob("*")} == before

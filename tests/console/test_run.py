@@ -59,6 +59,10 @@ def test_a_veto_is_three_and_quotes_the_rows(shop: Path, drivetrain: Command, la
     assert "error carrier train 1 row holds [values] that are not in the domain" in said
     assert "row 17 of train: carrier=ZZ_NEW, year=2013, dest=–" in said
     assert "fix: mend the row or add ZZ_NEW to the domain" in said
+    for verb in ("update", "infer", "accept --replace"):
+        assert f"`drivetrain schema {verb}`" in said
+    elsewhere = drivetrain("run", "shop", "--param", "rows=11", "--root", "runs")
+    assert "`drivetrain schema accept --replace --root runs`" in " ".join(elsewhere.stdout.split())
     answer = last_json(drivetrain("run", "shop", "-p", "rows=11", "--json"))
     assert answer["state"] == "STOPPED"
     assert answer["nodes"]["Train"]["state"] == "BLOCKED"

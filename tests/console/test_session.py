@@ -4,15 +4,20 @@ import html
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import drivetrain as dt
 import pytest
 from click.testing import Result
+from drivetrain import report as drivetrain_report
 from drivetrain.console.session import RunView
 from drivetrain.metadata import Evaluation
 from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
+from drivetrain.report.artifact import render
 
 Command = Callable[..., Result]
+NASTY = "<img src=x onerror=alert(1)>&\"'"
 
 
 @pytest.fixture
@@ -51,8 +56,10 @@ def test_what_is_not_there_is_named_with_what_is(opened: RunView) -> None:
         opened.artifact("Judge", "model")
     with pytest.raises(dt.InputError, match="there is no run 'nonsense'"):
         dt.open("nonsense")
-    with pytest.raises(dt.InputError, match="there are no runs in"):
+    with pytest.raises(dt.InputError, match=r"there are no runs in(.|\n)*--root, in Python root="):
         dt.open(root="nowhere")
+    with pytest.raises(dt.InputError, match=f"fix: name {opened.root}, which holds runs"):
+        dt.runs(root=opened.root.parent)
 
 
 def test_a_run_a_node_and_an_artifact_show_themselves(opened: RunView) -> None:
@@ -84,7 +91,7 @@ def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_pat
     assert shown.stderr == "wrote run.html\n"
     assert shown.exit_code == 0
     written = (tmp_path / "run.html").read_text("utf-8")
-    assert written == dt.open().to_html()
+    assert re.sub(r'<a href="[^"]*">(.*?)</a>', r"\1", written) == dt.open().to_html()
     (drawn,) = re.findall(r"<svg.*?</svg>", written, re.S)
     looks = dict(re.findall(r'<g class="node([^"]*)"><title>(\w+):', drawn))
     assert {name: look.split() for look, name in looks.items()} == {
@@ -96,6 +103,93 @@ def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_pat
     assert drivetrain("show", "--html", ".").exit_code == 2
     nowhere = drivetrain("show", "--html", "nowhere/run.html")
     assert (nowhere.exit_code, "nowhere/run.html cannot be written" in nowhere.stderr) == (2, True)
+
+
+def test_the_page_of_a_run_leads_to_its_artifacts_and_back(
+    opened: RunView, drivetrain: Command, tmp_path: Path
+) -> None:
+    assert drivetrain("show", "--html", "my run.html").exit_code == 0
+    pages = {page: page.read_text("utf-8") for page in (tmp_path / "my run-artifacts").iterdir()}
+    run = tmp_path / "my run.html"
+    pages[run] = run.read_text("utf-8")
+
+    def links(page: Path) -> set[Path]:
+        return {(page.parent / unquote(href)).resolve() for href in re.findall(r'<a href="([^"]*)"', pages[page])}
+
+    assert {page for source in pages for page in links(source)} <= set(pages)
+    assert links(run) == set(pages) - {run}  # every artifact
+    assert all(run in links(artifact) for artifact in links(run))
+    folder = tmp_path / "my run-artifacts"
+    judged = folder / "Judge.evaluation.html"
+    assert links(judged) == {run, folder / "Train.model.html"}
+    assert judged in links(folder / "Train.model.html")
+    # A report that is not ours keeps its frame, whose scripts do nothing.
+    assert "<p>judged</p>" in page(pages[judged])
+    assert "AUC 0.9; blessed" in pages[judged]
+    assert drivetrain("show", "--html", "/dev/null").exit_code == 0
+    assert not Path("/dev/null-artifacts").exists()
+
+
+def test_a_report_of_ours_becomes_the_page_of_its_artifact() -> None:
+    report = drivetrain_report.page("<b>", "its table", data=[], script="0;")
+    page = render(
+        "N.o", "Evil<script>", ("run <1>", "../r.html"), {"of": NASTY}, made_from=[(NASTY, None)], report=report
+    )
+    assert page.startswith(report[: report.index("<main>")])
+    assert page.endswith(report[report.index("<header>") :])
+    assert NASTY not in page
+    assert page.count("<script") == report.count("<script") == 2
+    assert '<a href="../r.html">run &lt;1&gt;</a>' in page
+    signature = ["predict", {"inputs": [["x", {"dtype": "float32", "shape": [3]}]], "outputs": []}]
+    assert "<td>float32[b,3]</td>" in render("N.o", "Model", ("run", None), {}, signatures=[signature])
+
+
+MEASURED = """
+    import drivetrain as dt
+    from drivetrain.pipelines import current
+
+    @dt.component
+    def Fit() -> int:
+        for step in range(1, 4):
+            current().metric("train_loss", 1 / step, step=step)
+            current().metric("eval_loss", 2 / step, step=step)
+        current().metric("only", 0.5, step=7)
+        current().metric("rows", 12_345)
+        return 1
+
+    @dt.pipeline
+    def fitted() -> None:
+        Fit()
+"""
+
+
+def test_the_page_of_a_run_draws_its_metrics(
+    project: Callable[..., Path],
+    drivetrain: Command,
+    last_json: Callable[[Result], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = project("fitted", pipeline=MEASURED)
+    monkeypatch.chdir(folder.parent)
+    for state in ("COMPLETE", "CACHED"):  # the curves of what is reused
+        assert drivetrain("run", str(folder)).exit_code == 0
+        run = dt.open()
+        assert run["Fit"].state == state
+        document = run.to_html()
+        curves = re.findall(r'<figure class="curves">(.*?)</figure>', document, re.S)
+        assert [re.findall(r"<title>(.*?)</title>", curve) for curve in curves] == [
+            ["eval_loss", "train_loss"],
+            ["only", "only"],
+        ]
+        points = re.findall(r'<polyline class="s\d" points="([^"]*)"', curves[0])
+        assert [len(line.split()) for line in points] == [3, 3]
+        assert "<circle" in curves[1]  # a line of one point is not seen
+        assert '<td>rows</td><td class="n">12,345</td>' in document
+    (other,) = {line["run"] for line in last_json(drivetrain("runs", "--json"))["runs"]} - {run.id}
+    assert drivetrain("show", "--html", "both.html", "--beside", other).exit_code == 0
+    legend = re.findall(r"<figcaption>(.*?)</figcaption>", Path("both.html").read_text("utf-8"))
+    assert re.findall(r">([^<]+)<", legend[1]) == [f"only, {run.id}", f"only, {other}"]
+    assert drivetrain("show", "--beside", other).exit_code == 2
 
 
 def test_a_run_and_its_nodes_are_one_line(opened: RunView, drivetrain: Command, tmp_path: Path) -> None:

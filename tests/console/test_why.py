@@ -4,12 +4,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
+from drivetrain.redaction import mark_secret
+from drivetrain.tests.console.conftest import HELPER
 
 Json = dict[str, Any]
 Command = Callable[..., Result]
 Read = Callable[[Result], Json]
 Runs = tuple[Json, Json]
+TAXIS = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen, ImportSchema
+from drivetrain.metadata import Examples
+
+
+@dt.component
+def Count(examples: Examples) -> int:
+    return sum(examples.rows.values())
+
+
+@dt.pipeline
+def taxis(data: str = "trips.csv") -> None:
+    Count(ExampleGen(data))
+    ImportSchema("schema.yaml")
+"""
 
 
 def test_why_names_the_changed_part_and_the_run_it_compares_with(
@@ -49,3 +68,79 @@ def test_why_of_a_parameter_a_blocked_node_and_an_unknown_one(shop: Path, drivet
     unknown = drivetrain("why", "Trian")
     assert unknown.exit_code == 2
     assert "did you mean 'Train'?" in unknown.stderr
+
+
+def test_why_shows_the_lines_that_changed_by_definition(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    before = 'RATE = 2  # per row\n\n\ndef total(rows):\n    """Add."""\n    return RATE * sum(rows.values())\n'
+    (shop / "helper.py").write_text(before)
+    drivetrain("run", "shop")
+    after = before.replace("# per row", "# a row").replace('"Add."', '"Sum."').replace("return RATE", "return 3 + RATE")
+    (shop / "helper.py").write_text("# moves all down\n" + after)
+    drivetrain("run", "shop")
+    (answer,) = last_json(drivetrain("why", "Train", "--json"))["differences"]
+    assert (answer["kind"], answer["file"]) == ("code", "shop/helper.py")
+    lines = [f"    return {more}RATE * sum(rows.values())" for more in ("", "3 + ")]
+    assert answer["hunks"] == [{"definition": "total", "old": [[6, lines[0]]], "new": [[7, lines[1]]]}]
+    printed = drivetrain("why", "Train").stdout.splitlines()
+    assert printed[3:] == ["      line 7, total:", f"        - {lines[0]}", f"        + {lines[1]}"]
+
+
+def test_a_revealed_secret_in_a_source_file_is_not_kept(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    mark_secret("a-token-in-the-code")
+    for number in (1, 2):
+        (shop / "helper.py").write_text(f"{HELPER}TOKEN = 'a-token-in-the-code'\nN = {number}\n")
+        drivetrain("run", "shop")
+    (answer,) = last_json(drivetrain("why", "Train", "--json"))["differences"]
+    assert [hunk["definition"] for hunk in answer["hunks"]] == ["N"]
+    stored = list(shop.parent.glob(".drivetrain/metadata.db*"))
+    assert not any(b"a-token-in-the-code" in path.read_bytes() for path in stored)
+    assert any(b"TOKEN = '***'" in path.read_bytes() for path in stored)
+
+
+def test_why_tells_the_rows_of_data_that_changed(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("taxis", pipeline=TAXIS)
+    monkeypatch.chdir(folder.parent)
+    data, schema = folder.parent / "trips.csv", folder / "schema.yaml"
+    schema.write_text("format: drivetrain.schema/1\nfeatures:\n  miles:\n    type: int\n")
+
+    def rows_of(text: str) -> list[str]:
+        data.write_text(text)
+        assert drivetrain("run", "taxis").exit_code == 0
+        answers = [drivetrain("why", node).stdout for node in ("ExampleGen", "Count")]
+        return [line.strip() for answer in answers for line in answer.splitlines()]
+
+    rows = [f"{mile},{mile * 2}.5" for mile in range(40)]
+    rows_of("\n".join(["miles,fare", *rows, ""]))
+    appended = rows_of("\n".join(["miles,fare", *rows, "7,7.5", "8,8.5", ""]))
+    (size, grown) = (sum(len(row) + 1 for row in ["miles,fare", *rows, *more]) for more in ([], ["7,7.5", "8,8.5"]))
+    assert f"- parameter data: file trips.csv changed ({size} -> {grown} bytes)" in appended
+    assert any(line.startswith("- so its examples: 40 -> 42 rows (2 appended), ") for line in appended)
+    assert any(line.startswith("- input examples: 40 -> 42 rows (2 appended), ") for line in appended)
+    schema.write_text(schema.read_text().replace("int", "float"))
+    edited = rows_of("\n".join(["miles,fare", *rows[:-1], "39,0.5", "7,7.5", "8,8.5", ""]))
+    assert any(line.startswith("- input examples: 42 rows (1 edited), ") for line in edited)
+    imported = drivetrain("why", "ImportSchema").stdout.splitlines()
+    assert imported[-3:] == ["      line 5:", "        -     type: int", "        +     type: float"]
+    (answer,) = last_json(drivetrain("why", "Count", "--json"))["differences"]
+    expected = {"kind": "input", "input": "examples", "rows": [42, 42], "change": "edited", "added": 1, "removed": 1}
+    assert answer.items() >= expected.items()
+
+
+def test_a_cause_is_no_run_of_long_ago_whose_outputs_came_back(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("taxis", pipeline=TAXIS)
+    monkeypatch.chdir(folder.parent)
+    (folder / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures:\n  miles:\n    type: int\n")
+    data, pipeline = folder.parent / "trips.csv", folder / "pipeline.py"
+    runs: list[Json] = []
+    for fare in (2, 3, 2):
+        data.write_text(f"miles,fare\n1,{fare}\n")
+        if len(runs) == 2:
+            pipeline.write_text(pipeline.read_text().replace("sum(examples", "1 + sum(examples"))
+        runs.append(last_json(drivetrain("run", "taxis", "--json")))
+    assert [run["nodes"]["ExampleGen"]["state"] for run in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
+    expected = f"ExampleGen did not run: its outputs are those of run {runs[0]['run']}"
+    assert last_json(drivetrain("why", "Count", "--json"))["causes"] == {"examples": expected}

@@ -163,7 +163,7 @@ def _kinds(info: dict[str, Any]) -> list[str]:
 
 
 def _unquoted(name: str) -> str:
-    """A feature's name as a step of a path, which TFDV quotes where it is no word."""
+    """A feature's name as a step of a path, which TFDV quotes where it is not a word."""
     return name[1:-1].replace("''", "'") if name[:1] == name[-1:] == "'" else name
 
 
@@ -211,7 +211,7 @@ def _corrected(kinds: list[str], feature: dict[str, Any], column: dict[str, Any]
         kinds = [*kinds, *["TIME_TYPE_UNEXPECTED_VALUES"] * (5 * read < 4 * len(values))]
     allowed = _allowed(feature, schema)
     if allowed is not None and not numbers and values:
-        # Shares are fractions; every value counts, however rare; what is no UTF-8 has an anomaly of its own.
+        # Shares are fractions; every value counts, however rare; what is not UTF-8 has an anomaly of its own.
         off = sum(value not in allowed for value in map(_text, values) if value is not None)
         mass = Fraction(str(feature.get("distribution_constraints", {}).get("min_domain_mass", 1.0)))
         kinds = without("ENUM_TYPE_UNEXPECTED_STRING_VALUES")
@@ -280,7 +280,7 @@ def _reads(text: str | None, time: str) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """A text as the case spells it; None where it is no UTF-8."""
+    """A text as the case spells it; None where it is not UTF-8."""
     try:
         return bytes.fromhex(value["bytes_hex"]).decode() if isinstance(value, dict) else str(value)
     except UnicodeDecodeError:

@@ -71,14 +71,24 @@ def _check_lengths(ours: dict[str, Any], lengths: list[int]) -> None:
 
 
 def check_histogram(buckets: list[dict[str, Any]], values: Any) -> None:
-    """numpy's histogram; equal values are in one bucket of no width."""
+    """numpy's histogram; equal values are in one bucket of no width. Buckets of whole numbers are whole."""
     if values.min() == values.max():
         assert buckets == [{"low": values[0], "high": values[0], "count": len(values)}]
         return
-    counts, edges = np.histogram(values, len(buckets))
+    counts, edges = np.histogram(values, edges_of(buckets, values))
     assert [bucket["count"] for bucket in buckets] == counts.tolist()
     assert [bucket["low"] for bucket in buckets] == pytest.approx(edges[:-1])
     assert [bucket["high"] for bucket in buckets] == pytest.approx(edges[1:])
+
+
+def edges_of(buckets: list[dict[str, Any]], values: Any) -> Any:
+    """The edges that buckets should have: numpy's, or of those that reach beyond the values whole numbers."""
+    if buckets[-1]["high"] <= values.max():
+        return np.linspace(values.min(), values.max(), len(buckets) + 1)
+    width = max(1, round((values.max() - values.min()) // len(buckets) + 1))
+    edges = values.min() + width * np.arange(len(buckets) + 1)
+    assert edges[-2] <= values.max() < edges[-1]
+    return edges
 
 
 def _part(theirs: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +168,7 @@ def _check_texts(ours: dict[str, Any], part: dict[str, Any], values: list[Any]) 
     assert ours["avg_length"]["value"] == pytest.approx(np.mean([len(value) for value in values]))
     items = int(part["common_stats"]["tot_num_values"])
     assert part.get("avg_length", 0) == pytest.approx(sum(len(_encoded(value)) for value in values) / items)
-    # What is no UTF-8 has one label in TFDV, and here is spelled by its bytes.
+    # What is not UTF-8 has one label in TFDV, and here is spelled by its bytes.
     labels: Counter[str] = Counter()
     for value, count in counts.items():
         labels[BROKEN if _broken(value) else spelled(value)] += count

@@ -99,7 +99,7 @@ def test_another_format_is_refused(content: Path) -> None:
     with pytest.raises(InputError, match="is damaged"):
         splits(content)
     path.write_text("[]")
-    with pytest.raises(InputError, match="no manifest of examples"):
+    with pytest.raises(InputError, match="not a manifest of examples"):
         splits(content)
     path.unlink()
     with pytest.raises(InputError, match="holds no examples"):

@@ -117,6 +117,17 @@ def test_parts_have_row_groups_of_65536_rows_in_zstd(tmp_path: Path) -> None:
         assert meta.row_group(0).column(0).compression == "ZSTD"
 
 
+def test_plain_columns_are_written_without_a_dictionary(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"key": ["a", "b"] * 50, "p": np.arange(100) / 7}), tmp_path / "rows.parquet")
+    source = open_parquet([tmp_path / "rows.parquet"])
+    for plain, encoded in (((), [True, True]), (["p"], [True, False])):
+        LocalExecutor().map(source, None, sinks(tmp_path, ["all"], plain))
+        with pq.ParquetFile(tmp_path / "split=all" / "part-00000.parquet") as file:
+            columns = [file.metadata.row_group(0).column(number) for number in range(2)]
+            assert [column.has_dictionary_page for column in columns] == encoded
+            assert file.read().equals(pq.read_table(tmp_path / "rows.parquet"))
+
+
 def test_map_applies_the_function(source: Source, tmp_path: Path) -> None:
     LocalExecutor().map(source, passes.Double(), sinks(tmp_path / "out", ["all"]))
     assert np.array_equal(pq.read_table(tmp_path / "out/split=all")["a"].to_numpy(), np.arange(0, 80_000, 2))

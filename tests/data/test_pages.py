@@ -1,4 +1,4 @@
-"""What the pages of the data room show is run as it stands: Python in order, schemas, commands."""
+"""What the pages about data show is run as it is: Python in order, schemas, commands."""
 
 from __future__ import annotations
 

@@ -60,6 +60,11 @@ def test_what_was_made_is_saved_and_loaded(tmp_path: Path, made: Saved, written:
     assert asked.to_html() == told.to_html() if hasattr(made, "to_html") else repr(asked) == repr(told)
 
 
+def test_a_single_file_needs_no_list(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n1\n2\n")
+    assert data.open_files(str(tmp_path / "x.csv")).rows == data.open_files(tmp_path / "x.csv").rows == 2
+
+
 def test_a_path_that_leads_nowhere_says_where_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^gone\.csv does not exist") as relative:

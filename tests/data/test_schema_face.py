@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
@@ -23,6 +23,7 @@ from drivetrain.data import (
     Values,
     anomalous_rows,
     anomalous_table,
+    diff_examples,
     drift,
     infer_schema,
     schema_to_yaml,
@@ -202,7 +203,7 @@ def test_what_holds_of_many_rows_is_not_demanded_of_one() -> None:
     assert not validate_instance({"x": "b", "y": 1}, many).anomalies
     with pytest.raises(InputError, match="no example"):
         validate_instance([], many)
-    with pytest.raises(InputError, match="'x' is no column of one type"):
+    with pytest.raises(InputError, match="'x' is not a column of one type"):
         validate_instance([{"x": "a"}, {"x": [1]}], many)
 
 
@@ -221,3 +222,38 @@ def test_nothing_readable_is_named(tmp_path: Path) -> None:
             call(42)
         with pytest.raises(InputError, match=r"none\.parquet"):
             call(tmp_path / "none.parquet")
+
+
+TABLE = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+WRONG: list[tuple[str, Any, str]] = [
+    (
+        "a change by its number alone",
+        lambda: update_schema(infer_schema(TABLE), TABLE).accept(cast("Any", 1)),
+        "[1, 3]",
+    ),
+    ("a change by text", lambda: update_schema(infer_schema(TABLE), TABLE).reject(cast("Any", ["1"])), "[1, 3]"),
+    ("a slack of text", lambda: infer_schema(TABLE, slack=cast("Any", "x")), "slack is 'x', not a number"),
+    ("a truth as slack", lambda: infer_schema(TABLE, slack=True), "slack is True, not a number"),
+    ("a fraction of values", lambda: infer_schema(TABLE, max_values=cast("Any", 1.5)), "not a whole number"),
+    ("a drift that is not there", lambda: drift(TABLE, TABLE)["aa"], "did you mean 'a'?"),
+    ("an alpha of text", lambda: drift(TABLE, TABLE, alpha=cast("Any", "x")), "alpha is 'x', not a number"),
+    ("pairs that are none", lambda: drift(TABLE, TABLE, pairs=cast("Any", ["a"])), "not a list of pairs"),
+    ("a path for bounds", lambda: drift(TABLE, TABLE, schema=cast("Any", "s.yaml")), "load_schema('s.yaml')"),
+    ("a path to update", lambda: update_schema(cast("Any", "s.yaml"), TABLE), "load_schema('s.yaml')"),
+    ("an update exchanged", lambda: update_schema(cast("Any", TABLE), SCHEMA), "write update_schema(schema, data)"),
+    ("a feature that is not there", lambda: SCHEMA.feature("carier"), "did you mean 'carrier'?"),
+    ("a difference that is not there", lambda: diff_examples(TABLE, TABLE, key="a")["bb"], "did you mean 'b'?"),
+    ("a key that is no name", lambda: diff_examples(TABLE, TABLE, key=cast("Any", 3)), "key is 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), [pytest.param(call, says, id=name) for name, call, says in WRONG])
+def test_a_wrong_argument_is_one_clear_error(call: Any, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert says in str(caught.value)
+
+
+def test_a_feature_that_may_be_missing_is_looked_for() -> None:
+    assert SCHEMA.find_feature("carrier") == SCHEMA.feature("carrier")
+    assert SCHEMA.find_feature("carier") is None

@@ -60,12 +60,12 @@ def test_arrays_of_any_lengths_come_back() -> None:
     ],
 )
 def test_bytes_that_are_no_such_state(data: bytes, cause: str) -> None:
-    with pytest.raises(InputError, match=f"no test state that this release reads: .*{cause}"), FORMAT.unpack(data):
+    with pytest.raises(InputError, match=f"not the test state that this release reads: .*{cause}"), FORMAT.unpack(data):
         pass
 
 
 def test_errors_of_nested_states_pass_as_they_are() -> None:
-    with pytest.raises(InputError, match="no exact sum"), reading_state("outer state", "-"):
+    with pytest.raises(InputError, match="not the exact sum"), reading_state("outer state", "-"):
         ExactMoments.from_bytes(frame([b"junk"]) + b"junk")
 
 
@@ -77,5 +77,5 @@ def test_a_state_cut_anywhere_is_refused() -> None:
     data = state.to_bytes()
     assert StatisticsAccumulator.from_bytes(data).to_bytes() == data
     for end in range(0, len(data) - 8, 7):  # Arrow does without the last 8 bytes, which mark a stream's end
-        with pytest.raises(InputError, match="no statistics state that this release reads"):
+        with pytest.raises(InputError, match="not the statistics state that this release reads"):
             StatisticsAccumulator.from_bytes(data[:end])

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def problem() -> ModuleType:
-    """The module training_problem.py beside this file; tests are no package that could import it."""
+    """The module training_problem.py beside this file; tests are not a package that could import it."""
     path = Path(__file__).with_name("training_problem.py")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None

@@ -61,22 +61,23 @@ def test_forty_kills_on_a_sample(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(1200)
 def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path) -> None:
+    options = ("--param", "epochs=16")  # long enough that a checkpoint is worth its cost
     begin = time.monotonic()
-    undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain")
+    undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
     whole = time.monotonic() - begin
     assert undisturbed.code == 0, undisturbed.err
     moments = random.Random(1)
     for index in range(4):
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        killed(root, moments.uniform(0.2, whole))
+        killed(root, moments.uniform(0.2, whole), *options)
         check_resumed(root, undisturbed)
 
     # The fifth dies in its training, after a checkpoint: it resumes there, and trains less than a whole run.
     for attempt in range(5):
         root = tmp_path / f"kill-trainer-{attempt}" / ".drivetrain"
         root.parent.mkdir()
-        command = job.command("run", str(job.PROJECT), "--root", str(root))
+        command = job.command("run", str(job.PROJECT), "--root", str(root), *options)
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") as process:
             while not checkpointed(root) and process.poll() is None:
                 time.sleep(0.005)

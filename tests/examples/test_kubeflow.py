@@ -54,4 +54,4 @@ def test_a_push_outlives_its_pod_by_a_url_or_a_claim(destination: str, lost: boo
     source = (project / "pipeline.py").read_text()
     (project / "pipeline.py").write_text(source.replace("serving/flights", destination))
     linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(project)])
-    assert (linted.exit_code == 2, f"'{destination}' lies in the pod" in linted.stdout) == (lost, lost), linted.output
+    assert (linted.exit_code == 2, f"'{destination}' is in the pod" in linted.stdout) == (lost, lost), linted.output

@@ -85,7 +85,7 @@ A, B = "a" * 64, "b" * 64
         (
             {"parameters": {"fn": {"$fn": "m:f", "code": {"m.py": A}}}},
             {"parameters": {"fn": {"$fn": "m:g", "code": {"m.py": A}}}},
-            ['parameter fn.$fn: "m:f" -> "m:g"'],
+            ['parameter fn: "m:f" -> "m:g"'],
         ),
         ({"parameters": {"a": 1}}, {"parameters": {"a": 2}}, ["parameter a: 1 -> 2"]),
         ({"parameters": {"a": 1}}, {"parameters": {"a": 1.0}}, ["parameter a: 1 -> 1.0"]),
@@ -106,6 +106,24 @@ A, B = "a" * 64, "b" * 64
             {"parameters": {"h": {"$map": [["rate", 1], ["deep", {"$map": [["a", 1]]}]]}}},
             {"parameters": {"h": {"$map": [["rate", 2], ["deep", {"$map": [["a", 3]]}]]}}},
             ["parameter h.rate: 1 -> 2", "parameter h.deep.a: 1 -> 3"],
+        ),
+        (
+            {
+                "parameters": {
+                    "data": {"$query": ["SELECT 1", "env:DB", {"$map": [["a", 1]]}, None, "x"], "$span": [1, 2]}
+                }
+            },
+            {
+                "parameters": {
+                    "data": {"$query": ["SELECT 2", "env:DB", {"$map": [["a", 2]]}, None, "y"], "$span": [1, 3]}
+                }
+            },
+            [
+                "parameter data.parameters.a: 1 -> 2",
+                'parameter data.seen: "x" -> "y"',
+                'parameter data.sql: "SELECT 1" -> "SELECT 2"',
+                "parameter data.version: 2 -> 3",
+            ],
         ),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [B]}}, ["input x: fingerprint aaaaaaaa… -> bbbbbbbb…"]),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [A, B]}}, ["input x[1] added: bbbbbbbb…"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,8 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from drivetrain import owner
 from drivetrain.errors import InputError
-from drivetrain.metadata import Claim, LeaseLost, MetadataStore, NewArtifact, Owner, owner
+from drivetrain.metadata import Claim, LeaseLost, MetadataStore, NewArtifact
+from drivetrain.owner import Owner
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -63,8 +66,41 @@ def test_the_dead_are_told_from_the_unknown() -> None:
     assert replace(ME, start_time="1").liveness() == "dead"  # the pid is another process's by now
     assert ELSEWHERE.liveness() == "unknown"
     assert replace(ME, boot_id="earlier").liveness() == "unknown"
-    assert replace(ME, boot_id="earlier").rebooted()
     assert not ELSEWHERE.rebooted()
+
+
+def test_another_machine_of_the_same_name_is_not_this_one_before_its_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "_host", owner._host.__wrapped__)  # without its cache
+
+    def named(machine: str | None) -> Owner:
+        path = tmp_path / f"id-{machine}"
+        if machine is not None:
+            path.write_text(f"{machine}\n")
+        monkeypatch.setattr(owner, "_MACHINE_IDS", (path,))
+        return replace(ME, host=owner._host(), boot_id="earlier")
+
+    theirs, mine = named("a" * 32), named("b" * 32)
+    assert mine.rebooted()
+    assert not theirs.rebooted()
+    assert theirs.host.partition("/")[0] == mine.host.partition("/")[0] == socket.gethostname()
+    assert "a" * 8 not in theirs.host  # only a digest of the id leaves the machine
+    assert str(mine) == f"process {ME.pid} on {socket.gethostname()}"
+    for machine in (None, "", "uninitialized"):  # as in most containers: a name alone does not say which one
+        assert not named(machine).rebooted()
+        assert named(machine).host == socket.gethostname()
+
+
+def test_without_a_boot_id_no_other_process_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "_boot_id", lambda: "unknown")
+    owner._current.cache_clear()
+    try:
+        assert Owner.current().liveness() == "alive"
+        assert replace(Owner.current(), pid=2**22 - 1).liveness() == "unknown"
+    finally:
+        monkeypatch.undo()
+        owner._current.cache_clear()
 
 
 def test_a_zombie_is_dead() -> None:
@@ -175,10 +211,13 @@ def test_a_failed_publish_keeps_the_claim(store: MetadataStore) -> None:
     assert store.claim_holder("k") is None
 
 
-def test_abandon_ends_what_the_dead_were_running(store: MetadataStore, clock: Clock) -> None:
+def test_abandon_ends_what_the_dead_were_running(
+    store: MetadataStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = dead()
     store.claim("k", owner=gone, lease=3600)
     execution = store.start("Make", owner=gone, cache_key="k")
+    monkeypatch.setattr(Owner, "rebooted", lambda self: self.boot_id == "earlier")
     two = store.start("Make", owner=replace(ME, boot_id="earlier"))
     alive = store.start("Make")
     unknown = store.start("Make", owner=ELSEWHERE)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner, fsck
-from drivetrain.metadata.claims import Silence
+from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner
+from drivetrain.metadata.claims import LeaseWatch
 from drivetrain.metadata.dialect import microseconds
+from drivetrain.metadata.fsck import fsck
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +34,7 @@ class Clocks:
 
     def open(self, path: str | Path) -> MetadataStore:
         store = MetadataStore.open(path, clock=lambda: round(self.wall * 1e6))
-        store._silence = Silence(lambda: self.steady)
+        store._lease_watch = LeaseWatch(lambda: self.steady)
         return store
 
 

@@ -100,7 +100,7 @@ def test_an_input_that_nobody_here_publish(stores: tuple[MetadataStore, Metadata
 def test_what_is_no_record_changes_nothing(stores: tuple[MetadataStore, MetadataStore], lost: str) -> None:
     ours, theirs = stores
     body = described(theirs, _publish(theirs, "Node"))
-    with pytest.raises(InputError, match="no record of an execution"):
+    with pytest.raises(InputError, match="not a record of an execution"):
         ours.bring_in({name: value for name, value in body.items() if name != lost}, PLACE)
     assert ours.executions() == []
     assert ours.artifacts(state=None) == []
@@ -110,7 +110,7 @@ def test_what_is_no_record_changes_nothing(stores: tuple[MetadataStore, Metadata
 def test_what_has_not_ended_is_not_brought_in(stores: tuple[MetadataStore, MetadataStore], state: object) -> None:
     """Nobody would end it here."""
     ours, theirs = stores
-    with pytest.raises(InputError, match="no record of an execution"):
+    with pytest.raises(InputError, match="not a record of an execution"):
         ours.bring_in({**described(theirs, _publish(theirs, "Node")), "state": state}, PLACE)
     assert ours.executions() == []
 

@@ -15,9 +15,9 @@ from drivetrain.metadata import (
     MetadataStore,
     NewArtifact,
     Payloads,
-    fsck,
     open_payloads,
 )
+from drivetrain.metadata.fsck import fsck
 
 pytest.importorskip("fsspec")
 
@@ -150,7 +150,7 @@ def test_a_share_that_is_not_mounted_is_not_taken_for_an_empty_one(
     share.rename(tmp_path / "unmounted")
     share.mkdir()
     assert len(fsck(store, tmp_path).missing) == 2
-    with pytest.raises(InputError, match=r"nothing lies in file://.*, where 2 artifacts should\n  fix: see that it is"):
+    with pytest.raises(InputError, match=r"nothing is in file://.*, where 2 artifacts should\n  fix: see that it is"):
         fsck(store, tmp_path, repair=True)
     assert {each.state for each in store.artifacts(state=None)} == {"LIVE"}
     share.rmdir()

@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
-from drivetrain.digest import digest_tree
+from drivetrain.digest import TreeDigest, digest_tree
 from drivetrain.errors import InputError
-from drivetrain.metadata import AlreadyExists, DiskFull, LocalPayloads
+from drivetrain.metadata import AlreadyExists, DiskFull, LocalPayloads, payload_checks
 from drivetrain.metadata import payload_local as payload_module
+from drivetrain.metadata.payload import digests_of
 from drivetrain.tests.metadata.payloads import staged
 
 URI = "artifacts/Node/uid/out"
@@ -111,6 +112,29 @@ def test_what_is_no_payload_is_refused(payloads: LocalPayloads, tmp_path: Path) 
         payloads.publish(tmp_path / "nothing", URI)
 
 
+@pytest.mark.parametrize("part", ["content", "extra"])
+def test_a_folder_of_somebody_else_is_not_published(payloads: LocalPayloads, tmp_path: Path, part: str) -> None:
+    path = staged(payloads)
+    (path / part).rename(tmp_path / "mine")
+    (path / part).symlink_to(tmp_path / "mine")
+    modes = {file: file.stat().st_mode for file in (tmp_path / "mine").rglob("*")}
+    with pytest.raises(InputError, match=f"{part} is a link"):
+        payloads.publish(path, URI)
+    assert {file: file.stat().st_mode for file in (tmp_path / "mine").rglob("*")} == modes
+
+
+def test_a_file_with_another_name_elsewhere_is_copied(payloads: LocalPayloads, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    mode = mine.stat().st_mode
+    path = staged(payloads)
+    os.link(mine, path / "content" / "linked.txt")
+    fingerprint = payloads.publish(path, URI).fingerprint
+    assert mine.stat().st_mode == mode
+    mine.write_text("changed")
+    assert (payloads.local(URI, fingerprint) / "content" / "linked.txt").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -137,6 +161,16 @@ def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(paylo
     payloads.publish(staged(payloads, "forged"), URI)
     assert payloads.problems(URI) == []
     assert payloads.problems(URI, tree.fingerprint) == ["content is not what the store says"]
+
+
+def test_a_signature_beside_what_was_published_is_no_change(payloads: LocalPayloads) -> None:
+    fingerprint = payloads.publish(staged(payloads), URI).fingerprint
+    (payloads.local(URI) / "content.sig").write_text("{}")  # as `drivetrain bundle sign` does
+    assert payloads.problems(URI, fingerprint) == []
+    path = staged(payloads)
+    (path / "content.sig").write_text("{}")
+    with pytest.raises(InputError, match=r"holds 'content\.sig' beside content and extra"):
+        payloads.publish(path, "artifacts/Node/uid/other")
 
 
 def _rewrite(path: Path, data: bytes) -> None:
@@ -184,3 +218,86 @@ def test_other_errors_keep_their_name(payloads: LocalPayloads, monkeypatch: pyte
     monkeypatch.setattr(payload_module, "sync_files", denied)
     with pytest.raises(PermissionError):
         payloads.publish(staged(payloads), URI)
+
+
+def changed(file: Path, text: str) -> None:
+    file.chmod(0o644)
+    file.write_text(text)
+
+
+def test_a_payload_is_compared_before_it_is_read_unless_none_of_its_files_was_written(
+    payloads: LocalPayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested: list[Path] = []
+
+    def counted(path: Path, **options: bool) -> dict[str, TreeDigest]:
+        digested.append(path)
+        return digests_of(path, **options)
+
+    monkeypatch.setattr(payload_checks, "digests_of", counted)
+    staged = payloads.stage("Make", "u1", "out")
+    (staged / "content" / "a.txt").write_text("hello")
+    (staged / "extra").mkdir()
+    (staged / "extra" / "log.txt").write_text("log")
+    uri = "artifacts/Make/u1/out"
+    fingerprint = payloads.publish(staged, uri).fingerprint
+    for process in (payloads, LocalPayloads(tmp_path)):
+        assert process.local(uri, fingerprint).is_dir()
+    assert not digested
+    file = payloads.local(uri) / "content" / "a.txt"
+    file.touch()
+    for process in (LocalPayloads(tmp_path), payloads, LocalPayloads(tmp_path)):
+        assert process.local(uri, fingerprint).is_dir()
+    assert len(digested) == 1  # its date says that it was written, its bytes that it is the same
+    for name in ("content/a.txt", "extra/log.txt"):
+        file = payloads.local(uri) / name
+        before = file.stat()
+        changed(file, file.read_text().upper())
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # a date is easily set back
+        for process in (payloads, LocalPayloads(tmp_path)):
+            with pytest.raises(InputError, match=rf"not what was published: {name} changed"):
+                process.local(uri, fingerprint)
+        changed(file, file.read_text().lower())
+    assert payloads.local(uri, fingerprint).is_dir()
+    payloads.remove(uri)
+    with pytest.raises(InputError, match="cannot be read"):
+        payloads.local(uri, fingerprint)
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for(payloads: LocalPayloads) -> None:
+    payloads.publish(staged(payloads), URI)
+    manifest = payloads.path(URI) / "manifest.json"
+    manifest.parent.chmod(0o755)
+    manifest.unlink()
+    os.mkfifo(manifest)
+    assert payloads.problems(URI) == ["cannot be read: manifest.json is not a file"]
+
+
+def test_a_size_that_lies_is_told(payloads: LocalPayloads) -> None:
+    tree = payloads.publish(staged(payloads), URI)
+    manifest = payloads.path(URI) / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text(manifest.read_text().replace('"size":5}', '"size":6}', 1))
+    assert payloads.problems(URI, tree.fingerprint) == ["content/deep/file.txt changed"]
+
+
+def test_a_write_while_a_payload_is_compared_is_found_the_next_time(
+    payloads: LocalPayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = payloads.stage("Make", "u1", "out")
+    (staged / "content" / "a.txt").write_text("hello")
+    uri = "artifacts/Make/u1/out"
+    fingerprint = payloads.publish(staged, uri).fingerprint
+    file = payloads.local(uri) / "content" / "a.txt"
+    file.touch()
+
+    def overtaken(path: Path, **options: bool) -> dict[str, TreeDigest]:
+        digests = digests_of(path, **options)
+        changed(file, "HELLO")
+        return digests
+
+    monkeypatch.setattr(payload_checks, "digests_of", overtaken)
+    assert LocalPayloads(tmp_path).local(uri, fingerprint).is_dir()
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"content/a.txt changed"):
+        LocalPayloads(tmp_path).local(uri, fingerprint)

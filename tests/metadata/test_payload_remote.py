@@ -120,7 +120,7 @@ def test_the_same_again_is_no_error_and_another_is(
     assert payloads.publish(again, URI) == first
     assert not again.exists()
     other = staged(payloads, "other")
-    with pytest.raises(AlreadyExists, match="another payload lies at"):
+    with pytest.raises(AlreadyExists, match="another payload is at"):
         payloads.publish(other, URI)
     assert other.exists()
     assert sends.names == []

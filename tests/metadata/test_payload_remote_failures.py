@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from drivetrain import stores
 from drivetrain.errors import Canceled, InputError
+from drivetrain.metadata.payload import MANIFEST
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.stores import StorageUnavailable
 from drivetrain.tests.metadata.payloads import staged
@@ -58,6 +59,23 @@ def test_what_passes_is_tried_again(
     payloads.publish(staged(payloads), URI)
     assert another(payloads, tmp_path).local(URI).is_dir()
     assert not any(left.values())
+
+
+@pytest.mark.parametrize("half", [b"", b'{"content'])
+def test_a_manifest_that_another_publisher_is_writing_is_waited_for(
+    payloads: RemotePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bytes
+) -> None:
+    kind = type(payloads.objects._files)
+    real, halves = kind.cat_file, [half, half]
+
+    def cat(files: Any, path: str, *args: Any, **options: Any) -> bytes:
+        content = real(files, path, *args, **options)
+        return halves.pop() if path.endswith(MANIFEST) and halves else content
+
+    monkeypatch.setattr(kind, "cat_file", cat)
+    payloads.publish(staged(payloads), URI)
+    assert not halves
+    assert another(payloads, tmp_path).problems(URI) == []
 
 
 def test_what_lasts_is_told_at_once_and_what_does_not_pass_at_last(

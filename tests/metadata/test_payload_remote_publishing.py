@@ -153,7 +153,7 @@ def test_what_was_sent_and_is_there_no_more_is_sent_again(
 def test_a_store_that_cuts_files_is_told_of(payloads: RemotePayloads, monkeypatch: pytest.MonkeyPatch) -> None:
     sends = Sends(monkeypatch, payloads)
     sends.after = lambda name: payloads.objects.write(f"{URI}/content/deep/file.txt", b"hell")
-    with pytest.raises(StorageUnavailable, match=r"file\.txt does not lie there as it was sent"):
+    with pytest.raises(StorageUnavailable, match=r"file\.txt is not there as it was sent"):
         payloads.publish(staged(payloads), URI)
     assert not payloads.present(URI)
 

@@ -26,7 +26,7 @@ __all__ = ["emptied_memory", "payloads", "small_disk", "url"]
         ("content/empty.txt", None, ["content/empty.txt is missing"]),
         ("content/more.txt", b"", ["content/more.txt is new"]),
         ("extra/report.html", b"<b>", ["extra/report.html changed"]),
-        ("stray.txt", b"", ["stray.txt lies beside content and extra"]),
+        ("stray.txt", b"", ["stray.txt is beside content and extra"]),
         ("manifest.json", None, ["cannot be read"]),
         ("manifest.json", b"{}", ["cannot be read"]),
         ("manifest.json", b"nonsense", ["cannot be read"]),

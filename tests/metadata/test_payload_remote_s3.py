@@ -70,7 +70,7 @@ def test_a_sibling_prefix_is_another_root(bucket: str, tmp_path: Path) -> None:
 
 
 def test_a_large_file_goes_in_parts(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ETag is no checksum: the journal and the size stand for it."""
+    """Its ETag is not a checksum: the journal and the size stand for it."""
     import s3fs.core  # type: ignore[import-untyped]
 
     monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda size, chunksize=None: 5 << 20)

@@ -271,7 +271,7 @@ def test_readonly_and_foreign_schemas(postgres: Server, schema: Fresh) -> None:
             store.context("run", "other")
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("DROP TABLE claim, artifact CASCADE")
-    with pytest.raises(SchemaMismatch, match="no drivetrain store"):
+    with pytest.raises(SchemaMismatch, match="not a drivetrain store"):
         MetadataStore.open(url)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,9 +26,10 @@ from drivetrain.metadata import (
     SchemaMismatch,
     StoreUnavailable,
     database,
-    fsck,
 )
+from drivetrain.metadata.backup import back_up
 from drivetrain.metadata.dialect import Sqlite
+from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload import explain_full_disk
 
 WORKERS = Path(__file__).with_name("workers.py")
@@ -144,7 +147,7 @@ def test_a_file_size_limit_gives_one_clear_error(tmp_path: Path) -> None:
         check=True,
     )
     assert process.stdout.startswith("DiskFull: disk full while writing"), process.stdout + process.stderr
-    assert "free space and run `drivetrain resume`" in process.stdout
+    assert "free space and try again; a run by `drivetrain resume`" in process.stdout
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def test_what_may_not_be_written_is_named(tmp_path: Path) -> None:
         Path(folder).chmod(0o755)
         for what, readonly, said in (
             ("metadata.db", "", "is read-only"),
-            ("metadata.db", "readonly", "copy metadata.db* to a folder of your own"),
+            ("metadata.db", "readonly", "was opened to read only"),
             ("new.db", "", "cannot open"),
             ("sub/new.db", "", "cannot make the folder"),
         ):
@@ -199,16 +202,87 @@ def test_what_may_not_be_written_is_named(tmp_path: Path) -> None:
             assert said in process.communicate()[0]
 
 
+def test_a_store_in_a_folder_that_may_not_be_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metadata.db"
+    with MetadataStore.open(path) as store:
+        store.context("run", "first")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as of another user, whom root is not
+    before = path.stat()
+    with MetadataStore.open(path, readonly=True) as store:
+        assert [context.name for context in store.contexts("run")] == ["first"]
+        assert [each.name for each in tmp_path.iterdir()] == ["metadata.db"]
+        back_up(path, tmp_path / "copies" / "a.db")
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    copy = sqlite3.connect(tmp_path / "copies" / "a.db")
+    assert copy.execute("PRAGMA journal_mode").fetchone() == ("wal",)  # as the store it may once replace
+    copy.close()
+    with MetadataStore.open(path) as writer, MetadataStore.open(path, readonly=True) as store:
+        writer.context("run", "second")  # in the log alone, which is read where there is one
+        assert {context.name for context in store.contexts("run")} == {"first", "second"}
+
+
+def test_a_store_that_was_written_while_it_was_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metadata.db"
+    MetadataStore.open(path).close()
+    os.utime(path, (0, 0))  # so that any clock shows that it was written since
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    read = Path.read_bytes
+    reads: list[Path] = []
+
+    def read_and_write(self: Path) -> bytes:
+        image = read(self)
+        if self == path and not reads:
+            with MetadataStore.open(path) as store:
+                store.context("run", "meanwhile")
+        reads.append(self)
+        return image
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_write)
+    with MetadataStore.open(path, readonly=True) as store:
+        assert [context.name for context in store.contexts("run")] == ["meanwhile"]
+    assert reads == [path, path]
+
+
+def test_a_store_whose_files_were_closed_is_used_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    process = spawn("close_files", path)
+    said, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    what = f"Closer closed files that are not its own, those of {path} among them"
+    assert said.splitlines()[0::2] == [what, what]
+    assert "run by --runner process" in said
+    assert Path(f"{path}.log").read_bytes() == b""
+    with MetadataStore.open(path) as store:
+        assert store.integrity() == []
+        assert [context.name for context in store.contexts("run")] == ["before"]
+
+
+def test_files_that_a_block_opened_or_threads_of_its_own_are_not_missed(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with MetadataStore.open(path) as store:
+        store.context("run", "one")
+        earlier = threading.Thread(target=store.contexts, args=("run",))  # has a connection, which ends with it
+        with store.files_kept("Honest"):
+            earlier.start()
+            earlier.join()
+            with MetadataStore.open(path, readonly=True) as other:
+                assert other.contexts("run")
+            gc.collect()
+        assert store.context("run", "two").name == "two"
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
-    path.write_text("this is no database at all, just some text that is long enough")
+    path.write_text("this is not a database at all, just some text that is long enough")
     with pytest.raises(StoreUnavailable, match=r"metadata\.db is damaged"):
         MetadataStore.open(path)
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE somebody (else_ TEXT)")
     connection.close()
-    with pytest.raises(SchemaMismatch, match="no drivetrain store"):
+    with pytest.raises(SchemaMismatch, match="not a drivetrain store"):
         MetadataStore.open(other)
 
 

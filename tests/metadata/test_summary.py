@@ -57,6 +57,8 @@ def _pages(pages: Pages) -> str:
 def _broken(broken: Broken) -> Summary:
     if broken.how == "raises":
         raise KeyError("page")
+    if broken.how == "exits":
+        raise SystemExit(3)
     if broken.how == "raises without text":
         raise Unreadable
     if broken.how == "raises half a character":
@@ -92,15 +94,16 @@ def test_a_page_beside_the_content_is_known() -> None:
     [
         ("raises", "KeyError: 'page'"),
         ("raises without text", "Unreadable: its text cannot be read: RuntimeError"),
+        ("exits", "SystemExit: 3"),
         ("raises half a character", "ValueError: its text cannot be read: InputError"),
         ("nan", "InputError"),
         ("text", "InputError"),
-        ("no text", "TypeError: 5 in a summary is no text"),
-        ("a cell", "TypeError: 1 in a summary is no text"),
-        ("a heading", "TypeError: 1 in a summary is no text"),
+        ("no text", "TypeError: 5 in a summary is not text"),
+        ("a cell", "TypeError: 1 in a summary is not text"),
+        ("a heading", "TypeError: 1 in a summary is not text"),
         ("more cells", "ValueError: a row of a summary has 2 cells for 1 columns"),
         ("less cells", "ValueError: a row of a summary has 1 cells for 2 columns"),
-        ("a number", "TypeError: a of a summary is '1', which is no number"),
+        ("a number", "TypeError: a of a summary is '1', which is not a number"),
     ],
 )
 def test_a_function_that_fails_is_said_and_loses_nothing(how: str, said: str) -> None:

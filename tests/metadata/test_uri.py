@@ -193,7 +193,7 @@ def test_a_new_object_store_is_one_line_in_one_file(tmp_path: Path, monkeypatch:
         protocol = "tape"
 
     fsspec.register_implementation("tape", TapeFileSystem, clobber=True)
-    with pytest.raises(InputError, match="artifacts cannot lie behind 'tape'"):
+    with pytest.raises(InputError, match="artifacts cannot be kept behind 'tape'"):
         check_root("tape://shelf/x")
     monkeypatch.setattr(stores, "SCHEMES", {**stores.SCHEMES, "tape": stores.Scheme()})
     assert check_root("TAPE://shelf/x/") == "tape://shelf/x"

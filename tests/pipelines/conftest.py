@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
 from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 from drivetrain.console.session import view
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunResult, load_pipeline, open_run
 from drivetrain.pipelines.launcher.processes import MARK
 

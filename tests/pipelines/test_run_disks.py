@@ -12,13 +12,9 @@ from typing import Any, TypeAlias
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import (
-    ExecutionRecord,
-    MetadataStore,
-    NewArtifact,
-    StoreUnavailable,
-    fsck,
-)
+from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, StoreUnavailable
+from drivetrain.metadata.errors import StoreDamaged
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,
@@ -127,7 +123,7 @@ def test_what_does_not_fit_fails_its_task_and_is_made_when_there_is_room(
 
 
 def test_a_working_folder_that_fills_the_disk_is_kept(tmp_path: Path, small: Callable[[Path, str], None]) -> None:
-    """What lies there is worth something, so that there may be no room to record the failure."""
+    """What lies there is worth something, so that there may be not a room to record the failure."""
     small(tmp_path / "home", "4m")
     function = faulty.write(tmp_path, faulty.body('Bulky(Add(Make(count=count)), place="work")'))
     with closing(Home(tmp_path / "home" / ".drivetrain")) as home:
@@ -226,7 +222,7 @@ def test_a_run_whose_pipeline_is_lost_hides_no_other(home: Home, shop: Shop, cap
     home.store.update_context(lost, {"ir": "0" * 64})
     assert [run.id for run in list_runs(home)] == [first.run]
     assert f"does not hold the pipeline of run {second.run}" in caplog.text
-    with pytest.raises(InputError, match=f"does not hold the pipeline of run {second.run}"):
+    with pytest.raises(StoreDamaged, match=f"does not hold the pipeline of run {second.run}"):
         open_run(home, second.run)
 
 

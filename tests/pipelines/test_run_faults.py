@@ -9,11 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import (
-    MetadataStore,
-    NewArtifact,
-    fsck,
-)
+from drivetrain.metadata import MetadataStore, NewArtifact
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, list_runs, resume, run_pipeline
 from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from drivetrain import owner
 from drivetrain.errors import InputError
-from drivetrain.metadata import (
-    NewArtifact,
-    Owner,
-    fsck,
-    owner,
-)
+from drivetrain.metadata import NewArtifact, Owner
 from drivetrain.metadata.dialect import microseconds
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,
@@ -143,8 +140,8 @@ def test_another_host_leaves_a_run_alone_while_a_retry_is_waited_for(
     assert not home.store.executions(state="RUNNING")
     with monkeypatch.context() as there, contextlib.ExitStack() as after:
         after.callback(process.kill)
-        there.setattr("drivetrain.metadata.owner._host", lambda: "elsewhere")
-        there.setattr("drivetrain.metadata.owner._current", owner._current.__wrapped__)
+        there.setattr("drivetrain.owner._host", lambda: "elsewhere")
+        there.setattr("drivetrain.owner._current", owner._current.__wrapped__)
         assert Owner.current().host == "elsewhere"
         assert list_runs(home)[0].state == "RUNNING"
         with pytest.raises(InputError, match="being worked on by process"):

@@ -62,6 +62,19 @@ def test_a_phone_shows_a_page_without_scrolling_sideways(tab: Browser, pages: Pa
     assert tab.ask("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
 
 
+def test_the_shares_of_a_drift_can_be_read(tab: Browser, pages: Path) -> None:
+    tab.open(pages / "drift.html", "search=time_hour")
+    card = "document.querySelector('.card:not([hidden])')"
+    labels = f"[...{card}.querySelectorAll('.hbar .label')]"
+    assert tab.ask(f"{labels}.length") >= 4
+    assert tab.ask(f"{labels}.every(label => label.scrollWidth <= label.clientWidth)")
+    shares = tab.ask(f"[...{card}.querySelectorAll('.hbar .n span')].map(share => share.textContent)")
+    assert {len(share.partition(".")[2]) for share in shares} == {len("00 %")}
+    assert tab.ask("document.querySelector('summary').textContent") == "What the columns say"
+    tab.open(pages / "drift.html", width=400)  # a figure is 120 pixels wide
+    assert tab.ask("[...document.querySelectorAll('.figure b')].every(text => text.scrollWidth <= text.clientWidth)")
+
+
 @pytest.mark.parametrize("name", ["statistics", "drift"])
 @pytest.mark.parametrize("width", [800, 1000, 1060, 1280])  # a notebook's cell is as wide as its window lets it
 def test_all_figures_are_in_sight(tab: Browser, pages: Path, name: str, width: int) -> None:
@@ -97,6 +110,37 @@ def test_the_address_holds_the_view(tab: Browser, pages: Path) -> None:
         assert tab.ask(numeric)[0] == first
     tab.open(page, "sort=nonsense")
     assert tab.ask(NAMES) == names
+
+
+def test_whole_numbers_have_whole_buckets_which_all_data_sets_share(tab: Browser, pages: Path) -> None:
+    tab.open(pages / "statistics.html", "search=day")
+    card = "document.querySelector('.card:not([hidden])')"
+    bars = tab.ask(f"[...{card}.querySelectorAll('.chart rect title')].map(title => title.textContent)")
+    ranges = {name: [bar.split(": ")[1] for bar in bars if bar.startswith(name)] for name in ("January", "June")}
+    whole = ["1 … 4", "5 … 8", "9 … 12", "13 … 16", "17 … 20", "21 … 24", "25 … 28"]
+    assert ranges == {"January": [*whole, "29 … 31"], "June": [*whole, "29 … 31"]}
+    assert tab.ask(f"{card}.querySelector('.edges').textContent") == "131"
+    assert tab.ask("document.querySelector('.note').textContent.includes('Distance: how far')")
+    # Digits stand below one another: as many decimals in a column, on a phone in a row.
+    cells = f"[...{card}.querySelectorAll('tbody tr')].map(row => row.cells[3].textContent)"
+    assert {len(mean.partition(".")[2]) for mean in tab.ask(cells)} == {2}
+    assert tab.ask(f"getComputedStyle({card}.querySelector('td.n')).fontVariantNumeric") == "tabular-nums"
+    tab.open(pages / "statistics.html", "search=day", width=390)
+    assert tab.ask(f"{card}.querySelector('tbody td').textContent") == "27,004"
+
+
+def test_long_numbers_are_not_printed_over_their_neighbours(tab: Browser, tmp_path: Path) -> None:
+    rows = {"n": [-123456789012.25, 987654321098.75, 3.0], "t": ["a", "b", "c"]}
+    tables = {name: pa.table(rows) for name in ("train", "eval")}
+    (tmp_path / "long.html").write_text(statistics(tables).to_html(), "utf-8")
+    for width in (1280, 800, 390):
+        tab.open(tmp_path / "long.html", width=width)
+        cells = "[...document.querySelectorAll('.figuretable td, .figuretable th')]"
+        assert tab.ask(f"{cells}.length") > 20
+        assert (
+            tab.ask(f"{cells}.filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)")
+            == []
+        )
 
 
 def test_toggles_redraw(tab: Browser, pages: Path) -> None:

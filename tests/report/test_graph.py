@@ -24,8 +24,8 @@ def graph(count: int, **changes: Any) -> dict[str, Any]:
 
     def node(at: int) -> dict[str, Any]:
         return {
-            "op": "sin", "called": None, "kind": "device", "inputs": [f"t{at}"], "weights": [], "settings": "",
-            "ops": {}, "outputs": [{"id": f"t{at + 1}", "type": "float32[b]"}], "device": None,
+            "op": "sin", "called": None, "kind": "device", "inputs": [f"t{at}"], "weights": [], "assets": [],
+            "settings": "", "ops": {}, "outputs": [{"id": f"t{at + 1}", "type": "float32[b]"}], "device": None,
             "where": f"/home/me/model.py:{at % 3 + 7}", "flops": 512, "bytes": 4096, "exact": True,
         }  # fmt: skip
 
@@ -34,7 +34,7 @@ def graph(count: int, **changes: Any) -> dict[str, Any]:
         "inputs": [{"id": "column/a", "name": "a", "type": "float64?[b]"}],
         "weights": [],
         "nodes": [host, *map(node, range(count))],
-        "signatures": {"predict": {"outputs": {"y": f"t{count}"}, "updates": {}, "checks": []}},
+        "signatures": {"predict": {"inputs": {}, "outputs": {"y": f"t{count}"}, "updates": {}, "checks": []}},
         "rows": 512,
         "total": {"flops": 512 * count, "bytes": 4096 * (count + 1), "exact": True},
     }
@@ -78,14 +78,16 @@ def test_text_of_strangers_stays_text() -> None:
 
 
 def test_no_node_at_all() -> None:
-    page = render(graph(0, nodes=[], signatures={"f": {"outputs": {"y": "column/a"}, "updates": {}, "checks": []}}))
+    page = render(
+        graph(0, nodes=[], signatures={"f": {"inputs": {}, "outputs": {"y": "column/a"}, "updates": {}, "checks": []}})
+    )
     assert "nothing to show" in page
     assert texts(page[page.index('<div class="scroll" tabindex') :], "text")[:2] == ["a", "float64?[b]"]
 
 
 def test_every_kind_has_a_shape_and_a_name_of_its_own() -> None:
     checks = [{"tensor": "t2", "message": "no negative delay", "where": "features.py:9"}]
-    signature = {"outputs": {"y": "t1"}, "updates": {"mean": "t2"}, "checks": checks}
+    signature = {"inputs": {}, "outputs": {"y": "t1"}, "updates": {"mean": "t2"}, "checks": checks}
     nodes = graph(4)["nodes"]
     nodes[2] |= {"kind": "stage", "ops": {"dot_general": 4, "tanh": 1}, "weights": ["w", "v"]}
     nodes[3] |= {"kind": "analyzer", "op": "mean", "device": "gpu:1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -167,6 +168,21 @@ def test_numbers_for_people(value: float | None, text: str) -> None:
     assert report.number(value) == text
 
 
+def test_digits_stand_below_one_another() -> None:
+    shown = report.table(
+        [report.TableColumn("value", numeric=True)], [(0.903,), (0.665,), (0.03859,), (12_345,), (None,)]
+    )
+    assert re.findall(r'<td class="n">([^<]*)<', shown) == ["0.90300", "0.66500", "0.03859", "12,345", ""]
+
+
+def test_the_marks_of_an_axis_have_room() -> None:
+    drawn = report.curves({"loss": [(0, 1.0), (6_000_000, 0.5)]}, x="step", y="loss")
+    marks = re.findall(r'<text x="([\d.]+)" y="233" text-anchor="middle">([^<]*)<', drawn)
+    assert len(marks) >= 3
+    for (left, text), (right, following) in itertools.pairwise(marks):
+        assert float(right) - float(left) > 6 * (len(text) + len(following)) / 2
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.00001, "<0.01 %"), (0.99999, ">99.99 %"), (0.1234, "12.34 %")]
 )
@@ -183,7 +199,7 @@ def test_an_evaluation_says_how_many_thresholds_were_judged() -> None:
         failures = ["auc"] * passed.count(False)
         verdict = {
             "blessed": True, "baseline": "no baseline yet", "failures": failures, "thresholds": checks,
-            "missing_slices": [],
+            "missing_slices": [], "withheld": [], "withheld_thresholds": [],
         }  # fmt: skip
         overall = {"pairs": (), "slice": "overall", "n": 4, "exact": True, "metrics": {"candidate": {"auc": 0.9}}}
         metrics = {"slices": [overall], "plots": {}}
@@ -200,6 +216,7 @@ def test_an_evaluation_draws_the_named_metrics_as_bars() -> None:
         overall = {"pairs": (), "slice": "overall", "n": 4, "exact": True, "metrics": measured}
         verdict = {
             "blessed": True, "baseline": "compared", "failures": [], "thresholds": [], "missing_slices": [],
+            "withheld": [], "withheld_thresholds": [],
         }  # fmt: skip
         evaluation = {"metrics": {"slices": [overall], "plots": {}}, "validation": verdict, "summary": ""}
         return render(evaluation, titles={}, bars=names).count('<svg class="bar ')

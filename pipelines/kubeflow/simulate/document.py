@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
+from ....yaml_lines import load_documents
 from ..protobufs import EXIT, SCHEMA, add_implied_dependencies, pipeline_spec
 
 
@@ -91,14 +92,13 @@ def _check_hooks(dag: Any) -> None:
 
 
 def _documents(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    import yaml
-
     try:
-        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path} cannot be read: {error}", fix="name what `drivetrain kubeflow compile` wrote"
         ) from None
+    documents = load_documents(text, str(path), name="the pipeline")
     if not 1 <= len(documents) <= 2 or not all(isinstance(document, dict) for document in documents):
         raise InputError(f"{path} does not hold the documents of a pipeline", fix="compile it again")
     return documents[0], documents[1] if len(documents) == 2 else {}

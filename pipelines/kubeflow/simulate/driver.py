@@ -39,7 +39,7 @@ class TaskEnd:
 
     @property
     def succeeded(self) -> bool:
-        """Whether what depends on it starts."""
+        """Whether it ended SUCCEEDED, so that KFP starts the tasks that depend on it."""
         return self.state == "SUCCEEDED"
 
 
@@ -129,7 +129,7 @@ def items(task: Any, parameters: Mapping[str, Json]) -> list[Json]:
     """The items that a loop iterates over.
 
     Raises:
-        DriverError: It is no list.
+        DriverError: It is not a list.
     """
     source = task.parameter_iterator.items
     raw = source.WhichOneof("kind") == "raw"

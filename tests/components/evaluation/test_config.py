@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
+from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold
 
 
 def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
@@ -21,7 +22,7 @@ def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Threshold("acu", lower=1), "no metric 'acu'.*\n.*auc"),
+        (lambda: config(Threshold("acu", lower=1)), "no metric 'acu'.*\n.*auc"),
         (lambda: Threshold("auc"), "has no bound"),
         (lambda: Threshold("auc", lower=0.9, upper=0.8), "lower 0.9 is above upper 0.8"),
         (lambda: Threshold("auc", lower=float("nan")), "finite"),
@@ -35,17 +36,28 @@ def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
         (lambda: config(metrics="auc"), "list of names"),
         (lambda: config(slices=["carrier"]), "a slice is a list of column names, not 'carrier'"),
         (lambda: config(slices=[["a", "b"], ["b", "a"]]), "given twice"),
+        (lambda: config(slices=[Slice("late", sql="")]), "sql must be a text, not ''"),
+        (lambda: config(slices=[Slice("a", sql="b"), ["c", Slice("a", sql="c")]]), "two expressions have the name 'a'"),
+        (lambda: config(slices=[Slice("a", sql="b"), ["a"]]), r"\('a',\) is given twice"),
+        (lambda: config(slices=[{"name": "a", "SQL": "b"}]), "is not a slice\n.*sql"),
+        (lambda: config(slices=[["a", 1]]), "a slice is a list of column names"),
+        (lambda: config(slices=Slice("a", sql="b")), "slices must be a list"),
         (lambda: config(slices=[["a", "a"]]), "'a' is given twice"),
         (lambda: config(Threshold("auc", lower=0), metrics=["accuracy"]), "add 'auc' to metrics"),
         (lambda: config(Threshold("auc", lower=0, slice=["dest"])), r"add \['dest'\] to slices"),
         (lambda: config(Threshold("auc", lower=0), Threshold("auc", lower=0)), "given twice"),
-        (lambda: config("auc"), "is no Threshold"),
+        (lambda: config("auc"), "is not a Threshold"),
         (lambda: config(label=""), "label must name a column"),
+        (lambda: config(label="p", prediction="p"), "both 'p': any model would be right"),
+        (lambda: config(Threshold("auc", lower=90)), "no model keeps this, as the metric lies between 0 and 1"),
+        (lambda: config(Threshold("auc", upper=-1)), "no model keeps this"),
         (lambda: config(threshold=2), r"\[0, 1\]"),
         (lambda: config(exact_rows=-1), "exact_rows"),
+        (lambda: config(min_examples=2.5), "min_examples must be a count of rows, not 2.5"),
+        (lambda: config(min_examples=float("inf")), "min_examples must be a count of rows, not inf"),
         (lambda: config(first_run="refused"), "first_run must be 'bless' or 'refuse', not 'refused'"),
         (lambda: config(first_run="refused"), "did you mean 'refuse'?"),
-        (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "no EvaluationConfig"),
+        (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "not an EvaluationConfig"),
     ],
 )
 def test_configuration_errors(make: Callable[[], object], words: str) -> None:
@@ -62,6 +74,20 @@ def test_configuration_round_trip() -> None:
     assert judged.slices == ((), ("carrier",), ("month",))
     assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
     hash(judged)
+
+
+def test_a_slice_by_an_expression_is_named_like_a_column() -> None:
+    late = Slice("late", sql="hour >= 20")
+    judged = config(
+        Threshold("auc", lower=0.8, slice={"late": True}), slices=[late, ["carrier", "late"]],
+    )  # fmt: skip
+    assert judged.slices == ((), (late,), ("carrier", late))
+    assert judged.specs == ((), ("late",), ("carrier", "late"))
+    assert judged == config(*judged.thresholds, slices=[["late"], ["carrier", {"name": "late", "sql": "hour >= 20"}]])
+    assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
+    assert pickle.loads(pickle.dumps(judged)) == judged
+    hash(judged)
+    assert "test_config.py" in (late.where or "")
 
 
 def test_importing_the_configuration_loads_no_model_library() -> None:

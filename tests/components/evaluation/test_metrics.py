@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import DEFAULT_METRICS, METRICS, EvaluationConfig, Metric
+from drivetrain.components.evaluation import DEFAULT_METRICS, EvaluationConfig
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
-from drivetrain.components.evaluation.tally import BINS, bin_middle, bin_of
+from drivetrain.components.evaluation.score_table import BINS, bin_middle, bin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from sklearn import metrics as sk
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tfma_cases.json").read_text())
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
-ALL = tuple(METRICS)
+ALL = ("weighted_example_count", *DEFAULT_METRICS)
 
 
 def batch(label: Any, score: Any, weight: Any = None, **slices: Any) -> pa.RecordBatch:
@@ -214,7 +214,7 @@ def test_too_many_slices_are_refused() -> None:
         ([0.0, float("nan"), 1.0], [0.1, 0.2, 0.3], None, "label 'y' is missing in 1 of 3 rows"),
         ([0.0, 2.0, 1.0], [0.1, 0.2, 0.3], None, r"neither 0 nor 1 in 1 of 3 rows: row 1 \(2\)"),
         ([0.0, 1.0, 1.0], [0.1, float("nan"), 0.3], None, "'p' of the candidate is missing or NaN in 1 of 3"),
-        ([0.0, 1.0, 1.0], [0.1, 1.5, -0.3], None, r"no probability in 2 of 3 rows: row 1 \(1.5\), row 2 \(-0.3\)"),
+        ([0.0, 1.0, 1.0], [0.1, 1.5, -0.3], None, r"not a probability in 2 of 3 rows: row 1 \(1.5\), row 2 \(-0.3\)"),
         ([0.0, 1.0, 1.0], [0.1, 0.5, 0.3], [1.0, -1.0, None], "missing, infinite or negative in 2 of 3"),
         (["0", "1", "1"], [0.1, 0.5, 0.3], None, "label 'y' is of type string"),
     ],
@@ -333,15 +333,15 @@ def test_the_middle_of_a_bin_lies_in_it() -> None:
 
 
 def test_bytes_of_another_kind_are_refused() -> None:
-    with pytest.raises(InputError, match="no metrics"):
+    with pytest.raises(InputError, match="not the metrics state"):
         MetricsAccumulator.from_bytes(b"DTXS\x01 something else entirely, long enough for a header")
 
 
-def test_a_metric_says_whether_it_is_shown_by_default_and_drawn_as_a_bar() -> None:
-    """A metric is added by its function and one line: nothing else names it."""
-    assert [name for name, metric in METRICS.items() if not metric.default] == ["weighted_example_count"]
-    assert tuple(name for name, metric in METRICS.items() if metric.default) == DEFAULT_METRICS
+def test_the_metrics_of_a_configuration_that_names_none() -> None:
     assert EvaluationConfig("label", "candidate").metrics == DEFAULT_METRICS
-    drawn = [name for name, metric in METRICS.items() if metric.bar]
-    assert drawn == ["auc", "pr_auc", "accuracy", "precision", "recall"]
-    assert not Metric("F1", "higher", METRICS["recall"].compute, default=False).bar
+    assert DEFAULT_METRICS == (
+        "example_count", "auc", "pr_auc", "accuracy", "precision", "recall", "log_loss", "calibration", "mean_label",
+        "mean_prediction",
+    )  # fmt: skip
+    bars = [name for name, metric in EvaluationConfig("label", "candidate").measures.items() if metric.bar]
+    assert bars == ["auc", "pr_auc", "accuracy", "precision", "recall"]

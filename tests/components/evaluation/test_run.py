@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Threshold, read_slices, read_validation
+from drivetrain.components.evaluation import EvaluationConfig, Metric, Threshold, metric, read_slices, read_validation
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.run import evaluate, write
 from drivetrain.components.evaluation.scoring import Scores
@@ -41,6 +41,17 @@ class Guess:
         if self.label:
             columns["late"] = batch.column("late").cast(pa.float32())
         return pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+
+
+def calls() -> Metric:
+    """A user's: how many predictions are above one half."""
+    return Metric.reduce(
+        "Calls",
+        lambda: {"calls": 0},
+        lambda state, rows: {"calls": state["calls"] + int((rows.prediction > 0.5).sum())},
+        lambda left, right: {"calls": left["calls"] + right["calls"]},
+        lambda state: float(state["calls"]),
+    )
 
 
 @pytest.fixture
@@ -153,8 +164,9 @@ def test_two_evaluations_give_equal_content(source: Source, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Beam's own deprecations
 @pytest.mark.parametrize("exact_rows", [100, 200_000])
-def test_local_and_beam_give_equal_bytes(source: Source, exact_rows: int) -> None:
-    judged = config(Threshold("auc", lower=0.8), exact_rows=exact_rows)
+@pytest.mark.parametrize("metrics", [None, ["auc", metric("precision", threshold=0.3), "flip_rate", calls]])
+def test_local_and_beam_give_equal_bytes(source: Source, exact_rows: int, metrics: Any) -> None:
+    judged = config(Threshold("auc", lower=0.8), exact_rows=exact_rows, metrics=metrics)
     make = partial(MetricsAccumulator, judged, True)
     scores = Scores(judged, Guess(2.0), Guess(1.0, label=False))
     states = [executor(name).combine(source, make, scores).to_bytes() for name in ("local", "beam")]
@@ -200,3 +212,52 @@ def test_no_thresholds_bless_nothing(source: Source) -> None:
     found = run(source, config())
     assert found["validation"]["blessed"] is False
     assert found["summary"].endswith("not blessed: no thresholds are configured")
+
+
+def test_small_slices_are_withheld(tmp_path: Path) -> None:
+    """Nothing that is written names one, but a threshold of the user's that does."""
+    rng = np.random.default_rng(3)
+    carrier = ["AA"] * 60 + ["Quxair"] * 5 + ["Zorbair"] * 2
+    table = pa.table({"delay": rng.normal(size=67), "late": rng.integers(0, 2, 67), "carrier": carrier})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    rows = open_parquet([tmp_path / "rows.parquet"])
+    judged = config(Threshold("auc", lower=0.0, slice=["carrier"]), slices=[["carrier"]], min_examples=6)
+    found = run(rows, judged)
+    assert found["validation"]["blessed"]
+    assert found["metrics"]["withheld"] == [{"columns": ["carrier"], "slices": 2, "rows": 7}]
+    content, extra = folders(tmp_path, "a")
+    write(found, content, extra)
+    for path in (*content.iterdir(), *extra.iterdir()):
+        assert not re.search(b"Quxair|Zorbair", path.read_bytes()), path
+    assert "Quxair" not in repr(found)
+    assert [item.title for item in read_slices(content)] == ["overall", "carrier=AA"]
+    verdict = read_validation(content)
+    assert verdict["withheld"][0]["rows"] == 7
+    assert verdict["withheld_thresholds"][0]["text"].endswith("1 slice judged, 2 withheld, with fewer than 6 examples")
+    page = (extra / "report.html").read_text()
+    assert "Slices with fewer than 6 examples are not shown." in page
+    alone = run(rows, config(slices=[["carrier"]], min_examples=68))
+    assert [item["slice"] for item in alone["metrics"]["slices"]] == ["overall"]
+    kept = run(rows, config(slices=[["carrier"]], min_examples=2))
+    assert len(kept["metrics"]["slices"]) == 4
+    assert kept["metrics"]["withheld"] == []
+
+
+@pytest.mark.parametrize("exact_rows", [0, 10_000])
+def test_a_column_of_lists_slices_by_each_value(tmp_path: Path, exact_rows: int) -> None:
+    rng = np.random.default_rng(4)
+    tags = [rng.choice(["x", "y"], size).tolist() for size in rng.integers(0, 4, 900)]
+    table = pa.table({"delay": rng.normal(size=900), "late": rng.integers(0, 2, 900), "tags": tags})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=200)
+    judged = config(Threshold("auc", lower=0, slice={"tags": "x"}), slices=[["tags"]], exact_rows=exact_rows)
+    inputs = {"delay": "the model", "late": "the model"}  # so that texts come as dictionaries
+    found = run(open_parquet([tmp_path / "rows.parquet"]), judged, inputs=inputs)
+    slices = {item["slice"]: item for item in found["metrics"]["slices"]}
+    score, late = 1 / (1 + np.exp(-2.0 * table["delay"].to_numpy())), table["late"].to_numpy()
+    expected = {f"tags={tag}": np.array([tag in each for each in tags]) for tag in "xy"}
+    expected |= {"overall": np.ones(900, dtype=np.bool_), "tags=(missing)": np.array([not each for each in tags])}
+    assert {name: item["n"] for name, item in slices.items()} == {name: mine.sum() for name, mine in expected.items()}
+    for name, mine in expected.items():
+        auc = roc_auc_score(late[mine], score[mine].astype(np.float32))
+        assert slices[name]["metrics"]["candidate"]["auc"] == pytest.approx(auc, rel=1e-3 if not exact_rows else 1e-12)
+    assert [check["slice"] for check in found["validation"]["thresholds"]] == ["tags=x"]

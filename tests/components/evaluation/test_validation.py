@@ -57,6 +57,26 @@ def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str 
     assert summary(result(value, before), verdict)
 
 
+@pytest.mark.parametrize(
+    ("metric", "bounds", "said"),
+    [
+        ("auc", {"upper": 0.75}, True),
+        ("auc", {"lower": 0.25}, False),
+        ("auc", {"lower": 0.25, "upper": 0.75}, False),
+        ("auc", {"upper": 0.75, "change_absolute": -1.0}, False),
+        ("log_loss", {"lower": 0.25}, True),
+        ("log_loss", {"upper": 0.75}, False),
+        ("calibration", {"lower": 0.25}, False),
+    ],
+)
+def test_a_bound_that_any_worse_model_keeps_is_said(metric: str, bounds: dict[str, Any], said: bool) -> None:
+    judged = config(Threshold(metric, **bounds), metrics=[metric])
+    item = {**result(0.5, None)["slices"][0], "metrics": {"candidate": {metric: 0.5}}}
+    (check,) = validate({"rows": 4, "slices": [item], "plots": {}}, judged, baseline=False)["thresholds"]
+    assert check["passed"]
+    assert ("is better: any worse model keeps this" in check["text"]) is said
+
+
 @pytest.mark.parametrize("value", [0.9, 0.7])
 def test_a_model_without_a_baseline(value: float) -> None:
     """Refused, it fails for that beside its thresholds; with a baseline the word means nothing."""
@@ -95,3 +115,34 @@ def test_what_a_threshold_is_meant_for() -> None:
     assert not matches(crossed, [("carrier", "UA"), ("month", 1)])
     assert matches(Threshold("auc", lower=0, slice={"carrier": None}), [("carrier", None)])
     assert not matches(Threshold("auc", lower=0, slice={"flag": True}), [("flag", 1)])
+
+
+def test_what_is_withheld_is_not_judged() -> None:
+    judged = config(
+        Threshold("auc", lower=0.5, slice=["carrier"]),
+        Threshold("auc", lower=0.5, slice={"carrier": "ZZ"}),
+        Threshold("auc", lower=0.5, slice=["month"]),
+        Threshold("auc", lower=0.5, slice={"month": 9}),
+        min_examples=3,
+    )
+    measured = result(0.75)
+    (overall,) = measured["slices"]
+    measured["slices"].append({**overall, "slice": "carrier=AA", "pairs": [("carrier", "AA")]})
+    measured["withheld"] = [{"columns": ["carrier"], "slices": 1, "rows": 2}]
+    withheld: list[Any] = [([("carrier", "ZZ")], 2), ([("month", 1)], 1), ([("month", 2)], 1)]
+    verdict = validate(measured, judged, baseline=False, withheld=withheld)
+    assert [check["slice"] for check in verdict["thresholds"]] == ["carrier=AA"]
+    some, all_of_it, every_month = verdict["withheld_thresholds"]
+    assert (some["judged"], some["withheld"], some["passed"]) == (1, 1, None)
+    assert some["text"] == "AUC of carrier=*: 1 slice judged, 1 withheld, with fewer than 3 examples"
+    assert all_of_it["passed"] is every_month["passed"] is False
+    assert verdict["missing_slices"] == ["month=9"]
+    assert verdict["failures"] == [
+        "the slice carrier=ZZ, which has a threshold, is withheld, with fewer than 3 examples",
+        "the slices month=*, which have a threshold, are all withheld, with fewer than 3 examples",
+        "no examples in the slice month=9, which has a threshold",
+    ]
+    assert verdict["withheld"][0]["text"] == ("1 slice by carrier withheld, with fewer than 3 examples: 2 examples")
+    fine = validate(measured, config(judged.thresholds[0], min_examples=3), baseline=False, withheld=withheld)
+    assert fine["blessed"]
+    assert summary(measured, fine).endswith("; blessed (1 slice withheld)")

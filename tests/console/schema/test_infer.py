@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from click.testing import Result
 
@@ -45,3 +46,21 @@ def test_infer_with_slack(with_schema: Path, drivetrain: Command) -> None:
         "range": {"min": -4.25, "max": 10.75, "disallow_nan": True}
     }
     assert "range" not in drivetrain("schema", "infer").stdout
+
+
+def test_infer_from_data_that_no_run_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drivetrain: Command, last_json: Read
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for month in (1, 2):
+        (tmp_path / f"month-{month}.csv").write_text(f"country,amount\nDE,{month}.5\nFR,2\n")
+    inferred = drivetrain("schema", "infer", "month-1.csv", "--slack", "0.1")
+    assert inferred.exit_code == 0, inferred.output
+    features = yaml.safe_load(inferred.stdout)["features"]
+    assert features["country"]["domain"] == {"values": ["DE", "FR"]}
+    assert "range" in features["amount"]["domain"]
+    assert "all 4 rows" in last_json(drivetrain("schema", "infer", "month-*.csv", "--json"))["schema"]
+    for arguments, message in ((("month-3.csv",), "month-3.csv"), (("month-1.csv", "--run", "x"), "either DATA or")):
+        wrong = drivetrain("schema", "infer", *arguments)
+        assert wrong.exit_code == 2
+        assert message in wrong.stderr

@@ -74,9 +74,9 @@ def test_a_patch_that_does_not_fit_is_refused(with_schema: Path, drivetrain: Com
     assert drivetrain("schema", "update", *data, "--to", "mine.yaml").exit_code == 0  # no run is needed
     for options, message in (
         (("mine.yaml", "--to", "look/schema.yaml", "--only", "9"), "the patch has no change 9"),
-        (("mine.yaml", "--to", "look/schema.yaml", "--only", "x"), "is no list of changes"),
+        (("mine.yaml", "--to", "look/schema.yaml", "--only", "x"), "is not a list of changes"),
         (("none.yaml",), "the patch none.yaml cannot be read"),
-        (("look/schema.yaml",), "is no patch of the format"),
+        (("look/schema.yaml",), "is not a patch of the format"),
         (("--only", "1"), "--only is for a patch"),
     ):
         refused = drivetrain("schema", "accept", *options)

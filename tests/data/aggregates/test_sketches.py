@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,27 @@ from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        lambda normal: normal,
+        lambda normal: np.exp(normal * 4),  # nearly all in the lowest of equal intervals
+        lambda normal: np.where(normal > 0, normal, np.round(normal)),
+        lambda normal: np.where(normal > 0, 1.7e308, -1.7e308) * np.abs(np.sin(normal)),  # a range beyond float64's
+        lambda normal: np.floor(np.abs(normal) * 9) * 5e-324,
+        lambda normal: np.where(normal > 0, 0.0, -0.0),
+    ],
+    ids=["normal", "log-normal", "repeated", "widest", "smallest", "zeros"],
+)
+def test_any_spread_of_many_numbers_is_counted_as_numpy_counts_it(spread: Callable[[Any], Any]) -> None:
+    numbers = spread(np.random.default_rng(5).normal(size=20_000))
+    table = count_numbers(numbers)
+    values, counts = np.unique(numbers, return_counts=True)
+    np.testing.assert_array_equal(table.values, values)
+    np.testing.assert_array_equal(table.counts, counts)
+    assert not np.signbit(table.values[table.values == 0]).any()
 
 
 def worst_rank_error(sketch: QuantileSketch, values: NDArray[np.float64]) -> int:

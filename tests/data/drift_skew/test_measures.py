@@ -91,6 +91,50 @@ def test_chi_squared_of_identifiers_is_no_test() -> None:
     assert measures.chi_squared(np.concatenate((ones, zeros)), np.concatenate((zeros, ones))) is None
 
 
+def test_new_values_of_identifiers_are_what_chance_gives() -> None:
+    ones, zeros = np.ones(100, np.int64), np.zeros(100, np.int64)
+    outcome = measures.new_values(np.concatenate((ones, zeros)), np.concatenate((zeros, ones)))
+    assert outcome == (1.0, 1.0, 0.0)
+
+
+def test_values_that_are_all_new_and_come_again_are_not_chance() -> None:
+    threes, zeros = np.full(300, 3), np.zeros(300, np.int64)
+    current, previous = np.concatenate((threes, zeros)), np.concatenate((zeros, threes))
+    assert measures.chi_squared(current, previous) is None  # each is too rare for it
+    outcome = measures.new_values(current, previous)
+    assert outcome.statistic == 1.0
+    assert outcome.p_value < 0.01
+    assert outcome.effect > 0.7
+
+
+@settings(deadline=None)
+@given(two_counts())
+def test_new_values_are_expected_as_often_as_when_rows_are_dealt_at_random(sides: tuple[Any, Any]) -> None:
+    current, previous = sides
+    rows, total = int(current.sum()), current + previous
+    outcome = measures.new_values(current, previous)
+    assert outcome.statistic == pytest.approx(current[previous == 0].sum() / rows)
+    law = stats.hypergeom(total.sum(), total, rows)  # of a value's rows, how many come to the current side
+    chance = law.pmf(total)
+    beyond = max(current[previous == 0].sum() - float(total @ chance), 0.0)
+    assert outcome.effect == pytest.approx(beyond / rows, abs=1e-7)
+    variance = float(total**2 @ (chance * (1 - chance)))
+    assert outcome.p_value == pytest.approx(
+        variance / (variance + beyond**2) if beyond > 1e-9 * rows else 1.0, abs=1e-6
+    )
+
+
+def test_new_values_are_seldom_significant_where_nothing_changed() -> None:
+    """Cantelli's bound holds for any law: at most a share alpha of the data sets is below alpha."""
+    rng = np.random.default_rng(5)
+    weights = rng.pareto(1.0, 2000) + 0.1
+    below = 0
+    for _ in range(200):
+        sides = rng.multinomial(1500, weights / weights.sum(), size=2)
+        below += measures.new_values(sides[0], sides[1]).p_value < 0.05
+    assert below <= 10
+
+
 @settings(deadline=None)  # the machine may be busy
 @given(two_counts())
 def test_pooling_keeps_the_rows_and_leaves_no_rare_cell(sides: tuple[Any, Any]) -> None:

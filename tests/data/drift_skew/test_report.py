@@ -145,7 +145,7 @@ def test_nan_and_infinities_are_cells_of_their_own() -> None:
     assert half.measure("jensen_shannon_quantiles").value == pytest.approx(by_hand)
     assert half.measure("l_infinity").at == "NaN"
     assert half.measure("kolmogorov_smirnov").value == 0  # of what can be put in order
-    assert half.measure("missing_rate").value == 0.5  # NaN is no value, whoever writes it
+    assert half.measure("missing_rate").value == 0.5  # NaN is not a value, whoever writes it
     up = compared([1.0, INF], [1.0, 2.0])
     assert up.measure("kolmogorov_smirnov").value == 0.5
     assert up.measure("kolmogorov_smirnov").value == stats.ks_2samp([1.0, INF], [1.0, 2.0]).statistic
@@ -183,6 +183,19 @@ def test_integers_with_few_values_are_categories_as_well() -> None:
     many = compared(list(range(200)), list(range(200)))
     assert many.measure("chi_squared").value is None
     assert many.measure("l_infinity").over == "cells"
+
+
+def test_a_column_whose_texts_are_all_new_has_drifted_though_each_is_rare() -> None:
+    then = of(name=[f"then {row % 600}" for row in range(2000)], key=[f"a{row}" for row in range(2000)])
+    now = of(name=[f"now {row % 600}" for row in range(2000)], key=[f"b{row}" for row in range(2000)])
+    report = drift(now, then)
+    assert report["name"].measures["new_values"].value == 1.0
+    assert report.drifted == ("name",)
+    assert "share of new values beyond chance" in report["name"].reason
+    # Identifiers are new in any data; the share says so, and no more.
+    assert (report["key"].measures["new_values"].value, report["key"].measures["new_values"].effect) == (1.0, 0.0)
+    same = drift(then, then)["name"].measures["new_values"]
+    assert (same.value, same.p_value) == (0.0, None)
 
 
 def test_verdicts_need_significance_and_size() -> None:

@@ -272,7 +272,7 @@ def test_keys_of_other_types_meet_and_others_are_refused() -> None:
         diff_examples(base, text, "id")
     with pytest.raises(InputError, match=r"the test data has no column 'x'"):
         diff_examples(base.append_column("x", base["v"]), text, ["x"])
-    with pytest.raises(InputError, match="which is no key"):
+    with pytest.raises(InputError, match="which is not a key"):
         diff_examples(pa.table({"id": [[1]]}), pa.table({"id": [[1]]}), "id")
     with pytest.raises(InputError, match="without a key"):
         diff_examples(base, test, [])
@@ -352,8 +352,9 @@ def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
         diff_examples({"a": base}, {"b": base, "c": base}, "id")
     with pytest.raises(InputError, match="the test data has no data set 'x'"):
         diff_examples(base, test, "id", pairs=[("data", "x")])
-    diff.save(tmp_path)
-    assert ExamplesDiff.load(tmp_path).to_json() == diff.to_json() == (tmp_path / "example_diff.json").read_text()
+    folder = tmp_path / "diffs" / "new"
+    diff.save(folder)
+    assert ExamplesDiff.load(folder).to_json() == diff.to_json() == (folder / "example_diff.json").read_text()
     assert list(diff.to_pandas()["mismatches"]) == [0, 1]
     only_keys = diff_examples(base.select(["id"]), base.select(["id"]), "id")
     assert (only_keys.summary, len(only_keys.to_pandas()["mismatches"])) == ("0 of 1 pairs of rows differ", 0)
@@ -362,9 +363,9 @@ def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
     assert "&lt;b&gt;" in page
     assert "<b>'" not in page
     assert "<iframe" in diff._repr_html_()
-    (tmp_path / "example_diff.json").write_text(json.dumps({"format": "other"}))
+    (folder / "example_diff.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(InputError, match="not of the format"):
-        ExamplesDiff.load(tmp_path)
+        ExamplesDiff.load(tmp_path / "diffs" / "new")
 
 
 def test_progress_rises_to_all_rows_and_may_stop(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from drivetrain.data import (
 from drivetrain.data.expectations.check import check_expectations
 from drivetrain.data.expectations.from_statistics import decide
 from drivetrain.data.expectations.suite import ExpectationOutcome, Suite, read_suite
+from drivetrain.errors import InputError
 from drivetrain.tests.data.flights import corrupted, month
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -432,3 +433,75 @@ print("STAYED")
         capture_output=True, text=True, timeout=120, env={**os.environ, "GX_ANALYTICS_ENABLED": "true"}, check=False,
     )  # fmt: skip
     assert run.stdout.strip().endswith("STAYED"), run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("word", ["", "not_"])
+def test_expressions_on_rows_take_linear_time(word: str, tmp_path: Path) -> None:
+    """What GX finds by pandas, also where that would try 2^40 ways."""
+    from drivetrain.data.expectations.gx import run_on_rows
+
+    texts = ["a" * 40 + "é", "aaa", None, "é", "b b"]
+    patterns = [r"^(?=\w)(\w+)+$", "^(?=a)(a+)+$", "b"]
+    table = pa.table({"c": texts})
+    source, present = write(table, tmp_path / "x.parquet"), [text for text in texts if text]
+    source_statistics = statistics(source).state("data")
+    lists = [
+        expect(f"column_values_to_{word}match_regex_list", column="c", regex_list=patterns, **on)
+        for on in ([{"match_on": "any"}, {"match_on": "all"}] if not word else [{}])
+    ]
+    single = [expect(f"column_values_to_{word}match_regex", column="c", regex=pattern) for pattern in patterns]
+    outcomes = run_on_rows(source, source_statistics, dict(enumerate([*single, *lists])))
+    quick = [r"^\w+$", "^a+$", "b"]  # of the same texts
+    hits = [[re.search(pattern, text) is not None for text in present] for pattern in quick]
+    columns = list(zip(*hits, strict=True))
+    expected = [*hits, list(map(any, columns)), *([] if word else [list(map(all, columns))])]
+    for index, matching in enumerate(expected):
+        odd = [text for text, matches in zip(present, matching, strict=True) if matches is (word == "not_")]
+        assert outcomes[index].result["partial_unexpected_list"] == odd, index
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"name": {"type": "string", "pattern": "^(?=a)(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": {"type": "integer"}, "b": False}},
+        {"patternProperties": {"^(a+)+$": {}}, "properties": {"b": {}}, "additionalProperties": False},
+        {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": {"pattern": "é"}},
+        {"$ref": "#/$defs/name", "$defs": {"name": {"additionalProperties": {"pattern": "^(a|a)*$"}}}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "additionalProperties": False, "properties": {"b": {}}},
+    ],
+)
+def test_patterns_within_a_json_schema_take_linear_time(schema: dict[str, Any], tmp_path: Path) -> None:
+    """As jsonschema finds them, also where that would try 2^40 ways."""
+    import jsonschema
+    from drivetrain.data.expectations.gx import run_on_rows
+
+    long = "a" * 40 + "!"
+    values = [{"name": "aaa"}, {"name": "é"}, {"aa": 1}, {"aa": "x", "b": 2}, {"b": "é"}, [], "a", 3, {long: long}]
+    texts = [json.dumps(value) for value in values]
+    source = write(pa.table({"c": texts}), tmp_path / "x.parquet")
+    expectation = expect("column_values_to_match_json_schema", column="c", json_schema=schema)
+    outcomes = run_on_rows(source, statistics(source).state("data"), {0: expectation})
+    linear = json.loads(json.dumps(schema).replace("(?=a)(a+)+", "a+").replace("(a+)+", "a+").replace("(a|a)*", "a*"))
+    draft = jsonschema.validators.validator_for(linear)  # of the same texts
+    odd = [text for text, value in zip(texts, values, strict=True) if not draft(linear).is_valid(value)]
+    assert outcomes[0].result["partial_unexpected_list"] == odd
+    assert odd
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"items": {"pattern": r"(a)\1"}}, "could take forever on some texts: it has a back reference"),
+        ({"anyOf": [{"patternProperties": {r"(a)\1": {}}}]}, "could take forever on some texts"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "write additionalProperties"),
+        ({"items": {"$schema": "http://json-schema.org/draft-04/schema#"}}, "has a \\$schema of its own"),
+    ],
+)
+def test_patterns_within_a_json_schema_that_could_take_forever_are_refused(
+    schema: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    source = write(pa.table({"c": ["{}"]}), tmp_path / "x.parquet")
+    suite = Suite("s", (expect("column_values_to_match_json_schema", column="c", json_schema=schema),))
+    with pytest.raises(InputError, match=says):
+        check_expectations(statistics(source), suite, {"data": source})

@@ -69,11 +69,27 @@ def test_a_suite_nested_without_end(tmp_path: Path) -> None:
         read_suite(tmp_path / "s.json")
 
 
+def test_a_suite_that_json_still_reads_is_bounded_too(tmp_path: Path) -> None:
+    kwargs = '{"column": "a", "value_set": ' + "[" * 400 + "]" * 400 + "}"
+    item = f'{{"type": "expect_column_values_to_be_in_set", "kwargs": {kwargs}}}'
+    (tmp_path / "s.json").write_text(f'{{"name": "s", "expectations": [{item}]}}')
+    with pytest.raises(InputError, match="nested too deeply"):
+        read_suite(tmp_path / "s.json")
+
+
 def test_a_misspelled_argument_is_no_pass() -> None:
     """GX refuses it; statistics leave it to GX."""
     found, wanted = statistics(pa.table({"a": [1, 2]})), expect("column_values_to_be_between", column="a", max_vale=1)
     with pytest.raises(InputError, match="do not decide expect_column_values_to_be_between of a"):
         check_expectations(found, read_suite(suite(wanted)))
+
+
+@pytest.mark.parametrize("kwargs", [{"regex": r"(a)\1"}, {"regex_list": ["a", r"(a)\1"]}])
+def test_an_expression_that_could_take_forever(kwargs: dict[str, Any]) -> None:
+    """Refused before any row is read: there are none here."""
+    kind = f"column_values_to_match_{next(iter(kwargs))}"
+    with pytest.raises(InputError, match=f"expect_{kind} of a: the regular expression .* it has a back reference"):
+        check_expectations(statistics(pa.table({"a": ["b"]})), read_suite(suite(expect(kind, column="a", **kwargs))))
 
 
 def test_an_argument_that_json_has_no_word_for() -> None:

@@ -151,7 +151,7 @@ def test_old_and_new_files(tmp_path: Path) -> None:
     (folder / "orders.json").write_text(json.dumps(old))
     schema, left = schema_from_suite(tmp_path)
     assert schema.feature("id") == Feature("id", "int", Presence(1.0, 1))
-    assert schema.feature("id").evidence.startswith("from suite warehouse.orders: of type int")  # type: ignore[union-attr]
+    assert schema.feature("id").evidence.startswith("from suite warehouse.orders: of type int")
     assert [one.kwargs for one in left] == [{"column": "code", "regex": "^A"}]
     assert schema.severity == {"SCHEMA_NEW_COLUMN": "INFO"}  # a suite says nothing of other columns
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
@@ -217,7 +217,7 @@ def test_missing_in_pandas_is_nan_too() -> None:
     # Of a column of unknown type NaN is still GX's to see.
     schema, left = of(expect("column_values_to_not_be_null", column="a", mostly=0.5))
     assert left == ["column_values_to_not_be_null"]
-    assert schema.feature("a").presence == Presence(0.5, 1)  # type: ignore[union-attr]
+    assert schema.feature("a").presence == Presence(0.5, 1)
 
 
 def test_two_severities_of_one_line() -> None:
@@ -228,7 +228,7 @@ def test_two_severities_of_one_line() -> None:
         expect("column_values_to_not_be_null", column="a", mostly=0.95),
     )
     assert left == ["column_values_to_not_be_null"]
-    assert schema.feature("a").presence.min_fraction == 0.95  # type: ignore[union-attr]
+    assert schema.feature("a").presence.min_fraction == 0.95
     assert schema.expectations[0].severity == "warning"
 
 
@@ -243,7 +243,7 @@ def test_both_must_hold() -> None:
     )
     assert left == ["column_values_to_be_of_type", "table_row_count_to_be_between"]
     assert schema.feature("a") == Feature("a", "int", Presence(1.0, 1), Range(0, 8))
-    assert schema.feature("a").evidence == "seen; from -1 to 8; not null"  # type: ignore[union-attr]
+    assert schema.feature("a").evidence == "seen; from -1 to 8; not null"
     assert schema.min_rows == 5
     assert schema.severity == {}
 
@@ -348,3 +348,12 @@ def test_the_page_tells_the_truth(tmp_path: Path) -> None:
     checks = dict(re.findall(r'"([^"]+)": "(SELECT [^"]+)"', query))
     assert len(checks) == 2
     assert [one["result"]["observed_value"] for one in check_sql(table, checks).document["results"]] == [1, 1]
+
+
+@pytest.mark.parametrize("end", ["NaN", "Infinity", "-Infinity"])
+def test_a_count_that_is_not_finite_is_left_over(tmp_path: Path, end: str) -> None:
+    item = '{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1, "max_value": END}}'
+    (tmp_path / "s.json").write_text(f'{{"name": "s", "expectations": [{item}]}}'.replace("END", end))
+    schema, left = schema_from_suite(tmp_path / "s.json")
+    assert schema.max_rows is None
+    assert left

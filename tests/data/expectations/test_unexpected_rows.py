@@ -86,6 +86,11 @@ def test_in_a_suite(january: tuple[pa.Table, Path], tmp_path: Path) -> None:
         check_expectations(statistics(table), read_suite(suite))
 
 
+def test_half_a_character() -> None:
+    with pytest.raises(InputError, match="has half a character"):
+        check_sql(pa.table({"a": ["x"]}), ["SELECT * FROM data WHERE a = '\ud83d'"])
+
+
 def test_values_are_json() -> None:
     table = pa.table({
         "when": pa.array([0], pa.timestamp("us", "UTC")), "bytes": pa.array([b"\xff\x00"]), "nan": [float("nan")],
@@ -169,3 +174,8 @@ def test_more_than_memory_spills(tmp_path: Path) -> None:
     session = open_session([tmp_path / "big.parquet"], scratch=tmp_path / "spill", memory=64 << 20)
     query = f"SELECT count(*) FROM (SELECT b, a FROM read_parquet('{tmp_path}/big.parquet') ORDER BY b DESC, a)"
     assert session.execute(query).fetchall() == [(2_000_000,)]
+
+
+def test_a_single_query_needs_no_list() -> None:
+    (result,) = check_sql(pa.table({"a": [1, -1]}), "SELECT * FROM data WHERE a < 0").document["results"]
+    assert result["result"]["observed_value"] == 1

@@ -124,7 +124,7 @@ def test_other_schemas_and_changed_files_are_errors(tmp_path: Path) -> None:
     file = io.BytesIO()
     fastavro.writer(file, "long", [1, 2])
     (tmp_path / "x.avro").write_bytes(file.getvalue())
-    with pytest.raises(InputError, match="its schema is no record"):
+    with pytest.raises(InputError, match="its schema is not a record"):
         open_avro([tmp_path / "x.avro"])
     source = open_avro([write(tmp_path, {"v": "long"}, [{"v": 1}, {"v": 2}])])
     others: list[tuple[dict[str, str], list[dict[str, Any]], str]] = [

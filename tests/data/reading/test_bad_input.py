@@ -27,6 +27,7 @@ from drivetrain.pipelines.project.context import LaunchContext, enter
 fastavro = pytest.importorskip("fastavro")
 
 Row = dict[str, Any]
+NULL = " (where it stands for a missing value, name it in null_values)"
 AVRO = {int: "long", float: "double", str: "string", bool: "boolean"}
 
 
@@ -248,12 +249,12 @@ def test_a_column_of_mixed_types_is_text_and_told_or_an_error(tmp_path: Path) ->
     (tmp_path / "x.csv").write_text("k,v\n0,1\n0,2\n0,foo\n0,2.50\n")
     rows, _, (note,) = walked(str(tmp_path / "x.csv"))
     assert [row["v"] for row in rows] == ["1", "2", "foo", "2.50"]
-    assert note.endswith("x.csv:4: column 'v' is text, because 'foo' is no number")
+    assert note.endswith(f"x.csv:4: column 'v' is text, because 'foo' is not a number{NULL}")
     (tmp_path / "x.jsonl").write_text('{"v": 1}\n{"v": "foo"}\n{"v": [2.50]}\n')
     rows, _, (note,) = walked(str(tmp_path / "x.jsonl"))
     assert [row["v"] for row in rows] == ["1", "foo", "[2.50]"]
     assert note.endswith("x.jsonl:2: column 'v' mixes kinds of values, so it is text")
-    with pytest.raises(InputError, match="the DataFrame: column 'v' is no column of one type"):
+    with pytest.raises(InputError, match="the DataFrame: column 'v' is not a column of one type"):
         ExampleGen(pd.DataFrame({"v": [1, "x", 2.5]}))
     with (tmp_path / "x.avro").open("wb") as file:
         schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": ["long", "string"]}]}
@@ -269,7 +270,7 @@ def test_a_file_whose_schema_changes_half_way(tmp_path: Path) -> None:
         ExampleGen(str(path))
     path.write_text("a,b\n" + "1,2\n" * 1000 + "b,a\n" + "1,2\n" * 1000)
     _, _, (note,) = walked(str(path))
-    assert note.endswith("x.csv:1002: column 'a' is text, because 'b' is no number; so are 1 more")
+    assert note.endswith(f"x.csv:1002: column 'a' is text, because 'b' is not a number{NULL}; so is 'b'")
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n' * 10 + '{"b": 2}\n' * 10)
     rows, found, _ = walked(str(path))  # each row has what it has
@@ -347,7 +348,7 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_whole(
     monkeypatch.setattr("drivetrain.data.reading.images._LARGEST", 1 << 20)
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/1.png", bytes(2 << 20))
-    with pytest.raises(InputError, match=r"a/1\.png is no whole image \(more than 1 MiB\)"):
+    with pytest.raises(InputError, match=r"a/1\.png is not a whole image \(more than 1 MiB\)"):
         ExampleGen(str(tmp_path / "x.zip"))
     monkeypatch.setattr("drivetrain.data.reading.csv_files._HEADER_CHARACTERS", 1 << 20)
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b" + b"x" * (2 << 20)))

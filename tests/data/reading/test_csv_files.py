@@ -199,9 +199,9 @@ def test_whole_numbers_beyond_64_bits_keep_their_digits(
 @pytest.mark.parametrize(
     ("cells", "note"),
     [
-        (["1", "2.5", "3", "foo", "5", "bar"], "x.csv:5: column 'v' is text, because 'foo' is no number"),
-        (["2013-01-02", "2013-01-03", "NA", "never"], "x.csv:5: column 'v' is text, because 'never' is no time"),
-        (["true", "false", "maybe"], "x.csv:4: column 'v' is text, because 'maybe' is no truth value"),
+        (["1", "2.5", "3", "foo", "5", "bar"], "x.csv:5: column 'v' is text, because 'foo' is not a number"),
+        (["2013-01-02", "2013-01-03", "NA", "never"], "x.csv:5: column 'v' is text, because 'never' is not a time"),
+        (["true", "false", "maybe"], "x.csv:4: column 'v' is text, because 'maybe' is not true or false"),
         (["a", "1", "b"], None),
         (["1", "2"], None),
     ],
@@ -213,7 +213,24 @@ def test_a_column_that_is_text_for_the_sake_of_a_few_values_is_told(
     notes: list[str] = []
     path = write(tmp_path, "k,v\n" + "".join(f"0,{cell}\n" for cell in cells), "x.csv")
     open_files([path], note=notes.append)
-    assert [text.replace(f"{tmp_path}/", "") for text in notes] == ([] if note is None else [note])
+    wanted = [] if note is None else [f"{note} (where it stands for a missing value, name it in null_values)"]
+    assert [text.replace(f"{tmp_path}/", "") for text in notes] == wanted
+
+
+def test_columns_that_are_text_for_the_sake_of_a_few_values_are_named(tmp_path: Path) -> None:
+    notes: list[str] = []
+    row = ",".join(["1.5"] * 6)
+    open_files([write(tmp_path, f"a,b,c,d,e,f\n{row}\n{row}\nn/a,-,-,-,-,-\n", "x.csv")], note=notes.append)
+    assert [note.partition("); ")[2] for note in notes] == ["so are 'b', 'c', 'd' and 2 more"]
+
+
+def test_a_cell_that_is_none_of_the_declared_type_is_quoted_with_how_to_read_it_as_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, "k,v\n0,1.5\n0,n/a\n", "x.csv")
+    with pytest.raises(InputError, match=r"x\.csv:3: column 'v' holds 'n/a', not double") as caught:
+        open_files([path], column_types={"v": "float64"})
+    assert 'null_values=["", "NA", "n/a"]' in (caught.value.fix or "")
+    source = open_files([path], column_types={"v": "float64"}, null_values=["", "NA", "n/a"])
+    assert [row["v"] for row in rows(source)] == [1.5, None]
 
 
 def test_damaged_containers_are_named(tmp_path: Path) -> None:

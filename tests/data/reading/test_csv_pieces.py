@@ -119,7 +119,7 @@ def test_digits_that_are_lost_are_told(tmp_path: Path) -> None:
     keep = "(unless column_types declares it a string or decimal128)"
     open_files([tmp_path / "1.csv", tmp_path / "2.csv"], note=notes.append)
     assert [note.replace(f"{tmp_path}/", "") for note in notes] == [
-        f"1.csv:3: column 'zip' is int64, so '00501' loses its zeros {keep}; so are 1 more",
+        f"1.csv:3: column 'zip' is int64, so '00501' loses its zeros {keep}; so is 'x'",
         f"1.csv:3: column 'far' is float64, which rounds '{far}' {keep}",
     ]
     notes.clear()
@@ -130,6 +130,17 @@ def test_digits_that_are_lost_are_told(tmp_path: Path) -> None:
     assert [note.replace(f"{tmp_path}/", "") for note in notes] == [
         f"x.jsonl:1: column 'far' is float64, which rounds {far}"
     ]
+
+
+def test_a_first_line_that_looks_like_data_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("0.23,Ideal,E\n0.21,Premium,E\n")
+    notes: list[str] = []
+    open_files([tmp_path / "x.csv"], note=notes.append)
+    assert notes == [f"{tmp_path}/x.csv:1: a column is named '0.23': is the first line data? It must name the columns"]
+    (tmp_path / "y.csv").write_text("carat,inf,NaN\n0.21,1,2\n")
+    notes.clear()
+    open_files([tmp_path / "y.csv"], note=notes.append)
+    assert notes == []
 
 
 def test_a_quote_amid_a_cell_ends_the_dividing(tmp_path: Path) -> None:

@@ -48,5 +48,5 @@ def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text("é\n", "latin-1")
     source = open_files([path], encoding="latin-1")
     assert [batch.to_pylist() for batch in source.read(0)] == [[{"line": "é"}]]
-    with pytest.raises(InputError, match=r"delimiter: .* is no CSV but lines"):
+    with pytest.raises(InputError, match=r"delimiter: .* is lines, not CSV"):
         open_files([path], delimiter=";")

@@ -127,7 +127,7 @@ def test_a_file_name_for_two_images_is_no_label(tmp_path: Path) -> None:
 )
 def test_a_broken_image_is_named_or_left_out_and_counted(folder: Path, name: str, data: bytes) -> None:
     (folder / name).write_bytes(data)
-    with pytest.raises(InputError, match=rf"{name} is no whole image \("):
+    with pytest.raises(InputError, match=rf"{name} is not a whole image \("):
         open_files(paths(folder))
     notes: list[str] = []
     found = rows(open_files(paths(folder), on_error="skip", note=notes.append))
@@ -153,16 +153,16 @@ def test_a_damaged_archive(folder: Path) -> None:
 
 def test_an_image_too_large_to_be_one_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(InputError, match=r"cat/2\.jpg is no whole image .*bomb"):
+    with pytest.raises(InputError, match=r"cat/2\.jpg is not a whole image .*bomb"):
         open_files(paths(folder))
 
 
 def test_options_of_images_only(folder: Path, tmp_path: Path) -> None:
     table = tmp_path / "x.csv"
     table.write_text("a\n1\n")
-    with pytest.raises(InputError, match=r"on_error: .*x\.csv is no images but CSV"):
+    with pytest.raises(InputError, match=r"on_error: .*x\.csv is CSV, not images"):
         open_files([table], on_error="skip")
-    with pytest.raises(InputError, match=r"encoding: .* is no CSV but images"):
+    with pytest.raises(InputError, match=r"encoding: .* is images, not CSV"):
         open_files(paths(folder), encoding="latin-1")
 
 

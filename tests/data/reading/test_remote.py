@@ -136,7 +136,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_secret_in_a_uri_is_refused_and_not_shown(uri: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds a password or a signature") as caught:
+    with pytest.raises(InputError, match="holds a password, a token or a signature") as caught:
         fetch_files(uri, tmp_path)
     assert "hunter2" not in str(caught.value)
 

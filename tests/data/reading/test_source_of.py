@@ -83,10 +83,10 @@ def test_an_index_with_a_name_is_a_column() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (pd.DataFrame({"ok": [1, 2], "m": [1, "x"]}), "column 'm' is no column of one type"),
+        (pd.DataFrame({"ok": [1, 2], "m": [1, "x"]}), "column 'm' is not a column of one type"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns are named 'a'"),
         (pd.DataFrame([[1, 2]], columns=["1", 1]), "two columns are named '1'"),
-        (pd.DataFrame({"big": [2**70, 1]}), "column 'big' is no column of one type"),
+        (pd.DataFrame({"big": [2**70, 1]}), "column 'big' is not a column of one type"),
         (pd.DataFrame({"a": []}), "no rows"),
         (pa.table({"a": pa.array([], pa.int64())}), "no rows"),
         (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), "two columns are named 'a'"),
@@ -216,9 +216,10 @@ def test_columns_by_name() -> None:
     ("data", "says", "fix"),
     [
         ({"a": [1], "b": [1, 2]}, "column 'b' has 2 values, 'a' has 1", "a value for each row"),
-        ({"a": [1, "x"]}, "column 'a' is no column of one type", "one type"),
-        ({"a": 1}, "1 is no list or array; one row of values goes to run_row", "a list"),
-        ({"a": "text"}, "'text' is no list or array", "a list"),
+        ({"a": [1, "x"]}, "column 'a' is not a column of one type", "one type"),
+        (pd.DataFrame({"a": [1, "x", None]}), "column 'a' is not a column of one type", "frame['a'].astype('string')"),
+        ({"a": 1}, "1 is not a list or array; one row of values goes to run_row", "a list"),
+        ({"a": "text"}, "'text' is not a list or array", "a list"),
         (np.arange(3), "'ndarray' is nothing that rows can be read from", "pyarrow.table({name: values})"),
         (pa.chunked_array([[1]]), "a ChunkedArray has no columns with names", "pa.table"),
         ([1, 2], "'list' is nothing that rows can be read from", "pyarrow.table"),

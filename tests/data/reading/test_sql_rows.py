@@ -82,6 +82,16 @@ def test_what_cannot_be_read_is_an_error(database: Path, tmp_path: Path, query: 
     assert caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("query", "parameters"),
+    [("select '\ud83d'", {}), ("select :x", {"x": "\ud83d"}), ("select :x", {"x": 2**70})],
+    ids=["query", "text", "number"],
+)
+def test_what_no_driver_can_send(database: Path, tmp_path: Path, query: str, parameters: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="the query failed"):
+        open_query(f"sqlite:///{database}", query, tmp_path / "rows", parameters=parameters)
+
+
 def test_no_such_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no such database file"):
         open_query(f"sqlite:///{tmp_path}/none.db", "select 1", tmp_path)

@@ -256,7 +256,7 @@ def test_a_user_may_name_other_directives() -> None:
     for text in ("%A, %d %B %Y", "%I:%M %p", "%Y-%j", "%d.%m.%Y %H Uhr", "100%% %Y"):
         array = pa.array([moment.strftime(text).encode(), b"x"], pa.large_binary())
         assert reads_as_time(array, text).tolist() == [True, False], pattern(text)
-    with pytest.raises(InputError, match="%Q is no directive"):
+    with pytest.raises(InputError, match="%Q is not a directive"):
         Schema((Feature("x", "string", domain=Time("%Q")),))
     with pytest.raises(InputError, match="no directive of strptime"):
         Schema((Feature("x", "string", domain=Time("date")),))

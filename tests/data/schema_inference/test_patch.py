@@ -294,7 +294,7 @@ def test_a_patch_is_a_file_to_be_cut_down(tmp_path: Path) -> None:
         patch.accept([4])
     for text in ("[" * 5000, "at: 2020-13-45", f"n: {'9' * 5000}"):
         (tmp_path / "p.yaml").write_text(text)
-        with pytest.raises(InputError, match="cannot be read"):
+        with pytest.raises(InputError, match=r"cannot be read|nested too deeply"):
             SchemaPatch.load(tmp_path / "p.yaml")
     saved = patch.to_dict()
     for part in ({"schema": None}, {"changes": 5}, {"changes": [{**saved["changes"][0], "after": None}]}):
@@ -302,7 +302,7 @@ def test_a_patch_is_a_file_to_be_cut_down(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="lacks a part"):
             SchemaPatch.load(tmp_path / "p.yaml")
     (tmp_path / "p.yaml").write_text("format: other")
-    with pytest.raises(InputError, match="no patch of the format"):
+    with pytest.raises(InputError, match="not a patch of the format"):
         SchemaPatch.load(tmp_path / "p.yaml")
     with pytest.raises(InputError, match="cannot be read"):
         SchemaPatch.load(tmp_path / "none.yaml")
@@ -403,8 +403,8 @@ def test_evidence_goes_with_the_line_it_was_for() -> None:
     assert "+    type: string\n" in texts["UNEXPECTED_DATA_TYPE"]  # not: string, for it was int64, 1 to 3
     assert "# all that were seen" not in texts["ENUM_TYPE_UNEXPECTED_STRING_VALUES"].partition("\n+")[2]
     then = patch.accept()
-    lines = [then.feature(name).evidence for name in ("v", "w")]  # type: ignore[union-attr]
+    lines = [then.feature(name).evidence for name in ("v", "w")]
     assert lines == ["", "type: string, 2 distinct"]
     some = patch.accept([change.id for change in patch.changes if change.feature == "w"])
     assert some.feature("v") == schema.feature("v")
-    assert some.feature("v").evidence == schema.feature("v").evidence != ""  # type: ignore[union-attr]
+    assert some.feature("v").evidence == schema.feature("v").evidence != ""

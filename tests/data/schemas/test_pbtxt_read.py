@@ -277,7 +277,7 @@ def test_domains_at_the_top() -> None:
         schema_from_pbtxt(text)  # as TFDV: `domain` is for texts
     with pytest.raises(SchemaError, match="two domains are named 'd'"):
         schema_from_pbtxt('string_domain { name: "d" } string_domain { name: "d" }')
-    with pytest.raises(SchemaError, match="'x' stands twice"):
+    with pytest.raises(SchemaError, match="'x' appears twice"):
         schema_from_pbtxt('feature { name: "x" type: INT } feature { name: "x" type: INT }')
 
 
@@ -318,7 +318,7 @@ def test_written() -> None:
         "max 16777217.0 of f has more digits than TFDV's 32 bits keep",
         "TFDV counts distinct values of text only, not those of u",
         "l is list, which TFDV does not have; it is written as of an unknown type",
-        "severities are no part of TFDV's schema; give them to its validation config",
+        "severities are not part of TFDV's schema; give them to its validation config",
         "TFDV looks at the largest number of rows only where a smallest is given too",
     )
 
@@ -380,3 +380,10 @@ def test_integers_beyond_64_bits_are_left_out() -> None:
     assert "domain" not in text
     assert len(notes) == 2
     assert "beyond TFDV's 64 bits" in notes[0]
+
+
+@pytest.mark.parametrize("number", [".", ".f", "1.2.3", "1e", ".inf", "1_0"])
+def test_what_is_not_a_number_is_said_with_its_line(number: str) -> None:
+    text = f'feature {{ name: "a" type: FLOAT float_domain {{ max: {number} }} }}'
+    with pytest.raises(InputError, match=r"schema\.pbtxt:1"):
+        schema_from_pbtxt(text)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.data.stats.accumulator import StatisticsAccumulator
-from drivetrain.data.stats.document import Statistics, from_states
+from drivetrain.data.stats.document import Statistics, from_states, statistics
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -160,7 +160,7 @@ def test_mixed_types_and_columns_are_refused() -> None:
 
 
 def test_bytes_that_are_no_state_are_refused() -> None:
-    with pytest.raises(InputError, match="no statistics state"):
+    with pytest.raises(InputError, match="not the statistics state"):
         StatisticsAccumulator.from_bytes(b"junk")
     data = bytearray(accumulate(pa.RecordBatch.from_arrays([pa.array([1])], ["x"])).to_bytes())
     data[4] = 99
@@ -246,3 +246,25 @@ def test_whether_a_column_is_exact_depends_on_its_rows_alone() -> None:
         assert left.result()["features"][0]["unique"] == {"value": 10, "exact": True}
         left.add_batch(pa.RecordBatch.from_arrays([pa.array([99])], ["x"]))
         assert left.result()["features"][0]["unique"]["exact"] is False
+
+
+def test_histograms_of_data_sets_have_the_same_buckets() -> None:
+    first = pa.table({"n": [1, 2, 12, None], "x": [0.0, 1.0, 5.0, 2.0], "l": [[1], [], [7], [1, 2]], "g": list("aabb")})
+    other = pa.table({"n": [40, 3, 5, 6], "x": [-5.0, 2.0, 2.0, 3.0], "l": [[9]] * 4, "g": list("abab")})
+    weights = [pa.array([1.0, 2.0, 0.5, 0.0]), pa.array([1.0] * 4)]
+    both = {name: rows.append_column("w", by) for name, rows, by in zip("pq", (first, other), weights, strict=True)}
+    measured = statistics(both, weight="w", slices=["g"], limit=1_000).document["datasets"]
+    described = [*measured, *(part for dataset in measured for part in dataset["slices"])]
+    edges: dict[str, set[tuple[float, ...]]] = {}
+    for dataset in described:
+        for feature in dataset["features"]:
+            for about in (feature, feature.get("lengths"), feature.get("values")):
+                for where in (about, (about or {}).get("weighted")):
+                    if buckets := (where or {}).get("histogram", {}).get("value"):
+                        ends = (*(bucket["low"] for bucket in buckets), buckets[-1]["high"])
+                        edges.setdefault(f"{feature['name']}{about is feature}", set()).add(ends)
+    assert edges["nTrue"] == {tuple(range(1, 42, 4))}
+    assert edges["xTrue"] == {tuple(np.linspace(-5, 5, 11).tolist())}
+    assert edges["lFalse"] == {(0, 1, 2, 3), tuple(range(1, 11))}  # of lengths, of items
+    whole = statistics(both["p"], weight="w").features("data")["n"]["histogram"]["value"]
+    assert [(bucket["low"], bucket["count"]) for bucket in whole if bucket["count"]] == [(1, 1), (2, 1), (12, 1)]

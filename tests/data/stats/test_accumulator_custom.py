@@ -46,7 +46,7 @@ def test_a_loaded_one_asks_for_its_factory(tmp_path: Path) -> None:
 
 
 class Odd(Longest):
-    """Whose result is no JSON."""
+    """Whose result is not JSON."""
 
     def result(self) -> dict[str, Any]:
         return {"share": math.nan}
@@ -56,5 +56,5 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match="result of the custom accumulator 'odd' is not JSON"):
         statistics(TABLE, custom={"odd": Odd})
     not_a_factory: Any = {"odd": 3}
-    with pytest.raises(InputError, match="'odd': 3} is no factory"):
+    with pytest.raises(InputError, match="'odd': 3} is not a factory"):
         statistics(TABLE, custom=not_a_factory)

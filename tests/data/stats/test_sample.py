@@ -51,7 +51,7 @@ def test_a_sample_is_the_same_rows_however_they_are_cut(tmp_path: Path) -> None:
     assert first.to_json() == second.to_json()
     kept = first.splits["data"]
     assert abs(kept - 5_000) < 4 * np.sqrt(20_000 * 0.25 * 0.75)
-    assert first.document["datasets"][0]["sample"] == {"rate": 0.25, "seed": 3}
+    assert first.document["datasets"][0]["sample"] == {"rate": 0.25, "seed": 3, "of": 20_000}
     assert statistics(rows, sample_rate=0.25, seed=4).to_json() != first.to_json()
     mean = first.features("data")["real"]["mean"]["value"]
     assert abs(mean - pc.mean(rows["real"]).as_py()) < 4 / np.sqrt(kept)

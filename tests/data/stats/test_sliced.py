@@ -41,7 +41,7 @@ def test_bytes_that_are_text_make_the_slices_of_the_text() -> None:
     raw = TABLE.set_column(0, "g", TABLE["g"].cast(pa.binary()))
     ours, texts = (statistics(table, slices=["g", {"g": ["m"], "x": None}]) for table in (raw, TABLE))
     assert ours.slices("data") == texts.slices("data")
-    with pytest.raises(InputError, match="'g' of type binary has values that are no UTF-8"):
+    with pytest.raises(InputError, match="'g' of type binary has values that are not UTF-8"):
         statistics(pa.table({"g": [b"m", b"\xff"]}), slices=["g"])
 
 

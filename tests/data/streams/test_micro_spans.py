@@ -340,7 +340,7 @@ def test_options_that_make_no_sense(incoming: Path, tmp_path: Path) -> None:
     schema = schema_from_yaml("format: drivetrain.schema/1\nenvironments: [SERVING]\nfeatures: {n: {type: int}}\n")
     with pytest.raises(InputError, match="no environment 'SERVIN'"):
         next(stream(growing_directory(incoming), tmp_path / "spans", schema=schema, environment="SERVIN"))
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         growing_directory(tmp_path / "nowhere")
 
 
@@ -398,12 +398,12 @@ def test_messages_that_are_no_rows(producer: Any, tmp_path: Path) -> None:
     for value in ('{"n": 1}', "{half", "[1]", None, '{"n": 2}', '{"n": "three"}', '{"": 1}', deep, '{"n": 1e999}'):
         producer.produce("clicks", value, partition=0)
     assert producer.flush(60) == 0
-    with pytest.raises(InputError, match="kafka:clicks partition 0 offset 1: the message is no row"):
+    with pytest.raises(InputError, match="kafka:clicks partition 0 offset 1: the message is not a row"):
         list(stream(kafka_topic("clicks", address), tmp_path / "strict"))
     span = next(stream(kafka_topic("clicks", address), tmp_path / "spans", rows=3, on_bad="keep"))  # the last is good
     assert rows_of(span) == [{"n": 1}, {"n": 2}, {"n": math.inf}]
     assert sorted(rejected["origin"].rpartition(" ")[2] for rejected in span.rejected) == ["1", "2", "3", "5", "6", "7"]
-    with pytest.raises(InputError, match=r"offset 0: the message is no row \(there is no 'm'\)"):
+    with pytest.raises(InputError, match=r"offset 0: the message is not a row \(there is no 'm'\)"):
         next(stream(kafka_topic("clicks", address, decode=lambda value: {"m": json.loads(value)["m"]}), tmp_path / "m"))
 
 

@@ -86,8 +86,9 @@ def test_tfx_comparators_are_read_and_written() -> None:
     ("kind", "bounds", "message"),
     [
         ("int", {"linf": 0.1}, "no comparator 'linf'"),
-        ("int", {"psi": -1.0}, "psi -1.0 is no bound"),
-        ("int", {"psi": float("inf")}, "psi inf is no bound"),
+        ("int", {"psi": -1.0}, "psi -1.0 is not a bound"),
+        ("int", {"psi": float("inf")}, "psi inf is not a bound"),
+        ("int", {"psi": 10**400}, "psi 10+ is not a bound"),
         ("string", {"wasserstein": 1.0}, "wasserstein means nothing for string"),
         ("float", {"cramers_v": 1.0}, "cramers_v means nothing for float"),
         ("bool", {"kolmogorov_smirnov": 1.0}, "kolmogorov_smirnov means nothing for bool"),
@@ -190,6 +191,16 @@ def test_a_column_that_is_empty_on_one_side_is_told() -> None:
     assert found(of(x=EMPTY["NaN"]), schema(l_infinity=0.1), previous=of(x=[1.5, 2.5])) == [
         ("COMPARATOR_L_INFTY_HIGH", "x")
     ]
+
+
+def test_texts_that_are_all_new_do_not_pass_a_bound() -> None:
+    now, then = of(x=[f"now {row // 2}" for row in range(40)]), of(x=[f"then {row // 2}" for row in range(40)])
+    assert found(now, schema(cramers_v=0.1), previous=then) == [("COMPARATOR_CRAMERS_V_HIGH", "x")]  # not known
+    (one,) = validate(now, schema(new_values=0.25), previous=then).anomalies
+    assert one.type == "COMPARATOR_NEW_VALUES_HIGH"
+    assert (
+        "the share of rows with new values of x between current and previous data is 1, more than 0.25" in one.message
+    )
 
 
 def test_what_cannot_be_computed_does_not_pass() -> None:

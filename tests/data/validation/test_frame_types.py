@@ -87,31 +87,67 @@ def test_what_is_accepted_is_said(csv: Path, schema: Schema, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "values", "says"),
     [
-        ("whole_gaps", [1.0, 2.5, None], "2.5 is not whole"),
         ("whole_gaps", [1.0, 2.0**53 + 2], "9007199254740994.0 is beyond 2^53"),
-        ("whole_gaps", [1.0, np.inf], "some are NaN or infinite"),
-        ("whole_gaps", ["1", "x"], "'x' is no number"),
-        ("day", ["2024-02-01", "soon"], "day is string, the schema says date"),
+        ("whole_gaps", ["1", "2"], "all that data has of it can be read as int"),
         (
             "day",
             pd.to_datetime(["2024-02-01", "2024-02-01 00:01"], format="mixed"),
             "day is timestamp, the schema says",
         ),
-        ("time", ["10:00", "11:00"], "time is string, the schema says timestamp"),
         ("word", [1, 2], "word is int, the schema says string"),
         ("truth", [0, 1], "truth is int, the schema says bool"),
-        ("truth", ["yes", "no"], "truth is string, the schema says bool"),
     ],
 )
 def test_what_is_wrong_stays_wrong(schema: Schema, name: str, values: Any, says: str) -> None:
     feature = schema.feature(name)
-    assert feature is not None
     table = pa.table({name: pa.array(values)})  # not from pandas: NaN would be missing
     anomalies = data.validate(table, Schema((feature,)))
     anomaly = next(anomaly for anomaly in anomalies.anomalies if anomaly.type == "UNEXPECTED_DATA_TYPE")
     assert says in anomaly.message
     assert f"column_types={{{name!r}: " in anomaly.fix
     assert anomalies.notes == ()
+
+
+@pytest.mark.parametrize("values", [[1.0, 336.5, None], [1.0, np.inf]])
+def test_what_no_reader_could_make_whole_is_for_the_schema_to_say(values: list[Any]) -> None:
+    schema = Schema((data.Feature("price", "int"),))
+    (anomaly,) = data.validate(pa.table({"price": pa.array(values)}), schema).anomalies
+    assert anomaly.fix == "correct these values, or write `type: float` for price in the schema"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "odd"),
+    [
+        ("whole_gaps", ["1", "x", "2"], ["x"]),
+        ("half", ["1.5", "1_000", " 2 ", "-inf"], ["1_000"]),
+        (
+            "day",
+            ["2024-02-01", "20240131", "2024-02-01 00:00", "2024-02-02", "2024-02-30", "2024-02-03"],
+            ["20240131", "2024-02-01 00:00", "2024-02-30"],
+        ),
+        ("time", ["2024-02-01 10:00", "2024-02-01T10:00:01.5", "2024-02-03", "soon"], ["soon"]),
+        ("truth", ["TRUE", "false", "yes", "true"], ["yes"]),
+    ],
+)
+def test_texts_that_no_cell_of_the_type_is_are_quoted(
+    schema: Schema, name: str, values: list[str], odd: list[str]
+) -> None:
+    named = schema.find_feature(name)
+    feature = Feature(name, "float" if named is None else named.type)
+    table, wanted = pa.table({name: pa.array([*values, None]).dictionary_encode()}), Schema((feature,))
+    (anomaly,) = data.anomalous_rows(table, data.validate(table, wanted), wanted).anomalies
+    assert sorted(item["value"] for item in anomaly.values) == sorted(odd)
+    assert [row["values"][name] for row in anomaly.rows] == [value for value in values if value in odd]
+    assert "cannot be read as " + feature.type in anomaly.message
+    assert all(f'"{text}"' in anomaly.fix for text in odd)
+    assert 'null_values=["", "NA", ' in anomaly.fix
+
+
+def test_texts_of_another_type_throughout_are_not_taken_for_missing_values(schema: Schema) -> None:
+    feature = schema.feature("truth")
+    (anomaly,) = data.validate(pa.table({"truth": ["yes", "no", "no"]}), Schema((feature,))).anomalies
+    assert anomaly.message == "truth is string, the schema says bool; 'no' (2), 'yes' (1) cannot be read as bool"
+    assert anomaly.fix == "write truth as bool, or change its type in the schema"
 
 
 def test_rows_that_are_not_whole_are_quoted() -> None:

@@ -191,7 +191,7 @@ def test_schema_keeps_checks() -> None:
     )
     schema = Schema(checks=checks)
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
-    assert any("checks are no part" in note for note in schema_to_pbtxt(schema).notes)
+    assert any("checks are not part" in note for note in schema_to_pbtxt(schema).notes)
     assert validate(statistics(pa.table({"a": ["x"]})), Schema(checks=checks[:1])).anomalies[-1].severity == "WARNING"
     with pytest.raises(InputError, match=r"schema\.yaml:3: a check without sql"):
         schema_from_yaml("format: drivetrain.schema/1\nchecks:\n  - feature: a\nfeatures: {}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from drivetrain.data import (
     Anomalies,
     Anomaly,
     Bool,
+    Count,
     Feature,
     Presence,
     Range,
+    Ratio,
     Schema,
     StatisticsAccumulator,
     Values,
@@ -24,8 +27,9 @@ from drivetrain.data import (
     open_parquet,
     validate,
 )
-from drivetrain.data.stats.document import Statistics, from_states
+from drivetrain.data.stats.document import Statistics, from_states, statistics
 from drivetrain.errors import InputError
+from drivetrain.metadata import Schema as SchemaArtifact
 
 
 def stats(limit: int = 100_000, **columns: pa.Array) -> Statistics:
@@ -51,6 +55,11 @@ def test_presence() -> None:
     ]
     assert types(pa.nulls(2, pa.int64()), Feature("x", "int", Presence(1.0, 1))) == ["FEATURE_TYPE_NOT_PRESENT"]
     assert types(pa.nulls(2, pa.string()), Feature("x", "int", Presence())) == []
+
+
+def test_lists_without_a_text_are_of_another_type() -> None:
+    empty = pa.array([[None], None], pa.list_(pa.string()))
+    assert types(empty, Feature("x", "int", value_counts=(Count(),))) == ["UNEXPECTED_DATA_TYPE"]
 
 
 def test_columns() -> None:
@@ -118,6 +127,31 @@ def test_ranges() -> None:
     assert types(pa.array([20]), Feature("x", "float", domain=Range(max=10))) == ["FLOAT_TYPE_BIG_FLOAT"]
 
 
+@pytest.mark.parametrize(("text", "limit"), [(False, 100_000), (False, 1), (True, 100_000)])
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_an_infinite_value_is_not_answered_by_another_bound(end: str, text: bool, limit: int) -> None:
+    """No `max` but none admits infinity."""
+    sign = 1 if end == "max" else -1
+    inside, outside, endless = 5.0 * sign, 20.0 * sign, math.inf * sign
+    feature = Feature("x", "string", domain=Range(-10, 10, parse="float")) if text else Feature("x", "float")
+    feature = replace(feature, domain=feature.domain or Range(-10, 10))
+
+    def anomaly(*values: float) -> Anomaly:
+        column = pa.array([str(value) for value in values] if text else list(values))
+        (found,) = check(column, feature, limit)
+        return found
+
+    only = anomaly(inside, 1.0, endless, endless)
+    assert only.message == f"x is infinite in 2 rows, {'above 10' if sign > 0 else 'below -10'}"
+    assert "division or overflow" in only.fix
+    assert f"remove {end}" in only.fix
+    both = anomaly(inside, 1.0, endless, outside)
+    assert both.message.endswith(", and is infinite in 1 rows")
+    assert f"{'raise' if sign > 0 else 'lower'} {end}" in both.fix
+    finite = anomaly(inside, 1.0, outside)
+    assert "infinite" not in finite.message + finite.fix
+
+
 def test_bools() -> None:
     flag = Feature("x", "int", domain=Bool())
     assert types(pa.array([0, 1, None]), flag) == []
@@ -174,7 +208,7 @@ def test_inference() -> None:
     assert infer_schema(stats(x=pa.array(["a", "b", "c"])), max_values=2).features[0].domain is None
     with pytest.raises(InputError, match="no data set has rows"):
         infer_schema(from_states({"train": StatisticsAccumulator()}))
-    with pytest.raises(InputError, match="no statistics of 'eval'"):
+    with pytest.raises(InputError, match=r"no statistics of 'eval'\n.*the data sets are named"):
         infer_schema(stats(x=pa.array([1])), split="eval")
     with pytest.raises(InputError, match="did you mean 'train'"):
         infer_schema(stats(x=pa.array([1])), split="trian")
@@ -218,3 +252,27 @@ def test_rows_are_found_across_shards(tmp_path: Path) -> None:
     assert nan.rows[0]["values"] == {"size": "nan", "word": None, "flag": 0}
     found.save(tmp_path / "a.json")
     assert Anomalies.load(tmp_path / "a.json").anomalies == found.anomalies
+
+
+def test_a_column_that_was_not_measured_is_not_called_missing(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, 2], "y": [3, 4]})
+    statistics(table, columns=["x"]).save(tmp_path)
+    (anomaly,) = validate(Statistics.load(tmp_path), infer_schema(table)).anomalies
+    assert anomaly.message == "column y is not among the columns that the statistics were asked for"
+    assert "add y to the columns=" in anomaly.fix
+
+
+def test_an_artifact_in_the_place_of_a_schema_is_called_one() -> None:
+    artifact: Any = SchemaArtifact.new()
+    with pytest.raises(InputError, match="takes a Schema, not an artifact") as caught:
+        validate(pa.table({"x": [1]}), artifact)
+    assert caught.value.fix == 'read it: load_schema(artifact.content / "schema.yaml")'
+
+
+def test_rows_are_counted_beyond_a_sample() -> None:
+    table = pa.table({"x": range(1000)})
+    sample = statistics(table, sample_rate=0.1)
+    assert 0 < sample.splits["data"] < 1000
+    schema = Schema((Feature("x", "int"),), min_rows=1000, rows_drift=Ratio(0.9, 1.1))
+    assert validate(sample, schema, previous=statistics(table)).anomalies == ()
+    assert validate(statistics(table), schema, previous=sample).anomalies == ()

@@ -225,10 +225,10 @@ def test_no_change_of_the_schema_hides_it() -> None:
         (
             WeightedFeature("vw", "v", "u"),
             "INVALID_SCHEMA_SPECIFICATION",
-            "its weights are of 'u', which is no",
+            "its weights are of 'u', which is not a",
         ),
-        (WeightedFeature("vw", "a", "w"), "INVALID_SCHEMA_SPECIFICATION", "its values are of 'a', which is no"),
-        (WeightedFeature("vw", "v", ""), "INVALID_SCHEMA_SPECIFICATION", "its weights are no feature"),
+        (WeightedFeature("vw", "a", "w"), "INVALID_SCHEMA_SPECIFICATION", "its values are of 'a', which is not a"),
+        (WeightedFeature("vw", "v", ""), "INVALID_SCHEMA_SPECIFICATION", "its weights are not a feature"),
         (WeightedFeature("", "v", "w"), "INVALID_SCHEMA_SPECIFICATION", "has no name"),
         (WeightedFeature("vw", "v", "w", "OLD"), "INVALID_SCHEMA_SPECIFICATION", "no stage 'OLD'"),
     ],
@@ -241,7 +241,7 @@ def test_a_schema_that_contradicts_itself(weighted: WeightedFeature, anomaly: st
 
 
 def test_two_of_one_name() -> None:
-    with pytest.raises(SchemaError, match="weighted feature 'vw' stands twice"):
+    with pytest.raises(SchemaError, match="weighted feature 'vw' appears twice"):
         Schema(FEATURES, weighted=(PAIR, PAIR))
 
 

@@ -113,7 +113,7 @@ def test_too_many_distinct_numbers_become_a_summary(monkeypatch: pytest.MonkeyPa
 def test_damaged_states_are_refused() -> None:
     data = state([(1.0, "a", 1, True)]).to_bytes()
     for broken in (data[:-3], b"junk", data.replace(b'"version": 1', b'"version": 9')):
-        with pytest.raises(InputError, match="no analyzer states"):
+        with pytest.raises(InputError, match="not the analyzer states"):
             AnalyzerPass.from_bytes(broken)
 
 

@@ -165,12 +165,12 @@ def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(made: P
     copy = shutil.copytree(made / "model", tmp_path / "model")
     row = {"delay": 1.0, "speed": 0.0, "hour": 9, "carrier": "UA"}
     before = Bundle.load(copy).run_row("predict", row)["probability"]
-    file = copy / "assets" / "vocabulary-0.arrow"
+    file = copy / "assets" / "vocabulary.carrier.arrow"
     table = pa.ipc.open_file(file.read_bytes()).read_all()
     words = ["XX" if word == "UA" else word for word in table["value"].to_pylist()]
     with pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(pa.table([words, table["count"]], schema=table.schema))
-    with pytest.raises(InputError, match=r"assets/vocabulary-0\.arrow does not match its digest"):
+    with pytest.raises(InputError, match=r"assets/vocabulary\.carrier\.arrow does not match its digest"):
         Bundle.load(copy)
     reseal(copy)
     assert Bundle.load(copy).run_row("predict", row)["probability"] != before
@@ -251,7 +251,7 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
     ):
         with pytest.raises(InputError, match=says):
             export_model(made / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")
-    with pytest.raises(InputError, match="is no bundle"):
+    with pytest.raises(InputError, match="is not a bundle"):
         Bundle.load(tmp_path)
     for number in (9, 10):
         shutil.copytree(made / "model", tmp_path / "serving" / str(number))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from drivetrain.engine import keep_compiled
-from drivetrain.engine.bundles.compile_cache import cache_home
+from drivetrain.engine._user_cache import cache_home
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
@@ -66,8 +66,20 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_without_a_folder_to_write_to_the_fix_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    (tmp_path / "file").touch()  # as a home that is read-only: nothing can be made below it, by root either
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"drivetrain/compiled cannot be made: .*\n.*set XDG_CACHE_HOME"):
+        keep_compiled()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: Path("~no-such-user").expanduser())
+    with pytest.raises(InputError, match=r"no home folder to keep a cache in\n.*set XDG_CACHE_HOME"):
+        keep_compiled()
+
+
 def test_the_suite_and_its_processes_keep_nothing_in_the_users_own_cache() -> None:
-    asked = "from drivetrain.engine.bundles.compile_cache import cache_home; print(cache_home())"
+    asked = "from drivetrain.engine._user_cache import cache_home; print(cache_home())"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=100)
     assert Path(done.stdout.strip()) == cache_home()
     assert not cache_home().is_relative_to(Path.home() / ".cache")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from drivetrain.digest import digest
 from drivetrain.engine import Bundle, BundleError, verify_bundle
+from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build
 
 pytestmark = pytest.mark.engine
@@ -87,3 +88,13 @@ def test_more_than_the_machine_holds_is_not_read(made: Path, tmp_path: Path) -> 
         file.truncate(huge)  # sparse: it takes no room on the disk
     with pytest.raises(BundleError, match="more bytes than this machine has memory"):
         Bundle.load(folder)
+
+
+def test_a_folder_that_is_not_there_is_told_with_the_near_one(tmp_path: Path) -> None:
+    (tmp_path / "serving" / "flights").mkdir(parents=True)
+    with pytest.raises(InputError, match="there is no folder") as caught:
+        Bundle.load(tmp_path / "servng" / "flights")
+    assert caught.value.fix == f"did you mean {tmp_path / 'serving' / 'flights'}?"
+    with pytest.raises(InputError, match="there is no folder") as caught:
+        Bundle.load(tmp_path / "other")
+    assert caught.value.fix == f"in {tmp_path} are serving"

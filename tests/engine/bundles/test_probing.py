@@ -9,8 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from drivetrain.engine import Bundle, BundleError, refresh_bundle, reseal
+from drivetrain.engine import Bundle, BundleError, Limits, refresh_bundle, reseal
 from drivetrain.engine.bundles import probing
+from drivetrain.engine.bundles.child import LimitedChild
 from drivetrain.tests.engine.bundles.bundle_fuzz import damaged
 from drivetrain.tests.fixtures.bundles.make import build
 
@@ -122,11 +123,11 @@ def test_without_a_folder_of_its_own_each_process_tries(
 
 def test_a_child_reads_and_compiles_many_programs(model: Path) -> None:
     program = (model / "device" / "predict-0.stablehlo").read_bytes()
-    given = [program, program[:500], b"", program + b"\0"]
-    command = [sys.executable, "-P", "-m", "drivetrain.engine.bundles.probing", *map(str, map(len, given))]
-    done = subprocess.run(command, input=b"".join(given), capture_output=True, timeout=200)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.decode().split() == [sha256(each).hexdigest() for each in given]
+    many = [program, program[:500], b"", program + b"\0"]
+    child = LimitedChild(Limits(200))
+    survived = [answer.head["survived"] for answer in child.ask({"do": "try_programs"}, many)]
+    child.close()
+    assert survived == [sha256(each).hexdigest() for each in many]
 
 
 SERVER = """

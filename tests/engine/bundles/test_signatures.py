@@ -75,6 +75,15 @@ def test_a_column_without_a_default_is_required(model: Path) -> None:
         bundle.run("predict", batch_of(table.drop_columns(["carrier"])))
     with pytest.raises(InputError, match="column 'distance' is missing"):
         bundle.run_row("predict", {"dep_delay": 1.0, "carrier": "UA"})
+    for lack in (
+        lambda: bundle.run("predict", batch_of(table.drop_columns(["carrier", "distance"]))),
+        lambda: bundle.run_row("predict", {"dep_delay": 1.0}),
+    ):
+        with pytest.raises(
+            InputError, match=r"columns '(carrier|distance)', '(carrier|distance)' are missing: "
+        ) as told:
+            lack()
+        assert "'hour'" not in told.value.message, "it has a default"
 
 
 def test_a_column_that_is_there_twice_is_told_as_such(model: Path) -> None:
@@ -96,7 +105,7 @@ def test_what_is_no_table_or_row_is_told_with_what_is_taken(model: Path) -> None
             bundle.run_each,
             lambda *both: list(bundle.run_stream(both[0], [both[1]])),
         ):
-            with pytest.raises(InputError, match="is no table in memory") as caught:
+            with pytest.raises(InputError, match="is not a table in memory") as caught:
                 run("predict", stranger)
             assert "a mapping from column to values" in str(caught.value.fix)
     rows: tuple[Any, ...] = ([1], 1.0, None, "dep_delay", batch_of(table))
@@ -152,7 +161,7 @@ def test_what_a_bundle_says_of_itself(model: Path) -> None:
     manifest = json.loads((model / "manifest.json").read_bytes())
     assert {key: said[key] for key in manifest} == manifest
     assert ["model/dense", "float32", [9, 8]] in said["weights"]
-    assert [rows for _, rows in said["assets"]] == [5]  # UA, AA, DL, ÅØ, B6; an empty word is no word
+    assert [rows for _, rows in said["assets"]] == [5]  # UA, AA, DL, ÅØ, B6; an empty word is not a word
     assert said["host_ops"]["lookup"] == 1
     (program,) = said["programs"].values()
     assert program["platforms"] == ["cpu", "cuda", "tpu"]

@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused(saved: Path, tmp_path: Path) -> None:
     keyed = stateful(drawn.get_concrete_function(jax.random.key(0)), "key")
     with pytest.raises(InputError, match=r"key is key<fry>\[\], which no bundle holds"):
         export_stateful(keyed, {"key": jax.random.key(0)}, tmp_path / "no")
-    with pytest.raises(InputError, match="no function with updates"):
+    with pytest.raises(InputError, match="not a function with updates"):
         export_stateful(concrete.graph, {"state": STATE}, tmp_path / "no")
     assert not (tmp_path / "no").exists()
     bundle = Bundle.load(saved)

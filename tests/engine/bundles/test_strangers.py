@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.engine import Bundle, analyze, ops, reseal
+from drivetrain.engine import Bundle, BundleError, analyze, ops, reseal
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
 
 ROWS = pa.table({"x": [1.0, None, 3.0], "n": pa.array([1, 2, None]), "s": ["a", None, "b"]})
 STRUCT: Any = jax.ShapeDtypeStruct  # JAX leaves it untyped
+FFI: Any = jax.ffi.ffi_call  # and this one typed for what it does not return
 ODD: list[Any] = [None, True, -1, 0, 1e300, 10**30, "", "../x", [], {}, "b", ["b", 10**12], "string", "float32", 1.5]
 
 
@@ -164,3 +165,54 @@ def test_files_are_not_read_beyond_what_the_manifest_says(made: Path, tmp_path: 
         file.truncate(1 << 40)
     with pytest.raises(InputError, match=r"manifest\.json is larger than"):
         Bundle.load(tmp_path / "heavy")
+
+
+def matrices(x: Any) -> Any:
+    """[b, 2, 2] of [b]."""
+    return jnp.stack([x, jnp.zeros_like(x), jnp.ones_like(x), x], -1).reshape(-1, 2, 2)
+
+
+def potrf(x: Any, *results: Any, uplo: object = np.uint8(ord("L"))) -> Any:
+    """LAPACK's Cholesky, declared to give these."""
+    return FFI("lapack_spotrf_ffi", results)(matrices(x), uplo=uplo)[0].sum() + jnp.zeros_like(x)
+
+
+LIES: dict[str, Any] = {
+    "a larger matrix": lambda x: potrf(x, STRUCT((x.shape[0], 64, 64), jnp.float32), STRUCT(x.shape, jnp.int32)),
+    "a smaller matrix": lambda x: potrf(x, STRUCT((x.shape[0], 1, 1), jnp.float32), STRUCT(x.shape, jnp.int32)),
+    "more rows": lambda x: potrf(x, STRUCT((3 * x.shape[0], 2, 2), jnp.float32), STRUCT(x.shape, jnp.int32)),
+    "one info": lambda x: potrf(x, STRUCT((x.shape[0], 2, 2), jnp.float32), STRUCT((), jnp.int32)),
+    "another dtype": lambda x: potrf(x, STRUCT((x.shape[0], 2, 2), jnp.int8), STRUCT(x.shape, jnp.int32)),
+    "a setting": lambda x: potrf(
+        x, STRUCT((x.shape[0], 2, 2), jnp.float32), STRUCT(x.shape, jnp.int32), uplo=np.uint8(7)
+    ),
+    "memory as it lies": lambda x: FFI("AllocateBuffer", STRUCT((4,), jnp.float32))().sum() + x,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_kernel_with_types_that_lie_is_refused(made: Path, tmp_path: Path, lie: str) -> None:
+    """Run unchecked, most of these end the process."""
+    (program,) = made.glob("device/*.stablehlo")
+    honest: Any = jax.export.deserialize(bytearray(program.read_bytes()))
+
+    def call(*arrays: Any) -> Any:
+        (first, *others) = honest.call(*arrays)
+        return [LIES[lie](first), *others]
+
+    shapes = [STRUCT(aval.shape, aval.dtype) for aval in honest.in_avals]
+    allowed = [jax.export.DisabledSafetyCheck.custom_call("lapack_spotrf_ffi")]
+    evil = jax.export.export(jax.jit(call), platforms=["cpu"], disabled_checks=allowed)(*shapes)
+    folder = edited(made, tmp_path / "evil", f"device/{program.name}", bytes(evil.serialize()))
+    bundle = Bundle.load(folder)
+    for run in (
+        lambda: bundle.run("transform", ROWS.to_batches()[0]),
+        lambda: bundle.run_row("transform", ROWS.to_pylist()[0]),
+    ):
+        with pytest.raises(
+            BundleError, match=rf"device/{program.name} cannot be used: (lapack_spotrf_ffi|Alloc)"
+        ) as told:
+            run()
+        if lie in ("a larger matrix", "more rows"):
+            assert "is declared to give (tensor<" in told.value.message
+            assert "but its operands imply (tensor<" in told.value.message

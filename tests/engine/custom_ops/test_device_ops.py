@@ -202,6 +202,18 @@ def test_what_does_not_compile_is_told_in_the_compilers_words(tmp_path: Path) ->
     assert list((tmp_path / "made").iterdir()) == []
 
 
+def test_a_library_is_only_kept_where_nobody_else_may_put_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kernel.cc").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "drivetrain" / "native").mkdir(parents=True)
+    (tmp_path / "drivetrain" / "native").chmod(0o777)
+    with pytest.raises(InputError, match="native is open to others"):
+        custom_ops.compile_cpp(tmp_path / "kernel.cc")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "kernel.cc"))  # below a file, as in a home that is read-only
+    with pytest.raises(InputError, match="drivetrain/native cannot be made"):
+        custom_ops.compile_cpp(tmp_path / "kernel.cc")
+
+
 def test_an_equal_source_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "kernel.cc"
     source.write_text('extern "C" int one() { return 1; }')

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engine
 
 WORDS = ["Åse Berg", None, "", "bob", "bob", "Ægir"]
 NUMBERS = [1.5, None, float("nan"), -2.0, 0.0, 1e300]
-COUNTS = [3, None, -1, 0, 3, 2**31]  # the last is no int32, half of it is
+COUNTS = [3, None, -1, 0, 3, 2**31]  # the last is not an int32, half of it is
 ROWS = pa.table({"name": WORDS, "size": NUMBERS, "count": COUNTS, "ok": [True, None, False, True, True, None]})
 
 
@@ -101,7 +101,8 @@ def test_what_the_ops_compute_is_what_python_does(bundle: Bundle) -> None:
     assert made["ratio"][1] == made["ratio"][3] == -1
     expected = [[2.0 * (name or "").lower().count(letter) for letter in "abc"] for name in WORDS]
     np.testing.assert_array_equal(made["letters"], expected)
-    words = bundle.payload.assets["vocabulary-0"]["value"].to_pylist()
+    (vocabulary,) = bundle.payload.assets.values()
+    words = vocabulary["value"].to_pylist()
     assert set(words) == {folded(name) for name in WORDS if name}
 
 
@@ -171,12 +172,12 @@ def test_one_value_of_a_column_is_worked_out_once() -> None:
     ("returns", "made", "cause"),
     [
         ("string", [1, 2], None),  # numbers have a spelling
-        ("int64", [1.5, 2.0], "no int64 for 2 rows"),
+        ("int64", [1.5, 2.0], "did not give int64 for 2 rows"),
         ("int64", [1], "it has 1 values"),
-        ("bool", ["x", "y"], "no bool"),
+        ("bool", ["x", "y"], "did not give bool"),
         ("uint8", [1, 300], "beyond uint8"),
-        ("float32", [1.0, None], "no float32"),
-        ("int32", np.array([1.0, 2.0]), "no int32"),
+        ("float32", [1.0, None], "did not give float32"),
+        ("int32", np.array([1.0, 2.0]), "did not give int32"),
         (custom_ops.Returns("float32", (2,)), np.zeros((2, 3)), r"its shape is \(2, 3\)"),
         ("float32", pa.array([1.0, None]), "a value is missing"),
     ],
@@ -186,7 +187,7 @@ def test_what_does_not_fit_the_rule_is_told(returns: Any, made: Any, cause: str 
     if cause is None:
         assert op(pa.array(["a", "b"])).to_pylist() == ["1", "2"]
         return
-    with pytest.raises(InputError, match=rf"op 'shop.odd' gave .*{cause}"):
+    with pytest.raises(InputError, match=rf"op 'shop.odd' .*{cause}"):
         op(pa.array(["a", "b"]))
 
 

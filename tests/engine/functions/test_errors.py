@@ -301,7 +301,7 @@ CASES: list[tuple[Callable[..., Any], Any, str, str]] = [
     (two_kinds, X, "kinds", "'small' on one path"),
     (only_in_loop, X, "inside", "'y' gets its value only inside the loop"),
     (array_condition, XS, "array", r"a tensor of shape \(4,\), which has no single truth value"),
-    (array_and, XS, "and", "what stands before `and`"),
+    (array_and, XS, "and", "what comes before `and`"),
     (list_append, XS, "append", r"'found.append' is called inside a for"),
     (pops, XS, "pop", r"'weights.pop' is called inside a for"),
     (takes_next, X, "next", r"next\(weights\[.all.\]\). is called inside an if"),
@@ -398,6 +398,23 @@ def test_asserts_show_tensors_by_name_and_shape() -> None:
         assert "Tracer" not in str(found.value)
         with pytest.raises(AssertionError):
             told.eager(jnp.float32(values))
+
+
+@pytest.mark.parametrize("options", [{"input_signature": [TensorSpec((None,), "float32")]}, {"reduce_retracing": True}])
+def test_asserts_hold_for_a_signature_of_any_size(options: dict[str, Any]) -> None:
+    @function(checks=True, **options)
+    def halved(x: Any) -> Any:
+        assert (x > 0).all(), "not positive"
+        return x / 2
+
+    for size in (2, 3, 4):
+        np.testing.assert_array_equal(halved(jnp.ones(size)), np.full(size, 0.5, np.float32))
+        with pytest.raises(InputError, match="an assertion of halved failed: not positive"):
+            halved(-jnp.ones(size))
+    assert halved.trace_count <= 2
+    if "input_signature" in options:
+        with pytest.raises(InputError, match="x"):
+            halved(jnp.ones((2, 2)))
 
 
 def test_a_path_without_a_return_is_told() -> None:

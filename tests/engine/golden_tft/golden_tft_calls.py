@@ -183,7 +183,7 @@ class Calls:
         if name is None:
             return None
         if name not in self.features:
-            raise NotUnderstoodError(f"{key}={name!r} in {step.text!r} is no column")
+            raise NotUnderstoodError(f"{key}={name!r} in {step.text!r} is not a column")
         return self.columns[name]
 
     def key(self, step: Step, source: Made) -> Any:
@@ -287,7 +287,7 @@ BINARY: dict[type, Callable[[Any, Any], Any]] = {
 TEXT_MAPPERS = {"strip", "lower", "upper", "regex_replace", "split", "lookup", "as_string"}
 MAPPERS = TEXT_MAPPERS | {"log1p"}
 EACH = {"deduplicate_tensor_per_row"}
-NOT_FED = {"quantiles", "concat"}  # calls inside of others that are no operand by themselves
+NOT_FED = {"quantiles", "concat"}  # calls inside of others that are not an operand by themselves
 
 
 Result = list[tuple[Any, ...]]  # part, value and for ids the name of the vocabulary

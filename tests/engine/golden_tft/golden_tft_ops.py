@@ -60,7 +60,7 @@ def boundaries(calls: Calls, step: Step, source: Made) -> Any:
 
 
 def item_of(value: Any) -> str | None:
-    """What a column is a list of; None for what is no list."""
+    """What a column is a list of; None for what is not a list."""
     return value.item if isinstance(value, Column) else None
 
 

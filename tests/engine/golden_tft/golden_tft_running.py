@@ -108,7 +108,7 @@ def executed(case: dict[str, Any], folder: Path, *, fill: bool = True) -> Run:
 
 
 def misuse(case: dict[str, Any], features: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any] | None:
-    """What a function of a case does wrong that is no op's: it returns no dict, or wants a column that is not there."""
+    """What a function of a case does wrong that is not an op's: it returns no dict, or wants a missing column."""
     said, raised = case["config"]["ops"], case["raises"][0]
     if re.search(r"not a dict|non-dict|\breturns? ", said) or "must return a Dict" in raised["message"]:
         return lambda columns: None if "None" in said else next(iter(columns.values()))

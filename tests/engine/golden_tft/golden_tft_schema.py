@@ -85,7 +85,7 @@ def ids_of(run: Run, made: Made, domain: dict[str, Any], lists: bool) -> int:
 
 
 def shape_of(made: Made, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Ours for TFT's: edges of a histogram are no matrix of one row."""
+    """Ours for TFT's: edges of a histogram are not a matrix of one row."""
     return shape[1:] if made.name == "histogram" and made.part == "edges" else shape
 
 

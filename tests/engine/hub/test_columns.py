@@ -148,6 +148,8 @@ def test_what_a_module_of_columns_refuses(embedding: Path, source: Any) -> None:
     assert caught.value.where.startswith(__file__)
     with pytest.raises(InputError, match=r"input 'size' is missing: embedding@1 is \(word: string\[b\], size: float64"):
         analyze(lambda c: module({"word": c["word"]}), source, local)
+    with pytest.raises(InputError, match="inputs 'word', 'size' are missing: "):
+        analyze(lambda c: module({}), source, local)
     with pytest.raises(InputError, match="takes columns, so no gradient gets through"):
         hub.load(embedding, trainable=True)
 

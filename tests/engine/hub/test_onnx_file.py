@@ -85,7 +85,8 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]] = 
     **{op: [({"x": IMAGE}, {}, {})] for op in ("GlobalAveragePool", "GlobalMaxPool")},
     "Not": [({"x": X > 0}, {}, {})],
     "Equal": [({"x": ints(1, 2, 3), "y": ints(1, 5, 3)}, {}, {})],
-    "Div": [({"x": X, "y": positive(3, 4)}, {}, {}), ({"x": ints(7, -7, 8), "y": ints(2, 2, -3)}, {}, {})],
+    "Div": [({"x": X, "y": positive(3, 4)}, {}, {}), ({"x": ints(7, -7, 8), "y": ints(2, 2, -3)}, {}, {}),
+            ({"x": np.array([-(2**31), 7], np.int32), "y": np.array([2, -2], np.int32)}, {}, {})],
     "Pow": [({"x": positive(3, 4)}, {"y": np.array(2.5, F)}, {})],
     "Clip": [({"x": X}, {"low": np.array(-0.5, F), "high": np.array(0.5, F)}, {}),
              ({"x": X}, {"": F(0), "h": F(0.2)}, {})],
@@ -244,10 +245,21 @@ def test_what_is_refused(tmp_path: Path) -> None:
     foreign.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     refused(foreign, path, r"com\.microsoft\.Relu")
     (tmp_path / "no.onnx").write_bytes(b"not at all")
-    with pytest.raises(InputError, match="is no ONNX model that can be used"):
+    with pytest.raises(InputError, match="is not an ONNX model that can be used"):
         hub.from_onnx(tmp_path / "no.onnx")
     with pytest.raises(InputError, match="does not exist"):
         hub.from_onnx(tmp_path / "nothing.onnx")
+
+
+def test_constants_are_divided_towards_zero_as_well(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["a"], value=numpy_helper.from_array(ints(-7, 7, -8, -(2**63)))),
+        helper.make_node("Constant", [], ["b"], value=numpy_helper.from_array(ints(2, -2, 3, 2**62))),
+        helper.make_node("Div", ["a", "b"], ["c"]),
+        helper.make_node("Add", ["x", "c"], ["y"]),
+    ]
+    inputs = {"x": ints(0, 0, 0, 0)}
+    compare(model_of(nodes, inputs, {}, ["y"]), inputs, tmp_path / "m.onnx")
 
 
 def test_errors_name_the_node(tmp_path: Path) -> None:
@@ -283,4 +295,4 @@ def test_weights_outside_the_folder_are_not_read(tmp_path: Path) -> None:
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in {"location": "../secret", "offset": "0", "length": "16"}.items():
         tensor.external_data.add(key=key, value=value)
-    refused(model, tmp_path / "in" / "m.onnx", "is no ONNX model that can be used")
+    refused(model, tmp_path / "in" / "m.onnx", "is not an ONNX model that can be used")

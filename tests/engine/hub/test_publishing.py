@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 from drivetrain import hub, stores
+from drivetrain.components.pusher import push
 from drivetrain.engine import Bundle
-from drivetrain.engine.hub.publishing import hub_store
 from drivetrain.errors import InputError
+from drivetrain.owner import Owner
+from drivetrain.versions import FolderVersions, versions_at
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
@@ -68,14 +70,14 @@ def test_versions_are_counted_and_equal_ones_adopted(store: str, encoder_module:
 def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, encoder_module: Any) -> None:
     card = hub.ModelCard("enc", "Encodes.", metrics={"accuracy": 0.5}, more={"Who": "we"})
     published = hub.save(encoder_module, tmp_path, card=card)
-    folder = tmp_path / published.folder
+    folder = tmp_path / str(published.number)
     assert hub.ModelCard.from_json(json.loads((folder / "card.json").read_bytes())) == card
     page = (folder / "README.md").read_text()
     assert page.startswith("# enc\n\nEncodes.\n")
     assert "## Who\n\nwe\n" in page
     assert "- accuracy: 0.5" in page
     assert "call(inputs: float32[5]) -> output: float32[3]" in page
-    assert Bundle.load(folder / "bundle").signatures  # the bundle is one like any other
+    assert Bundle.load(folder).signatures  # the bundle is one like any other
     with pytest.raises(InputError, match="metric 'loss' is nan"):
         hub.ModelCard(metrics={"loss": float("nan")})
     with pytest.raises(InputError, match="the card's name is 3"):
@@ -83,26 +85,36 @@ def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, encoder_module
 
 
 @EVERY
-def test_cleaning_removes_what_no_record_names(store: str, encoder_module: Any) -> None:
-    kept = hub.save(encoder_module, store)
-    files = hub_store(store)
-    left = [f"objects/{'a' * 64}-2026010{day}T000000Z-{'b' * 16}" for day in (1, 2)]
-    for folder in (*left, "objects/mine"):
-        files.write(f"{folder}/bundle/manifest.json", b"{}")
-    assert hub.clean(store, now=datetime(2026, 1, 2, 12, tzinfo=UTC)) == (left[0],)
-    if isinstance(files._files, stores._LocalFiles):
-        strange = Path(files.address, "versions", ".2.json.bak")
+def test_cleaning_removes_what_a_publisher_elsewhere_left(store: str, encoder_module: Any) -> None:
+    hub.save(encoder_module, store)
+    there = versions_at(store)
+    if isinstance(there, FolderVersions):
+        left = [f".2.json.{'a' * 8}.tmp", f".incoming-{'b' * 16}", f".outgoing-{'b' * 16}"]
+        (there.folder / left[0]).write_bytes(b"{")
+        for name in left[1:]:
+            (there.folder / name).mkdir()
+        strange = there.folder / ".2.json.bak"
         strange.write_bytes(b"{}")
-        assert hub.clean(store, older_than=timedelta(0), dry_run=True) == (left[1],)
+    else:
+        elsewhere = {**Owner.current().to_dict(), "host": "elsewhere"}
+        claim = {"version": 2, "owner": elsewhere, "begun": datetime.now(UTC).isoformat(), "token": "x"}
+        there.store.write("2.claim", json.dumps(claim).encode())
+        there.store.write("2/weights/w.bin", b"half")
+        left = ["2"]
+        assert hub.clean(store) == ()  # it may be at work still
+    there.store.write("mine/notes", b"")
+    before = there.store.names("")
+    assert list(hub.clean(store, older_than=timedelta(0), dry_run=True)) == left
+    assert there.store.names("") == before
+    assert list(hub.clean(store, older_than=timedelta(0))) == left
+    assert hub.clean(store, older_than=timedelta(0)) == ()
+    assert {"1", "1.json", "mine"} <= set(there.store.names(""))
+    assert not set(left) & set(there.store.names(""))
+    if isinstance(there, FolderVersions):
         assert strange.exists()
-    assert files.create("versions/2.json", b"{")
-    with pytest.raises(InputError, match="damaged"):
-        hub.clean(store)
-    there = [left[1], "objects/mine", kept.folder]
-    assert sorted(files.names("objects")) == sorted(each.removeprefix("objects/") for each in there)
     assert hub.load(store, version=1).params
     with pytest.raises(InputError, match="by HTTP"):
-        hub_store("https://example.org/model").remove("objects")
+        hub.clean("https://example.org/model")
 
 
 def _publish(folder: str, number: int, gate: Any, results: Any) -> None:
@@ -127,7 +139,9 @@ def test_publishers_at_once_get_versions_of_their_own(tmp_path: Path) -> None:
         worker.join(60)
     assert sorted({version for _, version in published}) == [1, 2, 3]
     assert len(set(published)) == 3
-    assert len(list((tmp_path / "objects").iterdir())) == 3  # who came second with the same program took its files back
+    # Who came second with the same program took its files back.
+    names = [f"{number}{end}" for number in (1, 2, 3) for end in ("", ".json")]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == names
     for program, version in published:
         assert float(hub.load(tmp_path, version=version).params["value"]) == program
 
@@ -150,28 +164,30 @@ def test_one_number_is_claimed_once(tmp_path: Path, encoder_module: Any) -> None
 KILLED = """
 import sys, numpy as np
 from pathlib import Path
-from drivetrain import hub, stores
+from drivetrain import hub, versions
 module = hub.module(lambda p, x: x * p, np.float32(2), np.zeros((2, 3), np.float32))
 step = sys.argv[2]
 def stop(*_):
-    stores.os.write(1, b"here\\n")  # at once: several files are written at the same time
+    print("here", flush=True)
     sys.stdin.read()
 if step == "files":
-    def write(files, target, data, mode="overwrite"):
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
+    def write(source, target):
+        data = Path(source).read_bytes()
         Path(target).write_bytes(data[: len(data) // 2])
         stop()
-    stores._LocalFiles.pipe_file = write
-elif step == "claim":
-    stores.os.link = stop
+    versions.shutil.copyfile = write
+elif step == "sync":
+    versions.sync_tree = stop
+elif step == "record":
+    Path.replace = stop
 else:
-    stores.os.fsync = stop
+    Path.rename = stop
 hub.save(module, sys.argv[1])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["files", "sync", "claim"])
+@pytest.mark.parametrize("step", ["files", "sync", "record", "rename"])
 def test_a_killed_publisher_leaves_no_version(tmp_path: Path, encoder_module: Any, step: str) -> None:
     hub.save(encoder_module, tmp_path)
     child = subprocess.Popen(
@@ -180,30 +196,29 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, encoder_module: An
     assert child.stdout is not None
     assert child.stdin is not None
     assert child.stdout.readline() == "here\n"
+    if step in ("files", "sync"):  # it holds no lock of the folder now
+        assert hub.clean(tmp_path) == ()  # it is at work still
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait(60) == -signal.SIGKILL
     child.stdin.close()
     child.stdout.close()
     assert [version.number for version in hub.versions(tmp_path)] == [1]
-    assert hub.clean(tmp_path) == ()  # it may be at work still
-    later = datetime.now(UTC) + timedelta(days=2)
-    left = hub.clean(tmp_path, now=later, dry_run=True)
-    half = [f"versions/{path.name}" for path in (tmp_path / "versions").iterdir() if path.name != "1.json"]
-    assert len(half) == (step == "claim")
-    assert [name for name in left if not name.startswith("objects/")] == half
+    left = hub.clean(tmp_path, dry_run=True)
+    assert [name.startswith(".incoming-") for name in left] == ([False, True] if step == "record" else [True])
     assert all((tmp_path / name).exists() for name in left)
-    assert hub.clean(tmp_path, now=later) == left
+    assert hub.clean(tmp_path) == left
     assert not any((tmp_path / name).exists() for name in left)
-    assert hub.clean(tmp_path, now=later) == ()
+    assert hub.clean(tmp_path) == ()
     assert hub.load(tmp_path).params
     assert hub.save(encoder_module, tmp_path, card=hub.ModelCard("next")).number == 2
+    names = ["1", "1.json", "2", "2.json"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == names
 
 
 def damage(folder: Path, what: str) -> None:
-    (inner,) = (folder / "objects").iterdir()
-    record = folder / "versions" / "1.json"
+    inner, record = folder / "1", folder / "1.json"
     body = json.loads(record.read_bytes())
-    weights = inner / "bundle" / "weights" / "params.safetensors"
+    weights = inner / "weights" / "params.safetensors"
     if what == "flipped":
         data = bytearray(weights.read_bytes())
         data[-1] ^= 1
@@ -212,8 +227,9 @@ def damage(folder: Path, what: str) -> None:
         weights.write_bytes(weights.read_bytes()[:-4])
     elif what == "missing":
         weights.unlink()
-    elif what == "uploading":
+    elif what == "emptied":
         shutil.rmtree(inner)
+        inner.mkdir()
     elif what == "linked":
         shutil.move(weights, folder / "w")
         weights.symlink_to(folder / "w")
@@ -227,27 +243,28 @@ def damage(folder: Path, what: str) -> None:
         record.write_text("[]")
     elif what == "card":
         record.write_text(json.dumps({**body, "card": {**body["card"], "name": "another"}}))
-    elif what == "traversal":
-        record.write_text(json.dumps({**body, "folder": "../secret"}))
-    elif what == "absolute":
-        record.write_text(json.dumps({**body, "files": [["/etc/passwd", 1, "0" * 64]]}))
+    elif what in ("traversal", "absolute", "nested"):
+        name = {"traversal": "../secret", "absolute": "/etc/passwd", "nested": "graph.json/x"}[what]
+        entry = {"size": 1, "sha256": "0" * 64, "checksum": None}
+        record.write_text(json.dumps({**body, "files": {**body["files"], name: entry}}))
 
 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("flipped", r"version 1 is damaged: bundle/weights/params\.safetensors does not match its digest"),
-        ("truncated", r"version 1 is damaged: bundle/weights/params\.safetensors does not match its digest"),
-        ("missing", r"version 1 is not whole: bundle/weights/params\.safetensors is missing"),
-        ("uploading", r"version 1 is not whole: README\.md is missing"),
+        ("flipped", r"version 1 is damaged: weights/params\.safetensors does not match its digest"),
+        ("truncated", r"version 1 is damaged: weights/params\.safetensors does not match its digest"),
+        ("missing", r"version 1 is not whole: weights/params\.safetensors is missing"),
+        ("emptied", r"version 1 is not whole: README\.md is missing"),
         ("linked", "leads through the link"),
-        ("newer", "has hub format 2, this release reads up to 1"),
-        ("cut", r"versions/1\.json is damaged"),
-        ("empty", r"versions/1\.json is damaged"),
-        ("other", r"versions/1\.json is damaged"),
-        ("card", "it does not match its own digest"),
+        ("newer", "has format 2, this release reads up to 1"),
+        ("cut", r"1\.json is damaged"),
+        ("empty", r"1\.json is damaged"),
+        ("other", r"1\.json is damaged"),
+        ("card", r"1\.json is damaged: its card is not card\.json"),
         ("traversal", r"the name '\.\./secret' leads elsewhere"),
         ("absolute", "the name '/etc/passwd' leads elsewhere"),
+        ("nested", "it names a file that is a folder too"),
     ],
 )
 def test_damage_is_one_clear_error(tmp_path: Path, encoder_module: Any, what: str, said: str) -> None:
@@ -260,11 +277,11 @@ def test_damage_is_one_clear_error(tmp_path: Path, encoder_module: Any, what: st
 def test_a_damaged_file_of_a_store_is_not_cached(encoder_module: Any, tmp_path: Path) -> None:
     files = pytest.importorskip("fsspec").filesystem("memory")
     address = f"memory://hub/{tmp_path.name}"
-    published = hub.save(encoder_module, address)
-    path = f"/hub/{tmp_path.name}/{published.folder}/bundle/graph.json"
+    hub.save(encoder_module, address)
+    path = f"/hub/{tmp_path.name}/1/graph.json"
     whole = files.cat_file(path)
     files.pipe_file(path, whole[:-1] + b"!")
-    with pytest.raises(InputError, match=r"damaged: bundle/graph\.json does not match its digest"):
+    with pytest.raises(InputError, match=r"damaged: graph\.json does not match its digest"):
         hub.load(address)
     assert not hub.verify(address)[0].ok
     files.pipe_file(path, whole)
@@ -272,16 +289,24 @@ def test_a_damaged_file_of_a_store_is_not_cached(encoder_module: Any, tmp_path: 
     files.rm("/hub", recursive=True)
 
 
-def test_a_store_that_does_not_list_what_it_holds(
-    tmp_path: Path, encoder_module: Any, monkeypatch: pytest.MonkeyPatch
+@EVERY
+def test_what_pusher_pushed_is_a_version_like_any_other(
+    store: str, encoder_module: Any, encoder: Any, tmp_path: Path
 ) -> None:
-    from drivetrain.engine.hub import publishing
-
-    hub.save(encoder_module, tmp_path)
-    monkeypatch.setattr(publishing, "numbers", lambda store: [])
-    with pytest.raises(InputError, match="is not listed"):
-        hub.save(encoder_module, tmp_path, card=hub.ModelCard("next"))
-    assert len(list((tmp_path / "objects").iterdir())) == 2  # written once, whatever number it gets
+    encoder_module.bundle.save(tmp_path / "bundle")
+    pushed = push(tmp_path / "bundle", store)
+    (version,) = hub.versions(store)
+    assert (version.number, version.digest, version.card) == (*pushed, hub.ModelCard())
+    fn, params, x = encoder
+    np.testing.assert_allclose(hub.load(store, digest=pushed[1])(x), fn(params, x), rtol=1e-5, atol=1e-6)
+    assert hub.save(encoder_module, store, card=hub.ModelCard("next")).number == 2
+    there = versions_at(store)
+    (tmp_path / "polled").mkdir()
+    for name in there.store.entries("2"):  # as a server would take it
+        target = tmp_path / "polled" / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(there.store.read(f"2/{name}"))
+    assert Bundle.load(tmp_path / "polled").signatures
 
 
 @pytest.mark.parametrize("bad", ["0" * 64, "abc", ""])
@@ -309,9 +334,9 @@ def test_what_is_not_there(tmp_path: Path, encoder_module: Any) -> None:
 
 def test_what_cannot_be_written_or_is_no_program(tmp_path: Path, encoder_module: Any) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="Not a directory"):
+    with pytest.raises(InputError, match="there is a file in its place"):
         hub.save(encoder_module, tmp_path / "file")
-    with pytest.raises(InputError, match="is no program to publish"):
+    with pytest.raises(InputError, match="is not a program to publish"):
         hub.save(np.sin, tmp_path)  # type: ignore[arg-type]
 
 
@@ -343,9 +368,9 @@ def test_the_cache_serves_two_processes_and_mends_itself(encoder_module: Any, tm
     assert len(results) == 4
     kept = tmp_path / "cache" / "drivetrain" / "hub" / published.digest
     assert [path.name for path in kept.parent.iterdir()] == [published.digest]
-    (kept / "bundle" / "graph.json").write_bytes(b"broken")
+    (kept / "graph.json").write_bytes(b"broken")
     np.testing.assert_allclose(hub.load(address)(x), fn(params, x), rtol=1e-5, atol=1e-6)
-    files.rm(f"/hub/{tmp_path.name}/objects", recursive=True)  # what is kept needs no fetching
+    files.rm(f"/hub/{tmp_path.name}/1", recursive=True)  # what is kept needs no fetching
     np.testing.assert_allclose(hub.load(address)(x), fn(params, x), rtol=1e-5, atol=1e-6)
     assert [path.name for path in kept.parent.iterdir()] == [published.digest]
 
@@ -375,9 +400,9 @@ def test_by_http_a_version_is_named(
 def test_nothing_of_a_hub_is_executed(tmp_path: Path, encoder_module: Any) -> None:
     """Code that lies among a version's files stays where it is."""
     hub.save(encoder_module, tmp_path / "x")
-    (inner,) = (tmp_path / "x" / "objects").iterdir()
+    inner = tmp_path / "x" / "1"
     mark = tmp_path / "executed"
-    for name in ("conftest.py", "__init__.py", "graph.py", "bundle/sitecustomize.py"):
+    for name in ("conftest.py", "__init__.py", "graph.py", "weights/sitecustomize.py"):
         (inner / name).write_text(f"open({str(mark)!r}, 'w')")
     script = "import sys; from drivetrain import hub; print(hub.load(sys.argv[1]))"
     command = [sys.executable, "-P", "-c", script, str(tmp_path / "x")]

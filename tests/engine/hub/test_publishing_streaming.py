@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from drivetrain import hub
+from drivetrain.engine import Bundle
 from drivetrain.engine.hub.loading import local_bundle
-from drivetrain.engine.hub.publishing import chosen, hub_store
+from drivetrain.engine.hub.publishing import chosen
+from drivetrain.versions import versions_at
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -42,8 +44,8 @@ def peak() -> Iterator[Callable[[], int]]:
 def test_a_folder_is_published_and_checked_by_blocks(folder: Path, tmp_path: Path, peak: Callable[[], int]) -> None:
     published = hub.save(folder, tmp_path / "hub")
     assert published.size > SIZE
-    store = hub_store(tmp_path / "hub")
-    assert local_bundle(store, chosen(store, 1)) == tmp_path / "hub" / published.folder / "bundle"
+    there = versions_at(tmp_path / "hub")
+    assert local_bundle(there, chosen(there, 1)) == tmp_path / "hub" / "1"
     assert hub.save(folder, tmp_path / "hub") == published
     assert peak() < MOST
 
@@ -55,9 +57,20 @@ def test_a_version_is_fetched_and_checked_again_by_blocks(
     handler: Any = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        store = hub_store(f"http://127.0.0.1:{server.server_port}/hub")
+        there = versions_at(f"http://127.0.0.1:{server.server_port}/hub")
         for _ in range(2):  # fetched, then found in the cache
-            kept = local_bundle(store, chosen(store, 1))
+            kept = local_bundle(there, chosen(there, 1))
         server.shutdown()
     assert (kept / "weights" / "params.safetensors").stat().st_size > SIZE
     assert peak() < MOST
+
+
+def test_a_module_in_memory_is_published_and_loaded_without_a_copy(
+    folder: Path, tmp_path: Path, peak: Callable[[], int]
+) -> None:
+    module = hub.HubModule(Bundle.load(folder), "call")
+    published = hub.save(module, tmp_path / "hub")
+    assert published.size > SIZE
+    loaded = hub.load(tmp_path / "hub", digest=published.digest)
+    assert peak() < MOST
+    assert [array.nbytes for array in loaded.bundle.payload.weights.values()] == [SIZE]

@@ -95,8 +95,8 @@ def test_what_does_not_fit_is_listed(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"names": {"(": "x"}}, r"the pattern '\(' is no regular expression"),
-        ({"names": {r"encoder(.*)": r"\2"}}, r"'\\\\2' is no name|'\\\\2' cannot be made"),
+        ({"names": {"(": "x"}}, r"the pattern '\(' is not a regular expression"),
+        ({"names": {r"encoder(.*)": r"\2"}}, r"'\\\\2' is not a name|'\\\\2' cannot be made"),
         ({"transposes": {r".*/kernel": (0, 2, 1)}}, r"cannot be transposed by \(0, 2, 1\)"),
         ({"splits": {r"(.*)\.qkv\.weight": (["a", "b"], 0)}}, r"\[9, 6\]: it has no 2 equal parts along axis 0"),
     ],

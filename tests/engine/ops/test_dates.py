@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from drivetrain.engine import Bundle, ops
 from drivetrain.engine.host_ops.columns import as_column, as_value
-from drivetrain.engine.host_ops.dates import PARTS
+from drivetrain.engine.host_ops.dates import PARTS, UNITS
 from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
@@ -88,14 +89,26 @@ def test_raw_columns_of_every_such_kind(learn: Any, tmp_path: Path) -> None:
     assert loaded.run_row("transform", row)["hour"] == 0
 
 
+def test_the_page_lists_every_part_and_unit() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "transform.md").read_text("utf-8")
+    times = page.partition("### Times")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in times.splitlines() if line.startswith("| `")]
+    cycles = {name: cycle.strip() == "yes" for names, _, cycle in rows for name in re.findall(r"`(\w+)`", names)}
+    assert cycles == {name: period is not None for name, (_, _, period) in PARTS.items()}
+    assert set(UNITS) == set(re.findall(r'`"(\w+)"`', times))
+
+
 def test_mistakes_with_times(learn: Any) -> None:
-    column = {"t": pa.array([dt.datetime(2013, 1, 1)]), "f": [1.5], "n": [2**62]}
+    column = {"t": pa.array([dt.datetime(2013, 1, 1)]), "f": [1.5], "n": [2**62], "text": ["a"]}
     for fn, message in (
         (lambda c: {"y": ops.timestamp_part(c["t"], "century")}, "no part 'century' of a time"),
-        (lambda c: {"y": ops.timestamp_part(c["t"], "hour", unit="h")}, "no unit 'h' of a time"),
-        (lambda c: {"y": ops.timestamp_part(c["f"], "hour")}, "column 'f' is no time"),
+        (lambda c: {"y": ops.timestamp_part(c["t"], "hour", unit="h")}, "timestamp_part: no unit 'h' of a time"),
+        (lambda c: {"y": ops.timestamp_cycle(c["t"], "hour", unit="sec")}, "timestamp_cycle: no unit 'sec' of a time"),
+        (lambda c: {"y": ops.timestamp_cycle(c["text"], "hour")}, "given to timestamp_cycle"),
+        (lambda c: {"y": ops.timestamp_part(c["f"], "hour")}, "column 'f' is not a time"),
         (lambda c: {"y": ops.timestamp_cycle(c["t"], "year")}, "year does not come round"),
-        (lambda c: {"y": ops.timestamp_part(c["n"], "year", unit="s")}, "is no time in s since 1970"),
+        (lambda c: {"y": ops.timestamp_part(c["n"], "year", unit="s")}, "is not a time in s since 1970"),
+        (lambda c: {"y": ops.timestamp_cycle(c["n"], "hour", unit="s")}, "what the numbers count: ns, us, ms, s, days"),
     ):
         with pytest.raises(InputError, match=message) as caught:
             learn(fn, **column)

@@ -234,6 +234,7 @@ def test_mistakes_name_the_op_and_the_users_line(learn: Any, fn: Any, says: str)
         (lambda c: {"y": c["x"] / len(c["s"])}, "ops.size(column)"),
         (lambda c: {"y": c["i"].fillna(0)}, "ops.fill_missing(column, value)"),
         (lambda c: {"y": c["x"].fillna(0)}, "ops.fill_missing(column, value)"),
+        (lambda c: {"y": c["s"].lower()}, "ops.lower(column)"),
         (lambda c: {"y": c["s"].str.lower()}, "ops.lower(column)"),
         (lambda c: {"y": c["x"].isna()}, "ops.is_missing(column)"),
         (lambda c: {"y": c["i"].astype("float32")}, "ops.cast(column"),
@@ -264,7 +265,7 @@ def test_values_that_cannot_be_used_name_column_and_row(learn: Any) -> None:
     for i, t, says in (
         ([1, None], ["1", "1"], "output 'i' has a missing value in row 1"),
         ([1, 2**31], ["1", "1"], "column 'i' has 2147483648 in row 1"),
-        ([1, 1], ["1", "one"], "cast: column 't' has 'one' in row 1, which is no whole number"),
+        ([1, 1], ["1", "one"], "cast: 'one', from column 't' in row 1, is not a whole number"),
     ):
         with pytest.raises(InputError, match=says):
             run(i, t)

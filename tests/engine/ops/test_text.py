@@ -106,7 +106,7 @@ def test_lists_of_numbers_as_tft_has_them(learn: Any) -> None:
 
 
 def test_a_value_on_a_boundary_is_in_its_bucket_whatever_its_width(learn: Any) -> None:
-    """0.1 is no float32: the boundary, which the device holds, is a little larger."""
+    """0.1 is not a float32: the boundary, which the device holds, is a little larger."""
     fn = lambda c: {  # noqa: E731
         "b": ops.bucketize(c["x"], 2), "a": ops.apply_buckets(c["x"], [0.1]), "s": ops.bucketize(c["y"], 2),
     }  # fmt: skip
@@ -239,7 +239,7 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
         (lambda c: ops.lookup(c["t"], {"a": 1, "b": "c"}), "a lookup table of int, str"),
         (lambda c: ops.lookup(c["t"], {"a": float("nan")}), "holds NaN"),
         (lambda c: ops.lookup(c["l"], {"a": 1}), "need a default"),
-        (lambda c: ops.parse(c["t"], "int32", default=0.5), "the default 0.5 is no int32"),
+        (lambda c: ops.parse(c["t"], "int32", default=0.5), "the default 0.5 is not of type int32"),
         (lambda c: ops.parse(c["t"], "float64"), "not parsed as 'float64'"),
         (lambda c: ops.parse(c["l"], "int32"), "with a default"),
         (lambda c: ops.ngrams(c["l"], (2, 1)), "the largest n-gram is 1"),

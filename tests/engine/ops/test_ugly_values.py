@@ -77,8 +77,15 @@ def test_min_max_of_no_whole_number_at_all_is_midway() -> None:
     ("fn", "says"),
     [
         (lambda c: c["wide"] + 1, r"'wide' has 1099511627776 in row 2, .*ops.cast it to float32"),
-        (lambda c: ops.cast(c["text"], "float32"), r"cast: column 'text' has 'a' in row 0, which is no number"),
-        (lambda c: ops.timestamp_part(c["wide"], "year", unit="days"), r"'wide' has -?\d+ in row 2, which is no time"),
+        (lambda c: ops.cast(c["text"], "float32"), r"cast: 'a', from column 'text' in row 0, is not a number"),
+        (
+            lambda c: ops.cast(ops.substr(c["text"], 0, 1), "int32"),
+            r"cast: 'a', from column 'text' in row 0, is not a whole number",
+        ),
+        (
+            lambda c: ops.timestamp_part(c["wide"], "year", unit="days"),
+            r"'wide' has -?\d+ in row 2, which is not a time",
+        ),
     ],
 )
 def test_the_row_and_the_value_are_told(fn: Callable[[Columns], Any], says: str) -> None:

@@ -44,6 +44,24 @@ def test_weights_order_words_by_their_sum(learn: Any) -> None:
     assert out["id"].tolist() == [3, 0, 3, 2, 0, 3, 5, 1, 2, 4]
 
 
+def test_vocabularies_without_a_name_are_called_after_their_columns(learn: Any) -> None:
+    def fn(c: Any) -> dict[str, Any]:
+        both = ops.learn_vocabulary(c["w"], c["a/b é"])
+        return {
+            "w": ops.vocabulary(c["w"]), "top": ops.vocabulary(c["w"], top_k=1), "W": ops.vocabulary(c["W"]),
+            "odd": ops.vocabulary(c["a/b é"]), "w2": ops.apply_vocabulary(c["w"], both),
+        }  # fmt: skip
+
+    bundle, _ = learn(fn, **{name: pa.array(WORDS) for name in ("w", "W", "a/b é")})
+    assert set(bundle.payload.assets) == {
+        "vocabulary.w", "vocabulary.w.2", "vocabulary.W.3", "vocabulary.a_b__", "vocabulary.w+a_b__",
+    }  # fmt: skip
+    assert bundle.payload.assets["vocabulary.w+a_b__"].schema.metadata == {b"column": "w+a/b é".encode()}
+    page = bundle.to_html()
+    assert "▪ vocabulary.w.2<" in page  # in the box of the op that looks words up
+    assert "<td>transform</td><td>input</td><td>W</td><td>string?[b]</td>" in page
+
+
 def test_labels_order_words_by_information(learn: Any) -> None:
     fn = lambda c: {"id": ops.vocabulary(c["w"], labels=c["y"], name="v", min_count=0.5)}  # noqa: E731
     bundle, _ = learn(fn, w=pa.array(WORDS), y=LABELS)
@@ -204,7 +222,7 @@ def test_ids_and_words_round_trip(learn: Any) -> None:
     [
         (lambda c: {"y": ops.apply_vocabulary(c["w"], "nope")}, "there is no vocabulary 'nope'"),
         (lambda c: {"y": ops.vocabulary(c["w"], name="a/b")}, "cannot be named 'a/b'"),
-        (lambda c: {"y": ops.vocabulary(c["w"], name="vocabulary-0")}, "cannot be named 'vocabulary-0'"),
+        (lambda c: {"y": ops.vocabulary(c["w"], name="inverses")}, "cannot be named 'inverses'"),
         (lambda c: {"y": ops.vocabulary(c["w"], name="v") + ops.vocabulary(c["n"], name="v")}, "'v' is already learnt"),
         (lambda c: {"y": ops.vocabulary(c["w"], weights=c["w"])}, "column 'w' is text"),
         (lambda c: {"y": ops.vocabulary(c["w"], labels=c["x"])}, "column 'x' is float, no category"),

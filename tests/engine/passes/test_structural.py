@@ -82,7 +82,7 @@ def drawn(partitionable: bool) -> Any:
 
 
 def test_share_tells_apart_what_is_done_under_other_settings() -> None:
-    """An equation's context is no param of it: here it is which numbers a key gives."""
+    """An equation's context is not a param of it: here it is which numbers a key gives."""
     graph = traced(lambda x: (x, drawn(True), drawn(False), drawn(True)), x=MATRIX)
     made = optimized(graph, EXPORTED)
     assert ops(made)["random_bits"] == 2

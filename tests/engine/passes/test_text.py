@@ -80,5 +80,5 @@ def test_batch_row_and_single_steps_agree(values: list[str | None]) -> None:
 
 
 def test_an_op_that_is_not_of_one_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="no op of one text"):
+    with pytest.raises(ValueError, match="not an op of one text"):
         host_op("fused").batch({"steps": [{"op": "concat", "params": {}, "assets": 0}]}, ())

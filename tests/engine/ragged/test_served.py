@@ -297,7 +297,7 @@ def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
     [
         (lambda c: {"x": ops.to_ragged(c["label"])}, "'label' is float32, no list of numbers"),
         (lambda c: {"x": ops.to_ragged(c["words"])}, "'words' is list<string>, no list of numbers"),
-        (lambda c: {"x": ops.to_ragged(c["clicks"]) > 1}, "output 'x' is Ragged.*no list column"),
+        (lambda c: {"x": ops.to_ragged(c["clicks"]) > 1}, "output 'x' is Ragged.*not a list column"),
     ],
 )
 def test_what_preprocess_may_not_do(tmp_path: Path, fn: Any, message: str) -> None:
@@ -364,7 +364,7 @@ def test_a_stage_that_reads_values_of_no_list_is_refused(made: tuple[Path, Any],
         Bundle.load(tmp_path / "model").run_row("predict", {"tags": [1], "scores": [], "age": 0.0})
     (tmp_path / "model" / "graph.json").write_text(graph.replace('["n1"]', '["n 1; x"]'))
     reseal(tmp_path / "model")
-    with pytest.raises(InputError, match="this is no graph"):
+    with pytest.raises(InputError, match="this is not a graph"):
         Bundle.load(tmp_path / "model")
 
 
@@ -415,7 +415,7 @@ def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
     (batch,) = unseen.combine_chunks().to_batches()
     found = bundle.run("predict", batch)["probability"]
     assert ((found > 0.5) == unseen["label"].to_numpy()).mean() > 0.9
-    ids = dict(zip(graph.payload.assets["vocabulary-0"]["value"].to_pylist(), range(30), strict=True))
+    ids = dict(zip(graph.payload.assets["vocabulary.tags"]["value"].to_pylist(), range(30), strict=True))
     table_, bias = np.asarray(trained.params["table"], float)[:, 0], float(trained.params["bias"])
     for place, row in enumerate(unseen.to_pylist()[:200]):
         tags = row["tags"] or []

@@ -118,15 +118,27 @@ def test_a_damaged_checkpoint_falls_back(tmp_path: Path, how: str) -> None:
 def test_due_at_eighths_and_after_a_while(tmp_path: Path) -> None:
     now = 0.0
     checkpoints = Checkpoints(tmp_path, seconds=30.0, clock=lambda: now)
+    assert not any(checkpoints.due(step, 800) for step in range(0, 801, 50))  # no sooner than three times a save's cost
+    now = 3.0
     assert next(step for step in range(0, 801, 50) if checkpoints.due(step, 800)) == 100
     assert not checkpoints.due(1, 10**6)
-    now = 31.0
+    now = 30.0
     assert checkpoints.due(1, 10**6)
     assert not checkpoints.due(0, 10**6)
     assert not checkpoints.due(10**6, 10**6)
     checkpoints.save(150, state(0.0), {})
     checkpoints.close()
     assert next(step for step in range(0, 801, 50) if checkpoints.due(step, 800)) == 200
+
+
+def test_time_before_the_first_steps_makes_no_checkpoint_due(tmp_path: Path) -> None:
+    """Compiling them: no checkpoint would save that."""
+    now = 0.0
+    checkpoints = Checkpoints(tmp_path, seconds=30.0, clock=lambda: now)
+    now = 60.0
+    assert not checkpoints.due(100, 800)
+    now = 63.0
+    assert checkpoints.due(200, 800)
 
 
 def test_slow_saves_come_less_often(tmp_path: Path) -> None:
@@ -150,7 +162,7 @@ def test_slow_saves_come_less_often(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_path: Path) -> None:
     content = problem.examples(tmp_path / "content", train=640, evaluation=64)
-    run = TrainingRun(problem.SPECS, content, batch_size=16, work_dir=tmp_path / "work")
+    run = TrainingRun(problem.SPECS, content, batch_size=16, work_dir=tmp_path / "work", checkpoint_seconds=0.0)
     problem.fit(run)
     with pytest.raises(InputError, match="of another training"):
         problem.fit(dataclasses.replace(run, seed=1))
@@ -177,7 +189,14 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 def test_kill_and_resume_ends_with_the_same_bits(problem: ModuleType, tmp_path: Path) -> None:
     """Killed at several points of its second half, one kill after another, it resumes and ends the same."""
     content = problem.examples(tmp_path / "content", train=100_000, evaluation=10_000)
-    common = {"examples": str(content), "epochs": 3, "batch_size": 100, "depth": 8, "seed": 5}
+    common = {
+        "examples": str(content),
+        "epochs": 3,
+        "batch_size": 100,
+        "depth": 8,
+        "seed": 5,
+        "checkpoint_seconds": 0.0,
+    }
     whole = finish(start(problem, **common))
     assert whole["examples"] == 300_000
     for attempt, fraction in enumerate([0.5, 0.62, 0.9]):

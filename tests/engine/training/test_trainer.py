@@ -232,6 +232,18 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
     assert (caught.value.where or "").startswith(f"{__file__}:")
 
 
+def test_a_graph_that_made_other_examples_is_refused(inputs: tuple[Examples, TransformGraph]) -> None:
+    """Their outputs have the same names and types, so that nothing else would tell."""
+
+    def doubled(columns: Any) -> dict[str, Any]:
+        return {**preprocess(columns), "delay": 2 * ops.z_score(ops.fill_missing(columns["delay"], 0.0))}
+
+    graph = TransformGraph.new()
+    engine.analyze(doubled, raw(2000, 0)).save(graph.content)
+    with pytest.raises(InputError, match="these examples were made by another graph"):
+        Trainer(inputs[0], graph, fn=train)
+
+
 @pytest.mark.slow
 def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """The launch's work folder carries the checkpoint from one attempt to the next."""

@@ -173,7 +173,7 @@ def test_what_cannot_be_trained_says_why(problem: ModuleType, run: TrainingRun) 
 
     with pytest.raises(InputError, match=r"loss has shape \[128\]"):
         problem.fit(run, loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]))
-    with pytest.raises(InputError, match="label 'delayed' is no column"):
+    with pytest.raises(InputError, match="label 'delayed' is not a column"):
         run.fit(nnx_model(problem.build), loss=None, predict=None, optimizer=None, label="delayed")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no split 'test'"):
         problem.fit(dataclasses.replace(run, eval_split="test"))

@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, fsck
+from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore
+from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.mlmd import MlmdImport, import_mlmd
 from drivetrain.metadata.mlmd.executions import producers_first
 from drivetrain.tests.metadata.conftest import StoreAddress
@@ -199,7 +200,7 @@ def test_odd_places_states_and_makers(store: MetadataStore, tmp_path: Path) -> N
     assert set(store.inputs(ran["9"])) >= {"second", "circle"}
     assert store.outputs(ran["9"]) == {}
     assert ran["9"].properties["passed_on"] == ["circle", "second"]
-    # CACHED, but of two makers: it is no other execution's work.
+    # CACHED, but of two makers: it is not an other execution's work.
     assert (ran["10"].state, ran["10"].properties["mlmd"]["state"]) == ("COMPLETE", "CACHED")
     assert store.inputs(ran["10"])["from"] == [stored["1"], stored["2"]]
     assert ran["5"].error == "Traceback: no space left"

@@ -1,4 +1,4 @@
-"""Files that are no MLMD, or damaged, or too new or old: one clear error, and nothing of them in the store."""
+"""Files that are not MLMD, or damaged, or too new or old: one clear error, and nothing of them in the store."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def test_a_file_that_is_not_there(store: MetadataStore, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database(store: MetadataStore, tmp_path: Path) -> None:
     path = tmp_path / "metadata.sqlite"
-    path.write_text("this is no database, but it is long enough to be read as one. " * 50)
-    refused(store, path, "is no SQLite database")
+    path.write_text("this is not a database, but it is long enough to be read as one. " * 50)
+    refused(store, path, "is not a SQLite database")
     path.write_bytes(b"")
-    refused(store, path, "is no store of ML Metadata")
+    refused(store, path, "is not a store of ML Metadata")
 
 
 def test_a_database_of_something_else(store: MetadataStore, tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     execute(path, "CREATE TABLE Artifact (id INTEGER)")
-    refused(store, path, "is no store of ML Metadata")
+    refused(store, path, "is not a store of ML Metadata")
     refused(store, Path(store.location), "is a store of drivetrain's own")
 
 
@@ -84,13 +84,19 @@ def test_pages_that_are_overwritten(store: MetadataStore, tmp_path: Path) -> Non
     refused(store, path, "damaged|cannot be read")
 
 
+def test_a_name_of_a_table_that_is_no_text(store: MetadataStore, tmp_path: Path) -> None:
+    path = make(tmp_path, "tfx")
+    path.write_bytes(path.read_bytes().replace(b"tableEventPath", b"tableEven\xffPath"))
+    refused(store, path, "is damaged: 'utf-8' codec can't decode")
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ("UPDATE Artifact SET type_id = 777 WHERE id = 3", "artifact 3: its type 777 is not there"),
         ("UPDATE Context SET type_id = 777 WHERE id = 3", "context 3: its type 777 is not there"),
-        ("UPDATE Artifact SET create_time_since_epoch = -1 WHERE id = 4", "artifact 4: -1 is no time"),
-        ("UPDATE Artifact SET create_time_since_epoch = 1e300 WHERE id = 4", "artifact 4: 1e.* is no time"),
+        ("UPDATE Artifact SET create_time_since_epoch = -1 WHERE id = 4", "artifact 4: -1 is not a time"),
+        ("UPDATE Artifact SET create_time_since_epoch = 1e300 WHERE id = 4", "artifact 4: 1e.* is not a time"),
         ("UPDATE Artifact SET state = 'live' WHERE id = 5", "artifact 5: its state is 'live'"),
     ],
 )
@@ -104,6 +110,22 @@ def test_rows_that_make_no_sense(change: str, why: str, tmp_path: Path) -> None:
         # The page that held it is not there at all; with the row mended, all of it comes.
         assert store.artifacts(state=None) == []
         assert import_mlmd(store, _mended(tmp_path)).artifacts == 30
+
+
+def test_columns_that_are_gone_and_ids_that_are_text(store: MetadataStore, tmp_path: Path) -> None:
+    path = make(tmp_path, "tfx")
+    execute(path, "ALTER TABLE Event DROP COLUMN milliseconds_since_epoch")
+    refused_by_import(store, path)
+    path.unlink()
+    path = make(tmp_path, "tfx")
+    execute(path, "PRAGMA ignore_check_constraints = ON", "UPDATE Event SET artifact_id = 'x' WHERE id = 1")
+    refused_by_import(store, path)
+
+
+def refused_by_import(store: MetadataStore, path: Path) -> None:
+    """Whatever came before is kept, as after an interruption."""
+    with pytest.raises(InputError, match="holds what ML Metadata does not write"):
+        import_mlmd(store, path)
 
 
 def _mended(folder: Path) -> Path:

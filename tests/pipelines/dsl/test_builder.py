@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.errors import BuildError
+from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, Pipeline, load_pipeline, run_pipeline
 
 PARTS = """
@@ -98,6 +98,10 @@ def build(project: Callable[..., Path], body: str) -> Pipeline:
         ("Check(Make())\nMaybe(dt.latest(Numbers, node='Check'))", "Check makes no Numbers"),
         ("Make(weights={'a': 'b'})", "takes dict[str, int] | None"),
         ("pass", "has no nodes"),
+        ("Make(weights={'a': 0.8, 'b': 0.2})", "write whole numbers: weights={'a': 8, 'b': 2}"),
+        ("Double(__import__('pandas').DataFrame())", "write the table to a file, which ExampleGen reads"),
+        ("Double(__import__('pandas').read_csv(label))", "has no 'read' while the pipeline is built"),
+        ("Model()", "from drivetrain.metadata import Model"),
     ],
 )
 def test_wrong_pipelines_name_the_users_line(project: Callable[..., Path], body: str, says: str) -> None:
@@ -299,3 +303,54 @@ def test_the_types_of_parameters_are_read_once(project: Callable[..., Path], mon
     assert function.values({"count": "4"})["count"] == 4
     function.build()
     assert reads.count(function.fn) == 1
+
+
+@pytest.mark.parametrize(
+    ("brackets", "message"), [(199, None), (300, "nested too deeply"), (20_000, "takes list, not ")]
+)
+def test_a_parameter_is_not_nested_without_end(
+    project: Callable[..., Path], brackets: int, message: str | None
+) -> None:
+    header = HEAD.replace("label: str", "deep: list = [], label: str")
+    function = load_pipeline(project("shop", parts=PARTS, pipeline=f"{header}    Make(count=count)\n"))
+    text = "[" * brackets + "]" * brackets
+    if message is None:
+        assert function.values({"deep": text})["deep"] == json.loads(text)
+        return
+    with pytest.raises(InputError, match=message) as refused:
+        function.values({"deep": text})
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("decorator", ["@dt.pipeline", "@dt.pipeline()"])
+def test_a_path_is_a_file_and_parentheses_do_no_harm(project: Callable[..., Path], decorator: str) -> None:
+    folder = project("files", parts=PARTS)
+    text = "from pathlib import Path\nimport drivetrain as dt\nfrom drivetrain.components import ExampleGen\n\n"
+    text += f"{decorator}\ndef files() -> None:\n    ExampleGen({{}})\n"
+    built = []
+    for data in ("'x.csv'", "Path('x.csv')", "{'a': 'x.csv'}", "{'a': Path('x.csv')}"):
+        (folder / "pipeline.py").write_text(text.format(data))
+        built.append(load_pipeline(folder).build().digest)
+    assert built[0] == built[1] != built[2] == built[3]
+
+
+def test_a_parameter_of_files_without_a_type_is_told_which(project: Callable[..., Path]) -> None:
+    folder = project("files", parts=PARTS)
+    head = "import drivetrain as dt\nfrom drivetrain.components import ExampleGen\n\n@dt.pipeline\n"
+    (folder / "pipeline.py").write_text(head + "def files(data) -> None:\n    ExampleGen(data)\n")
+    with pytest.raises(BuildError) as caught:
+        load_pipeline(folder).build()
+    assert caught.value.fix == "say its type where the pipeline takes it: `data: str`"
+
+
+def test_a_type_of_ours_that_is_not_imported_is_told_from_where(project: Callable[..., Path]) -> None:
+    folder = project("files", parts=PARTS)
+    head = "from __future__ import annotations\nimport drivetrain as dt\n\n@dt.component\n"
+    (folder / "use.py").write_text(head + "def Use(model: Model) -> float:\n    return 1.0\n")
+    (folder / "pipeline.py").write_text(
+        "import drivetrain as dt\nfrom .use import Use\n\n"
+        "@dt.pipeline\ndef files() -> None:\n    Use(dt.latest(dt.Artifact))\n"
+    )
+    with pytest.raises(BuildError) as caught:
+        load_pipeline(folder).build()
+    assert caught.value.fix == "write `from drivetrain.metadata import Model` at the top of the module"

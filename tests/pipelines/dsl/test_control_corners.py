@@ -109,6 +109,23 @@ def test_what_no_run_could_keep_is_told_when_it_is_built(flow: Pipe, body: str, 
     assert ".py:" in str(caught.value)
 
 
+def test_a_condition_of_many_terms_is_one_operation(home: Home, flow: Pipe) -> None:
+    chain = "condition = made.total == 0\nfor each in range(1, 3000): condition = condition | (made.total == each)"
+    body = f"made = Make()\n{chain}\nwith dt.when(condition): Make.options(id='Chosen')(count=7)"
+    result = run_pipeline(home, flow(body))
+    assert result.state == "COMPLETE"
+    assert states(result)["Chosen"] == "COMPLETE"
+    (choice,) = (node for node in flow(body).build().nodes if node.id == "Chosen")
+    assert len(choice.conditions[0]["$op"]) == 3001
+
+
+@pytest.mark.parametrize("grow", ["~(condition | flag)", "(condition | flag) & flag", "condition == flag"])
+def test_a_condition_that_nests_without_end_is_refused(flow: Pipe, grow: str) -> None:
+    body = f"flag = condition = Make().total > 0\nfor _ in range(3000): condition = {grow}"
+    with pytest.raises(BuildError, match=r"\.py:\d+: a condition nests too many operations in each other\n.*one chain"):
+        flow(body).build()
+
+
 @pytest.mark.parametrize("parameter", ["token: dt.Secret", "token: dt.Secret = dt.secret('A')", "some: Numbers | None"])
 def test_a_parameter_that_no_shell_could_give(flow: Pipe, parameter: str) -> None:
     function = flow("Make()")

@@ -252,6 +252,11 @@ def test_where_the_daemon_is_down_the_next_one_is_taken(nothing: Path) -> None:
     assert container.engine() == container.Engine(str(nothing / "podman"), True)
 
 
+def test_an_image_without_a_digest_is_told_where_the_code_has_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "user_line", lambda: "<unknown>")  # as of `python -c`
+    assert declare("X", "busybox", ["ls"]).name == "X"
+
+
 def test_a_digest_is_not_warned_of() -> None:
     pinned = f"busybox@sha256:{'0' * 64}"
     assert dt.container_component("X", pinned, ["ls"]).name == "X"

@@ -181,7 +181,7 @@ CONTAINER = "name: X\ninputs:\n- {name: a, type: String}\n- {name: b, type: Mode
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("name: X\ninputs: {\n", 3, "no YAML"),
+        ("name: X\ninputs: {\n", 3, "not YAML"),
         ("name: X\n", 1, "no implementation"),
         ("- 1\n", 1, "a component must be `key: value`"),
         ("name: X\nimplementation:\n  graph: {}\n", 3, "implementation: unsupported field 'graph'"),

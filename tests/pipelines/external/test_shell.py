@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
-from drivetrain.pipelines.external import placeholders
+from drivetrain.pipelines.external import commands, placeholders
 from drivetrain.pipelines.external.declare import CommandError
 from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.tests.pipelines.faulty import waits
@@ -403,3 +403,18 @@ def test_a_bar_that_is_drawn_over_is_one_line(capfd: pytest.CaptureFixture[str])
     assert out.count("of 3000") < 50
     dt.shell_component("X", python("print('x' * 3_000_000)"))()
     assert capfd.readouterr().out.count("x") == 3_000_000
+
+
+def test_a_log_that_is_slower_than_the_command_loses_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = commands._Output._take
+
+    def slow_take(output: commands._Output, lines: Sequence[str]) -> None:
+        time.sleep(0.02)
+        take(output, lines)
+
+    monkeypatch.setattr(commands, "_GRACE", 0.01)
+    monkeypatch.setattr(commands._Output, "_take", slow_take)
+    dt.shell_component("X", python("print('x' * 300_000)"))()
+    assert capfd.readouterr().out.count("x") == 300_000

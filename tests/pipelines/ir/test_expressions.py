@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from drivetrain.errors import InputError
 from drivetrain.pipelines.ir.expressions import evaluate, spelled
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +55,10 @@ def test_it_reads_well() -> None:
     assert spelled({"$op": ["and", small, {"$op": ["or", small, small]}]}).endswith(
         "and (Best.loss <= good or Best.loss <= good)"
     )
+
+
+def test_an_item_that_is_not_there_is_told_with_the_near_one() -> None:
+    metrics = {"$op": ["get", {"$param": "metrics"}, "rmsee"]}
+    with pytest.raises(InputError, match=r"^metrics has no item 'rmsee'") as caught:
+        evaluate({"$op": ["lt", metrics, 3]}, Given({"metrics": {"mae": 1.0, "rmse": 2.0}}))  # type: ignore[arg-type]
+    assert caught.value.fix == "did you mean 'rmse'?"

@@ -71,7 +71,7 @@ def test_a_pipeline_without_options_names_none() -> None:
     assert json.loads(pipeline(NodeOptions()).to_json())["nodes"][0]["options"] == {}
 
 
-@pytest.mark.parametrize("jitter", [-0.1, 1.1, True, "0.5", float("nan"), None])
+@pytest.mark.parametrize("jitter", [-0.1, 1.1, True, "0.5", float("nan"), None, 10**400])
 def test_a_jitter_is_a_fraction(jitter: Any) -> None:
     with pytest.raises(BuildError, match=r"jitter=.* makes no sense\n  fix: give 0 to 1"):
         Nothing.options(jitter=jitter)

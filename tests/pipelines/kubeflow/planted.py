@@ -49,11 +49,11 @@ def importer(spec: Json, _: Json) -> None:
 
 
 MISFITS: list[tuple[Json, str, str]] = [
-    ({"imagePullPolicy": 3}, "imagePullPolicy", "3.0 stands where KFP wants a text"),
+    ({"imagePullPolicy": 3}, "imagePullPolicy", "3.0 is where KFP wants a text"),
     ({"activeDeadlineSeconds": "soon"}, "activeDeadlineSeconds", "wants a whole number"),
     ({"activeDeadlineSeconds": 1.5}, "activeDeadlineSeconds", "wants a whole number"),
     ({"tolerations": {"key": "x"}}, "tolerations", "wants a list"),
-    ({"tolerations": [None]}, "tolerations[0]", "null stands where"),
+    ({"tolerations": [None]}, "tolerations[0]", "null is where"),
     ({"nodeSelector": "gpu"}, "nodeSelector", "wants an object"),
     ({"nodeSelector": {"labels": {"gpu": True}}}, "nodeSelector.labels.gpu", "wants a text"),
     ({"podMetadata": {"labels": {"x": None}}}, "podMetadata.labels.x", "wants a text"),
@@ -82,7 +82,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
             tasks(s)["count"]["inputs"]["artifacts"]["numbers"]["taskOutputArtifact"], producerTask="maek"
         ),
         "work/count",
-        "an output of 'maek', which is no task",
+        "an output of 'maek', which is not a task",
     ),
     (
         "executor",
@@ -117,7 +117,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: tasks(s).update({"Few_": tasks(s).pop("few")}),
         "work/Few_",
-        "is no name for Kubernetes",
+        "is not a name for Kubernetes",
     ),
     (
         "field",
@@ -132,12 +132,12 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: put(tasks(s)["few"], inputs="x"),
         f"{FEW}.inputs",
-        '"x" stands where KFP wants an object',
+        '"x" is where KFP wants an object',
     ),
     ("empty text", GOOD, lambda s, p: put(tasks(s)["few"], componentRef=""), f"{FEW}.componentRef", "wants an object"),
     ("list", GOOD, lambda s, p: put(tasks(s)["few"], cachingOptions=[]), f"{FEW}.cachingOptions", "wants an object"),
     (
-        "no list",
+        "not a list",
         GOOD,
         lambda s, p: put(tasks(s)["many"], dependentTasks="x"),
         "spec.components[comp-work].dag.tasks[many].dependentTasks",
@@ -148,7 +148,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: put(tasks(s)["few"], dependentTasks=[None]),
         f"{FEW}.dependentTasks[0]",
-        "null stands where",
+        "null is where",
     ),
     (
         "enum",
@@ -197,7 +197,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: container(s, "few")["args"].append("{{$.pipeline_job_uuid}}"),
         "executors/exec-few",
-        "{{$.pipeline_job_uuid}} stands in the container",
+        "{{$.pipeline_job_uuid}} is in the container",
     ),
     (
         "embedded",
@@ -223,7 +223,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: put(container(s, "few"), resources={"resourceMemoryLimit": "8 gigs"}),
         "executors/exec-few",
-        "'8 gigs', which is no quantity",
+        "'8 gigs', which is not a quantity",
     ),
     (
         "cache",
@@ -288,11 +288,11 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "its condition reads 'cuont'",
     ),
     (
-        "no CEL",
+        "not CEL",
         GOOD,
         lambda s, p: put(tasks(s)["few"], triggerPolicy={"condition": "1.0 >"}),
         "work/few",
-        "its condition is no CEL",
+        "its condition is not CEL",
     ),
     (
         "factor",
@@ -316,21 +316,21 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         NAME,
         lambda s, p: put(tasks(s)["for-map"]["parameterIterator"], itemInput="x"),
         "work/for-map",
-        "come in as 'x', which is no parameter",
+        "come in as 'x', which is not a parameter",
     ),
     (
         "items",
         NAME,
         lambda s, p: put(tasks(s, "for-map")["for-inner"]["parameterIterator"], items={"inputParameter": "x"}),
         "work/for-map/for-inner",
-        "iterates over 'x', which is no input",
+        "iterates over 'x', which is not an input",
     ),
     (
         "raw",
         NAME,
         lambda s, p: put(tasks(s)["for-map"]["parameterIterator"], items={"raw": "3"}),
         "work/for-map",
-        "iterates over 3, which is no list",
+        "iterates over 3, which is not a list",
     ),
     (
         "within itself",
@@ -412,7 +412,7 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         GOOD,
         lambda s, p: put(kubernetes(p)["exec-few"]["secretAsEnv"][0], secretName="My_Secret"),
         "platform/exec-few.secretAsEnv",
-        "'My_Secret' is no name",
+        "'My_Secret' is not a name",
     ),
     (
         "volumes",

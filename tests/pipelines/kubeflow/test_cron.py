@@ -134,7 +134,7 @@ def test_known_translations(text: str, offset: int, six: str) -> None:
         ("0 3 * foo *", 0, "month 'foo'"),
         ("5/10 3 * * *", 0, "nothing to go over"),
         ("*/0 3 * * *", 0, "nothing to go over"),
-        ("@reboot", 0, "is no time"),
+        ("@reboot", 0, "is not a time"),
         ("", 0, "0 fields"),
     ],
 )

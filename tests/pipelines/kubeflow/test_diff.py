@@ -160,7 +160,7 @@ def test_what_is_no_compiled_pipeline(project: Project) -> None:
     executors = [{"executors": {**spec["deploymentSpec"]["executors"], label: each}} for each in containers.values()]
     shapes = [spec | {"components": []}, *(spec | {"deploymentSpec": each} for each in executors)]
     for bad in ("", "a: 1\n", "- 1\n", "a: [", *map(yaml.safe_dump, shapes)):
-        with pytest.raises(InputError, match="new is no compiled pipeline"):
+        with pytest.raises(InputError, match="new is not a compiled pipeline"):
             compare(good, bad)
 
 

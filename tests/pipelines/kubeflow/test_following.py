@@ -182,7 +182,7 @@ def test_what_was_simulated_is_no_clusters(
     run = new_run(home, pipe(PLAIN).build(), pipe(PLAIN).project, {"count": 3}, options)
     there = ownership.hand_over(home, run, ownership.Submission("as its pods do"))
     assert following.find(home, None).id == done.run
-    with pytest.raises(InputError, match="is no cluster's"):
+    with pytest.raises(InputError, match="is not a cluster's"):
         following.find(home, run.id)
     gone = Owner(Owner.current().host, Owner.current().boot_id, 2**22 - 1, "0")
     assert there.context.properties["owner"] == Owner.current().to_dict()  # so its death is seen
@@ -282,7 +282,7 @@ def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer,
     del kubernetes.logs["shop-2"]
     with pytest.raises(ApiError, match=r"cannot read the log of shop-2 .*: the pod has been removed"):
         following.log(home, run, "Make", _kubernetes)
-    with pytest.raises(InputError, match=r"Make\[1\] is no task of run"):
+    with pytest.raises(InputError, match=r"Make\[1\] is not a task of run"):
         following.log(home, run, "Make[1]", _kubernetes)
 
 
@@ -316,9 +316,13 @@ def test_the_verbs(
     monkeypatch.setenv("DRIVETRAIN_ARTIFACTS", f"file://{tmp_path}/objects")
     (tmp_path / "objects").mkdir()
     root = ("--root", tmp_path / "runs" / ".drivetrain")
-    sent = _run("kubeflow", "submit", shop, "-p", "count=4", "--name", "tonight", *root)
+    sent = _run(
+        "kubeflow", "submit", shop, "-p", "count=4", "--name", "tonight", "--tag", "night", "--note", "late", *root
+    )
     assert (sent["state"], sent["pods"]) == ("RUNNING", 3)
     assert server.runs[sent["kfp"]["run"]]["display_name"] == "tonight"
+    tagged = _run("tag", "--run", sent["run"], *root)
+    assert (tagged["tags"], tagged["note"]) == ({"night": ""}, "late")
     found = _run("kubeflow", "status", *root)
     assert (found["run"], found["kfp"]["state"]) == (sent["run"], "PENDING")
     assert set(found["nodes"]) == {"Make", "First", "Second"}
@@ -432,7 +436,7 @@ def test_a_schedule_that_cannot_be_deleted_stands_beside_the_one_that_replaces_i
 
     server.answer = kept  # type: ignore[method-assign]
     told = _run("kubeflow", "schedule", "create", shop, "--every", "5h", "--replace", code=2)["stderr"]
-    assert "stands beside it, and both start runs" in told
+    assert "exists beside it, and both start runs" in told
     assert f"kubeflow schedule delete PROJECT {made['id']}" in told
     assert len(server.recurring) == 2
 
@@ -444,10 +448,10 @@ def test_a_schedule_that_cannot_be_deleted_stands_beside_the_one_that_replaces_i
         (("--cron", "0 3 1 * *", "--tz", "+09:00"), "across the ends of months"),
         (("--cron", "0 3 * * *", "--every", "6h"), "by cron or at an interval"),
         ((), "by cron or at an interval"),
-        (("--every", "6 hours"), "is no interval"),
+        (("--every", "6 hours"), "is not an interval"),
         (("--every", "6h", "--max-concurrency", "11"), "not for KFP"),
         (("--every", "6h", "--start", "2027-01-02", "--end", "2027-01-01"), "before it begins"),
-        (("--every", "6h", "--start", "tomorrow"), "is no moment"),
+        (("--every", "6h", "--start", "tomorrow"), "is not a moment"),
     ],
 )
 def test_times_that_kfp_cannot_keep_are_refused(

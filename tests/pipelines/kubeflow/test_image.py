@@ -197,7 +197,7 @@ def test_what_is_wrong_is_one_line(shop: Path, wheel: Path, tmp_path: Path) -> N
         return result.stderr
 
     assert "installed from" in refused("-o", tmp_path / "c")  # a checkout
-    assert "is no wheel of drivetrain" in refused("-o", tmp_path / "c", "--wheel", tmp_path / "none.whl")
+    assert "is not a wheel of drivetrain" in refused("-o", tmp_path / "c", "--wheel", tmp_path / "none.whl")
     assert "names no image" in refused("-o", tmp_path / "c", "--wheel", wheel, "--base", "x; rm -rf /")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")

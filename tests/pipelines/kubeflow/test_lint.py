@@ -67,13 +67,13 @@ def test_kfps_loader_takes_most_of_them() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: [", "it is no YAML"),
+        ("a: [", "it is not YAML"),
         ("- 1\n", "one or two YAML documents"),
         ("a: 1\n---\nb: 1\n---\nc: 1\n", "one or two YAML documents"),
         ("schemaVersion: 3\n", "KFP cannot read it"),
         ("{}", "schemaVersion is ''"),
-        ("schemaVersion: .nan\n", "it holds what is no JSON"),
-        ("schemaVersion: 2026-11-22\n", "it holds what is no JSON"),
+        ("schemaVersion: .nan\n", "it holds what is not JSON"),
+        ("schemaVersion: 2026-11-22\n", "it holds what is not JSON"),
     ],
 )
 def test_files_that_are_no_pipeline(text: str, says: str) -> None:

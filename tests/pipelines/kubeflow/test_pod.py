@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home
-from drivetrain.pipelines.kubeflow import pod, records
+from drivetrain.pipelines.kubeflow import pod
 from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
+from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.pipelines.launcher.flow import Flow
 from drivetrain.pipelines.launcher.home import open_run
 from drivetrain.pipelines.launcher.launcher import Launcher

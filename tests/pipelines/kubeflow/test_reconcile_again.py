@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from drivetrain.pipelines import Home, Run, RunOptions, load_pipeline, open_run
-from drivetrain.pipelines.kubeflow import reconcile, records
+from drivetrain.pipelines.kubeflow import reconcile
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
+from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.launcher import Launcher
 

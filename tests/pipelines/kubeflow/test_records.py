@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, RunResult, load_pipeline, open_run, run_pipeline
-from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.joining import PodEnvironment, join_in_own_store
+from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.pipelines.resolvers.answers import Answers
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
@@ -200,7 +200,7 @@ def test_the_pipeline_of_a_record_is_the_one_that_it_names(ran: Ran) -> None:
 @pytest.mark.parametrize("name", ["../../else", "a/b", ".hidden", "a b", "", "x\n"])
 def test_what_is_no_id_of_a_run_is_no_path_either(ran: Ran, name: str) -> None:
     home, _ = ran
-    with pytest.raises(InputError, match="is no id of a run"):
+    with pytest.raises(InputError, match="is not an id of a run"):
         records.sync(home, name)
 
 
@@ -213,7 +213,7 @@ def test_records_lie_behind_the_url_of_the_payloads(project: Callable[..., Path]
     for task in result.nodes:
         assert records.write_record(home, run, task)
     written = (tmp_path / "bucket" / "records" / run.id).glob("*.json")
-    assert sorted(path.name.partition(".")[0] for path in written) == [*sorted(result.nodes), "run"]
+    assert sorted(path.name.partition(".")[0] for path in written) == [*sorted(result.nodes), "end", "run"]
     place = PodEnvironment(tmp_path / "there" / ".drivetrain", "/dev/null/metadata.db", bucket, "kfp")
     joined = join_in_own_store(place, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
     assert joined.alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.metadata import MetadataStore, keep_payloads_at
 from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
-from drivetrain.pipelines.kubeflow import records
+from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytest.importorskip("fsspec")
@@ -37,6 +38,8 @@ def test_payloads_that_records_name_are_no_orphans(
     if recorded:
         for task in result.nodes:
             records.write_record(pod, open_run(pod, result.run), task)
+    else:
+        shutil.rmtree(tmp_path / "share" / "records")
     pod.close()
     old = time.time() - 8 * 86400
     for path in (tmp_path / "share" / "artifacts").rglob("*"):

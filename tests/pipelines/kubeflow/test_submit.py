@@ -360,5 +360,5 @@ def test_a_run_of_this_machine_is_not_resubmitted(
     home: Home, settings: ClusterSettings, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     result = run_pipeline(home, pipe(PLAIN), options=RunOptions())
-    with pytest.raises(InputError, match="is no cluster's"):
+    with pytest.raises(InputError, match="is not a cluster's"):
         resubmit(home, open_run(home, result.run), settings)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.console.options import ConsoleSettings
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, run_pipeline
 from drivetrain.tests.data.postgres import Server, server
 from drivetrain.tests.pipelines.processes import ONE, Pipe, states

@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
-from drivetrain.metadata import MetadataStore, fsck, keep_payloads_at, payloads_at
+from drivetrain.metadata import MetadataStore, keep_payloads_at, payloads_at
+from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, resume, run_pipeline
-from drivetrain.pipelines.launcher.outbox import clear
+from drivetrain.pipelines.launcher.pending_uploads import clear
 from drivetrain.progress import Progress
 from drivetrain.stores import StorageUnavailable
 
@@ -183,12 +184,12 @@ def test_what_nobody_goes_on_with_is_removed_after_a_week(
     with monkeypatch.context() as patch:
         patch.setattr(RemotePayloads, "publish", failing("Make"))
         run_pipeline(away, pipe("Make(count=count)"))
-    (box,) = away.root.glob("work/nodes/*/outputs-*")
+    (upload,) = away.root.glob("work/nodes/*/outputs-*")
     assert [each.whole for each in away.payloads.published()] == [False]
     away.sweep()
-    assert box.is_dir()
-    clear(away.payloads, away.store.artifact_by_uri, now=box.stat().st_mtime + 8 * 86400)
-    assert not box.exists()
+    assert upload.is_dir()
+    clear(away.payloads, away.store.artifact_by_uri, now=upload.stat().st_mtime + 8 * 86400)
+    assert not upload.exists()
     assert away.payloads.published() == []
 
 
@@ -200,23 +201,23 @@ def test_a_store_remembers_where_its_artifacts_lie(pipe: Pipe, away: Home, tmp_p
         again = Home(away.root, artifacts=given, readonly=True)
         assert again.payloads.url == share
         again.close()
-    with pytest.raises(InputError, match=rf"lie in {share}, not in {share}2\n  fix: leave --artifacts"):
+    with pytest.raises(InputError, match=rf"are in {share}, not in {share}2\n  fix: leave --artifacts"):
         Home(away.root, artifacts=f"{share}2")
 
 
 def test_a_home_that_has_begun_stays_where_it_is(pipe: Pipe, home: Home, share: str) -> None:
     run_pipeline(home, pipe(BODY))
-    with pytest.raises(InputError, match=rf"lie in its root folder, not in {share}\n  fix: leave --artifacts"):
+    with pytest.raises(InputError, match=rf"are in its root folder, not in {share}\n  fix: leave --artifacts"):
         Home(home.root, artifacts=share)
 
 
 def test_two_stores_do_not_share_a_prefix(pipe: Pipe, away: Home, tmp_path: Path, share: str) -> None:
     run_pipeline(away, pipe(BODY))
-    with pytest.raises(InputError, match=rf"artifacts of another store lie in {share}\n  fix: name that store"):
+    with pytest.raises(InputError, match=rf"artifacts of another store are in {share}\n  fix: name that store"):
         Home(tmp_path / "other", artifacts=share)
     with MetadataStore.open(tmp_path / "private.db") as store:  # one that is told stands in for the other
         keep_payloads_at(store, share)
-        with pytest.raises(InputError, match="lie in"):
+        with pytest.raises(InputError, match="are in"):
             keep_payloads_at(store, f"{share}2")
     Home(tmp_path / "other", store=str(tmp_path / "private.db"), artifacts=share).close()
 
@@ -243,7 +244,7 @@ def test_processes_that_begin_at_once_agree(tmp_path: Path, share: str) -> None:
     urls = {text for text in found if str(text).startswith("file")}
     assert len(urls) == 1
     assert sum(text in urls for text in found) == 4
-    assert sum("lie in" in str(text) for text in found) == 4
+    assert sum("are in" in str(text) for text in found) == 4
 
 
 @pytest.mark.parametrize("runner", ["process", "beam"])
@@ -264,13 +265,13 @@ def test_the_memory_of_another_process_is_refused(tmp_path: Path) -> None:
     Home(root, artifacts="memory://bucket").close()
     code = f"from pathlib import Path; from drivetrain.pipelines import Home; Home(Path({str(root)!r}))"
     opened = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "the artifacts lie in memory://bucket, in the memory of another process" in opened.stderr
+    assert "the artifacts are in memory://bucket, in the memory of another process" in opened.stderr
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/x", "gs://bucket", "file:///mnt/x", "memory://x"])
 def test_a_root_that_is_a_url(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"is no folder of this machine.*\n  fix: give --root DIR --artifacts"):
+    with pytest.raises(InputError, match=r"is not a folder of this machine.*\n  fix: give --root DIR --artifacts"):
         Home(Path(root))
     assert list(tmp_path.iterdir()) == []
 
@@ -336,7 +337,7 @@ def test_the_shell(pipe: Pipe, tmp_path: Path, share: str, monkeypatch: pytest.M
     monkeypatch.setenv("DRIVETRAIN_ARTIFACTS", "s3://elsewhere")
     code, said = drivetrain("runs")
     assert code == 2
-    assert f"lie in {share}, not in s3://elsewhere" in said
+    assert f"are in {share}, not in s3://elsewhere" in said
     monkeypatch.delenv("DRIVETRAIN_ARTIFACTS")
     code, said = drivetrain("run", "shop", "--root", "s3://bucket/runs")
     assert code == 2

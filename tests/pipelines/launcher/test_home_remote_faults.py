@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, list_runs, load_pipeline, resume, run_pipeline
 from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, load_pipeline, resume, run_pipeline
 
 PARTS = """

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -17,7 +19,8 @@ from typing import Any
 import pytest
 from drivetrain.console.session import view
 from drivetrain.errors import InputError
-from drivetrain.metadata import Owner, fsck
+from drivetrain.metadata import MetadataStore, Owner
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
 from drivetrain.pipelines.launcher import home as homes
 from drivetrain.pipelines.launcher import launcher as launching
@@ -35,6 +38,17 @@ def states(nodes: dict[str, NodeResult] | object) -> dict[str, str]:
 def clean(home: Home) -> None:
     report = fsck(home.store, home.root)
     assert report.clean, report.to_dict()
+
+
+@pytest.mark.parametrize("code", ["os.chdir('/')", "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"])
+def test_a_component_that_changes_the_working_directory_changes_it_for_itself(
+    home: Home, pipe: Pipe, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run_pipeline(home, pipe(f'n = Make()\nMisbehave(n, code="""{code}""")\nUse(n)'))
+    assert result.state == "COMPLETE"
+    assert Path.cwd() == tmp_path
+    clean(home)
 
 
 @pytest.mark.parametrize(
@@ -303,12 +317,54 @@ def test_a_run_of_an_unseen_process_is_taken_over_once_it_holds_no_lease(home: H
     assert resume(home).state == "COMPLETE"
 
 
-def test_a_run_from_before_the_boot_is_interrupted(home: Home, pipe: Pipe) -> None:
+def test_a_run_from_before_the_boot_is_interrupted(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_pipeline(home, pipe("Make()"))
     before = {**Owner.current().to_dict(), "boot_id": "another"}
     home.store.update_context(open_run(home, result.run).context, {"state": "RUNNING", "owner": before})
+    monkeypatch.setattr(Owner, "rebooted", lambda self: self.boot_id == "another")
     assert homes.open_run(home, result.run).state == "INTERRUPTED"
     assert resume(home).state == "COMPLETE"
+
+
+def test_a_run_of_another_machine_of_this_name_is_judged_by_its_lease(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clones share name and machine id: all that tells them apart from this machine before its boot is the lease."""
+    result = run_pipeline(home, pipe("Make()"))
+    clone = replace(Owner.current(), boot_id="another")
+    home.store.update_context(open_run(home, result.run).context, {"state": "RUNNING", "owner": clone.to_dict()})
+    claim = home.store.claim(homes.run_lease(result.run), owner=clone, lease=600)
+    assert claim is not None
+    assert open_run(home, result.run).state == "RUNNING"
+    with pytest.raises(InputError, match="is being worked on by process"):
+        resume(home)
+    now = home.store.now()
+    with monkeypatch.context() as later:
+        later.setattr(MetadataStore, "now", lambda self: now + 601_000_000)
+        assert open_run(home, result.run).state == "INTERRUPTED"
+    home.store.release(claim)
+    assert open_run(home, result.run).state == "INTERRUPTED"
+    assert resume(home).state == "COMPLETE"
+
+
+def test_a_run_holds_its_lease_until_its_end_is_recorded(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leased: list[bool | None] = []
+    close = homes.close_run
+
+    def closing(home: Home, run: homes.Run, state: str) -> None:
+        leased.append(home.store.is_lease_over(homes.run_lease(run.id), Owner.current()))
+        close(home, run, state)
+
+    monkeypatch.setattr("drivetrain.pipelines.run.close_run", closing)
+    run_pipeline(home, pipe("Make()"))
+    monkeypatch.setattr("drivetrain.pipelines.runners.inline.run_inline", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_pipeline(home, pipe("Make()"))
+    assert leased == [False, False]
+    run = open_run(home, None).id
+    assert home.store.is_lease_over(homes.run_lease(run), Owner.current())
 
 
 def test_a_runner_that_breaks_ends_the_run(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,3 +375,43 @@ def test_a_runner_that_breaks_ends_the_run(home: Home, pipe: Pipe, monkeypatch: 
     with pytest.raises(RuntimeError, match="no cluster"):
         run_pipeline(home, pipe("Make()"))
     assert [run.state for run in list_runs(home)] == ["FAILED"]
+
+
+def test_a_component_that_changes_its_input_fails_by_name_and_poisons_nothing(home: Home, pipe: Pipe) -> None:
+    code = "f = next(f for f in numbers.content.rglob('*') if f.is_file()); f.chmod(0o644); f.write_text('-1')"
+    result = run_pipeline(home, pipe(f'n = Make()\nMisbehave(n, code="""{code}""")'))
+    assert states(result.nodes) == {"Make": "COMPLETE", "Misbehave": "FAILED"}
+    assert "Misbehave changed its input numbers: content/" in result.nodes["Misbehave"].reason
+    # Who reads it next is told, whatever process wrote it; what was made of it before is retired with it.
+    result = run_pipeline(home, pipe("Use(Make())"))
+    assert states(result.nodes) == {"Make": "CACHED", "Use": "FAILED"}
+    assert "is not what was published: content/" in result.nodes["Use"].reason
+    assert fsck(home.store, home.root, repair=True).repaired
+    result = run_pipeline(home, pipe("Use(Make())"))
+    assert states(result.nodes) == {"Make": "COMPLETE", "Use": "COMPLETE"}
+    clean(home)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "says", "times"),
+    [
+        # The table, or its index, does not give back what was written to it.
+        ("BEFORE INSERT ON claim BEGIN SELECT RAISE(IGNORE); END", "is damaged: it has lost the claim", 1),
+        # Whoever looks finds somebody else's claim, each time.
+        (
+            "AFTER INSERT ON claim BEGIN UPDATE claim SET token = NEW.token + 1, state = 'RELEASED' "
+            "WHERE cache_key = NEW.cache_key; END; CREATE TRIGGER fault2 AFTER UPDATE OF owner ON claim BEGIN "
+            "UPDATE claim SET token = NEW.token + 1, state = 'RELEASED' WHERE cache_key = NEW.cache_key; END",
+            "Make was begun 4 times, more than its retries allow",
+            4,
+        ),
+    ],
+)
+def test_a_task_is_not_begun_for_ever(home: Home, pipe: Pipe, trigger: str, says: str, times: int) -> None:
+    connection = sqlite3.connect(home.root / "metadata.db")
+    connection.executescript(f"CREATE TRIGGER fault {trigger}")
+    connection.close()
+    result = run_pipeline(home, pipe("Make()"))
+    assert result.state == "FAILED"
+    assert says in result.nodes["Make"].reason
+    assert len([each for each in home.store.executions() if each.cache_key]) == times

@@ -134,6 +134,18 @@ def test_looking_creates_nothing(ws: Path) -> None:
     assert not list((ws / ".drivetrain").iterdir())
 
 
+def test_the_only_project_of_a_folder_is_named(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = holding(ws / "first")
+    monkeypatch.chdir(ws)
+    with pytest.raises(InputError) as caught:
+        Home(find_root().root, readonly=True)
+    assert caught.value.fix == f"name {root}, which holds runs: --root, in Python root="
+    holding(ws / "second")
+    with pytest.raises(InputError) as caught:
+        Home(find_root().root, readonly=True)
+    assert (caught.value.fix or "").startswith("go to the project's folder")
+
+
 def test_the_search_ends_at_git_a_pyproject_home_and_a_mount(
     ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,8 +241,8 @@ def test_the_store_and_the_artifacts_of_a_pyproject_go_with_its_root(ws: Path, m
         ("[tool.drivetrain]\nroot = 1\n", "has root = 1", "give text"),
         ('[tool.drivetrain]\nroot = ""\n', "has root = ''", "give text"),
         ('[tool.drivetrain]\nrooot = "x"\n', "has no setting 'rooot'", "did you mean 'root'?"),
-        ("[tool]\ndrivetrain = 3\n", "tool.drivetrain is no table", "root"),
-        ('[tool.drivetrain]\nroot = "s3://bucket/runs"\n', "is no folder of this machine", "--artifacts s3://"),
+        ("[tool]\ndrivetrain = 3\n", "tool.drivetrain is not a table", "root"),
+        ('[tool.drivetrain]\nroot = "s3://bucket/runs"\n', "is not a folder of this machine", "--artifacts s3://"),
     ],
 )
 def test_a_pyproject_that_is_wrong_is_one_clear_error(ws: Path, text: str, said: str, fix: str) -> None:
@@ -243,6 +255,14 @@ def test_a_pyproject_that_is_wrong_is_one_clear_error(ws: Path, text: str, said:
     assert find_root(shop, root="x").root == ws / "x"
 
 
+def test_a_working_directory_that_was_removed_is_named(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ws / "gone").mkdir()
+    monkeypatch.chdir(ws / "gone")
+    (ws / "gone").rmdir()
+    with pytest.raises(InputError, match=r"the working directory does not exist any more\n.*go to a folder"):
+        find_root()
+
+
 def test_a_root_that_cannot_be_written_names_the_option(ws: Path) -> None:
     shop = project(ws / "shop")
     (shop / ".drivetrain").write_text("no folder")
@@ -253,6 +273,9 @@ def test_a_root_that_cannot_be_written_names_the_option(ws: Path) -> None:
     (ws / "dangling" / ".drivetrain").symlink_to(ws / "gone" / "far")
     with pytest.raises(InputError, match="cannot be made") as error:
         Home(find_root(ws / "dangling").root)
+    assert "--root" in (error.value.fix or "")
+    with pytest.raises(InputError, match="cannot be made: File name too long") as error:
+        Home(ws / ("x" * 300))
     assert "--root" in (error.value.fix or "")
 
 

@@ -58,6 +58,19 @@ def tree(tmp_path: Path) -> Callable[[dict[str, str]], FunctionRef]:
         ({"start.py": "importlib.import_module('.a', __package__)", "a.py": ""}, "start a"),
         ({"start.py": "importlib.import_module(name)", "a.py": ""}, "start"),
         ({"start.py": "", "broken.py": "def ("}, "start"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from . import a\na.X = 2"}, "start a pipeline"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from .a import T\ndef f():\n    T[0].b = 2"},
+         "start a pipeline"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from .b import V\nimport shop.a\nshop.a.X += V",
+          "b.py": ""}, "start a b pipeline"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from . import a as c\nc.use(1)"},
+         "start a pipeline"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from . import a\nsetattr(a, 'X', 2)"},
+         "start a pipeline"),
+        ({"start.py": "from . import a", "a.py": "", "b.py": "", "pipeline.py": "from . import a, b\nb.X = a.X"},
+         "start a"),
+        ({"start.py": "from . import a", "a.py": "", "pipeline.py": "from . import a\ndef f():\n    a.make()"},
+         "start a"),
     ],
 )  # fmt: skip
 def test_a_project_module_brings_what_it_imports(
@@ -176,7 +189,7 @@ def test_what_was_read_of_code_does_not_pile_up() -> None:
     caches = {name: each for name, each in everything.items() if hasattr(each, "cache_info")}
     assert "_known" in caches
     unbounded = {name for name, each in caches.items() if each.cache_info().maxsize is None}
-    assert unbounded <= {"_processor", "_memory"}  # which take no arguments
+    assert unbounded <= {"_processor", "_memory", "_packages"}  # which take no arguments
 
 
 @pytest.fixture

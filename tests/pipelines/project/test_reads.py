@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
 import json
 import os
+import py_compile
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
+from drivetrain.pipelines.project import reads as reads_module
 from drivetrain.pipelines.project.reads import Reads, first_changed, recording
 
 PIPELINE = """
@@ -180,15 +188,26 @@ def _read(path: Path) -> str:
 def test_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "shop"
     (project / ".git").mkdir(parents=True)
-    for name in ("a.txt", "b.txt", "out/old.txt", ".git/HEAD", "code.py", "state.txt"):
+    for name in ("a.txt", "b.txt", "out/old.txt", ".git/HEAD", "code.py", "state.txt", "lib.so"):
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(name)
         os.utime(project / name, (1000, 1000))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    fetched = project / ".." / "scratch" / "drivetrain-fetched" / "copy.txt"
+    fetched.parent.mkdir(parents=True)
+    fetched.write_text("a copy of what lies behind a URI")
+    os.utime(fetched, (1000, 1000))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
     with recording(reads := Reads()):
+        _read(fetched)
+        with pytest.raises(FileNotFoundError):
+            _read(project / "cache" / "compiled")
         for name in ("a.txt", ".git/HEAD", "code.py", "out/old.txt", "a.txt"):
             _read(project / name)
         (project / "made.txt").write_text("mine")
         _read(project / "made.txt")
+        with pytest.raises(OSError, match=r"lib\.so"):
+            ctypes.CDLL(str(project / "lib.so"))  # a compiled library of the user's, or what calls itself so
         with pytest.raises(FileNotFoundError):
             _read(project / "none.txt")
         _read(project / "b.txt")
@@ -197,7 +216,8 @@ def test_what_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         json.loads(_read(Path(json.__file__).with_name("decoder.py"))[:0] or "1")  # a library's
     recorded, more = reads.record(project, {"shop.code": project / "code.py"}, [project / "out"])
     assert more == 0
-    assert [entry[0] for entry in recorded] == ["a.txt", "b.txt", "none.txt"]
+    # Of code.py the text, since it was not run.
+    assert [entry[0] for entry in recorded] == ["a.txt", "b.txt", "code.py", "lib.so", "none.txt"]
     by_name = {str(entry[0]): entry for entry in recorded}
     assert by_name["a.txt"][2] == hashlib.sha256(b"a.txt").hexdigest()
     assert by_name["none.txt"][1:] == [None, None]
@@ -319,3 +339,273 @@ def test_a_file_that_changes_between_two_reads_is_no_basis(tmp_path: Path) -> No
         _read(file)
     recorded, _ = reads.record(tmp_path, {__name__: Path(__file__)}, [])
     assert first_changed(recorded, tmp_path) == "a.txt"
+
+
+@pytest.mark.parametrize(
+    ("imports", "body", "file", "first", "second"),
+    [
+        (
+            "from drivetrain.data import load_schema",
+            'float(len(load_schema(HERE / "schema.yaml").features))',
+            "schema.yaml",
+            "format: drivetrain.schema/1\nfeatures: {}\n",
+            "format: drivetrain.schema/1\nfeatures:\n  a: {type: int}\n",
+        ),
+        (
+            "import sqlite3\nfrom contextlib import closing\n"
+            'def rate():\n    with closing(sqlite3.connect(f"file:{HERE}/rates.db?mode=ro", uri=True)) as database:\n'
+            '        return float(database.execute("select rate from r").fetchone()[0])\n',
+            "rate()",
+            "rates.db",
+            1.0,
+            2.0,
+        ),
+        (
+            "from drivetrain.data import open_files",
+            'float(open_files([HERE / "rates.parquet"]).rows)',
+            "rates.parquet",
+            1,
+            2,
+        ),
+        ("", 'float(len(Path(__file__).resolve().read_text()))', "parts.py", "", "# a comment that is read as text\n"),
+        ("import os", 'float(Path("near.txt").read_text())', "near.txt", "1", "2"),
+    ],
+    ids=["our reader", "sqlite", "parquet", "own text", "working directory"],
+)  # fmt: skip
+def test_files_that_are_opened_in_other_ways_count(
+    shop: Callable[[str, str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    imports: str,
+    body: str,
+    file: str,
+    first: object,
+    second: object,
+) -> None:
+    folder = shop(body, "RATES = {}")
+    monkeypatch.chdir(folder)
+    reads_module._began_in.cache_clear()
+    code = f"from pathlib import Path\n{imports}\nfrom .rates import HERE\n{(folder / 'parts.py').read_text()}"
+    (folder / "parts.py").write_text(code)
+
+    def write(content: object) -> None:
+        if file.endswith(".db"):
+            with contextlib.closing(sqlite3.connect(folder / file)) as database, database:
+                database.executescript(f"drop table if exists r; create table r as select {content} as rate")
+        elif file.endswith(".parquet"):
+            pq.write_table(pa.table({"rate": [1.0] * int(str(content))}), folder / file)
+        else:
+            (folder / file).write_text(f"{content}{code if file == 'parts.py' else ''}")
+
+    write(first)
+    home = Home(tmp_path / "root")
+
+    def run() -> tuple[str, str]:
+        result = run_pipeline(home, load_pipeline(folder)).nodes["Make"]
+        return result.state, result.reason
+
+    assert run()[0] == "COMPLETE"
+    assert run()[0] == "CACHED"
+    write(second)
+    assert run() == ("COMPLETE", f"{file}, which its code reads, changed")
+    assert run()[0] == "CACHED"
+    home.close()
+    reads_module._began_in.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("imports", "read"),
+    [
+        ("import pandas as pd", 'float(pd.read_parquet(DATA / "rates.parquet")["rate"][0])'),
+        ("import pyarrow.parquet as pq", 'float(pq.read_table(f"{DATA}/rates.parquet")["rate"][0].as_py())'),
+        (
+            "import duckdb",
+            "float(duckdb.connect().execute(f\"select rate from '{DATA}/rates.parquet'\").fetchall()[0][0])",
+        ),
+    ],
+    ids=["pandas", "pyarrow", "duckdb"],
+)
+def test_a_file_that_a_compiled_library_opens_counts_by_its_name(
+    shop: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, read: str
+) -> None:
+    """Nothing tells Python of it, so literals of the code do."""
+    monkeypatch.chdir(tmp_path)
+    folder = shop(read, 'RATES, DATA = {}, HERE.parent / "data"')
+    (folder / "parts.py").write_text(f"from .rates import DATA\n{imports}\n{(folder / 'parts.py').read_text()}")
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "rates.parquet"
+    pq.write_table(pa.table({"rate": [1.0]}), file)
+    home = Home(tmp_path / "root")
+
+    def made() -> tuple[str, object]:
+        # What changed as the run began, by the grain of the clock that dates files, is taken for a result of it.
+        time.sleep(2 * reads_module._TICK / 1e9)
+        result = run_pipeline(home, load_pipeline(folder)).nodes["Make"]
+        return result.state, result.outputs["value"][0].properties["value"] if result.outputs else result.reason
+
+    assert made() == ("COMPLETE", 1.0)
+    assert made() == ("CACHED", 1.0)
+    pq.write_table(pa.table({"rate": [2.0]}), file)
+    assert made() == ("COMPLETE", 2.0)
+    assert made() == ("CACHED", 2.0)
+    file.with_name("other.parquet").write_bytes(b"")  # no literal names it
+    assert made() == ("CACHED", 2.0)
+    home.close()
+
+
+def test_what_a_literal_names_is_no_input_where_it_was_made_meanwhile(tmp_path: Path) -> None:
+    module = tmp_path / "shop.py"
+    module.write_text('import pandas\nFILES = "old.parquet", "new.parquet", "gone.parquet", "old"\n')
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old.parquet").write_text("1")
+    time.sleep(0.02)  # past the tick of the file system's clock
+    reads = Reads()
+    time.sleep(0.02)
+    (tmp_path / "new.parquet").write_text("1")
+    assert [row[0] for row in reads.record(tmp_path, {"shop": module}, [])[0]] == ["old.parquet"]
+    module.write_text(module.read_text().replace("import pandas", "import json"))  # which opens files by Python
+    os.utime(module, (1, 1))
+    assert reads.record(tmp_path, {"shop": module}, [])[0] == []
+
+
+def test_a_relative_path_means_a_file_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "there", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rate.txt").write_text("2" if name == "elsewhere" else "1")
+    monkeypatch.chdir(tmp_path / "here")
+    reads_module._began_in.cache_clear()
+    with recording(reads := Reads()):
+        _read(Path("rate.txt"))
+        monkeypatch.chdir(tmp_path / "elsewhere")  # for a while: that folder is meant wherever one stands
+        _read(Path("rate.txt"))
+    monkeypatch.chdir(tmp_path / "here")
+    reads._begin = time.time_ns()  # what is as new as a temporary file on its way would not count
+    recorded, _ = reads.record(tmp_path / "shop", {}, [])
+    names = {str(row[0]) for row in recorded}
+    assert names == {"./rate.txt", f"{tmp_path}/elsewhere/rate.txt", "../elsewhere/rate.txt"}
+    relative = [row for row in recorded if row[0] == "./rate.txt"]
+    assert first_changed(relative, tmp_path / "shop") is None
+    monkeypatch.chdir(tmp_path / "there")
+    assert first_changed(relative, tmp_path / "shop") is None
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert first_changed(relative, tmp_path / "shop") == "rate.txt"
+    reads_module._began_in.cache_clear()
+
+
+def test_a_file_beside_the_project_is_that_of_the_same_checkout(tmp_path: Path) -> None:
+    for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name / "shared").mkdir(parents=True)
+        (tmp_path / name / "shop").mkdir()
+        (tmp_path / name / "shared" / "rate.txt").write_text(text)
+    with recording(reads := Reads()):
+        _read(tmp_path / "a" / "shared" / "rate.txt")
+    reads._begin = time.time_ns()
+    recorded, _ = reads.record(tmp_path / "a" / "shop", {}, [])
+    assert first_changed(recorded, tmp_path / "a" / "shop") is None
+    assert first_changed(recorded, tmp_path / "b" / "shop") is None
+    assert first_changed(recorded, tmp_path / "c" / "shop") == "../shared/rate.txt"
+    (tmp_path / "a" / "shared" / "rate.txt").write_text("3")  # by its own path it may be meant in every checkout
+    assert first_changed(recorded, tmp_path / "b" / "shop") == f"{tmp_path}/a/shared/rate.txt"
+
+
+OPTIONAL = """
+import importlib
+RATE = 1.0
+for NAME in ("." + "local_rates", "rates_of_" + "this_machine"):
+    try:
+        RATE = importlib.import_module(NAME, __package__).RATE
+    except ImportError:
+        pass
+RATES = {}
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["shop/local_rates.py", "path/rates_of_this_machine.py", "shop/local_rates/__init__.py"]
+)
+def test_a_module_that_was_looked_for_in_vain_counts(
+    shop: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "path").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "path"))
+    folder = shop("RATE", OPTIONAL)
+    (folder / "parts.py").write_text((folder / "parts.py").read_text().replace("import RATES", "import RATE"))
+    home = Home(tmp_path / "root")
+
+    def total() -> object:
+        return run_pipeline(home, load_pipeline(folder)).nodes["Make"].outputs["value"][0].properties["value"]
+
+    assert total() == 1.0
+    assert run_pipeline(home, load_pipeline(folder)).nodes["Make"].state == "CACHED"
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("RATE = 2.0\n")
+    if name.endswith("a.py"):  # the folder alone is a package
+        (tmp_path / name).with_name("__init__.py").write_text("from .a import RATE\n")
+    assert total() == 2.0
+    home.close()
+    sys.modules.pop("rates_of_this_machine", None)
+
+
+def test_resources_of_a_project_without_an_init_count(shop: Callable[[str, str], Path], tmp_path: Path) -> None:
+    folder = shop(
+        'RATES["a"]',
+        'from importlib.resources import files\nRATES = {"a": float(files(__package__).joinpath("a.txt").read_text())}',
+    )
+    (folder / "a.txt").write_text("1")
+    home = Home(tmp_path / "root")
+
+    def total() -> object:
+        result = run_pipeline(home, load_pipeline(folder)).nodes["Make"]
+        assert result.outputs, result.reason
+        return result.outputs["value"][0].properties["value"]
+
+    assert total() == 1.0
+    (folder / "a.txt").write_text("2")
+    assert total() == 2.0
+    home.close()
+
+
+def test_a_compiled_module_without_its_source_counts(shop: Callable[[str, str], Path], tmp_path: Path) -> None:
+    folder = shop("RATE", "RATES = {}")
+    (folder / "parts.py").write_text(f"from .secret_rates import RATE\n{(folder / 'parts.py').read_text()}")
+    home = Home(tmp_path / "root")
+
+    def total(rate: float) -> object:
+        (tmp_path / "secret_rates.py").write_text(f"RATE = {rate}\n")
+        py_compile.compile(str(tmp_path / "secret_rates.py"), str(folder / "secret_rates.pyc"), doraise=True)
+        return run_pipeline(home, load_pipeline(folder)).nodes["Make"].outputs["value"][0].properties["value"]
+
+    assert total(1.0) == 1.0
+    assert total(2.0) == 2.0
+    home.close()
+
+
+def test_what_a_module_remembers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads_module, "_MOST", 3)
+    with recording(reads := Reads()):
+        for number in range(8):
+            with contextlib.suppress(FileNotFoundError):
+                _read(tmp_path / f"{number}.txt")
+            (tmp_path / f"{number}.out").write_text("")
+    here = __name__
+    assert len([name for name in reads_module._BY_MODULE[here] if name.startswith(str(tmp_path))]) <= 4
+    assert len([name for name in reads_module._WRITTEN[here] if name.startswith(str(tmp_path))]) <= 3
+    recorded, more = reads.record(tmp_path, {}, [])
+    assert (len(recorded), more) == (3, 5)
+
+
+def test_to_watch_asks_for_nothing_that_is_watched() -> None:
+    """What the hook looks up, it would be told of, and look up again: until Python's stack ends, in each process."""
+    code = """
+import sys
+from drivetrain.pipelines.project import reads
+events = []
+sys.addaudithook(lambda event, arguments: events.append(event))
+reads.watch()
+events.clear()
+open(reads.__file__).close()
+open(sys.executable, "rb").close()
+print(events)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["['open',", "'open']"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from drivetrain.errors import BuildError
-from drivetrain.pipelines.project import sources
-from drivetrain.pipelines.project.sources import read_source, save
+from drivetrain.pipelines.project import closure, our_sources, sources
+from drivetrain.pipelines.project.sources import read_source
 
 HOUR = 3_600_000_000_000
 
@@ -22,6 +24,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget()
     yield tmp_path / "cache" / "drivetrain"
     forget()
+
+
+def save() -> None:
+    """As when a process ends."""
+    sources._memory().save()
 
 
 def forget() -> None:
@@ -69,6 +76,17 @@ def test_a_settled_file_is_parsed_once(
     assert first.imports == ((1, "a", (("b", "c"),)), (0, "d", ()))
     assert first.names == {"c", "d", "x"}
     assert [file.name for file in folder.iterdir()] == [sources._memory()._file.name]
+
+
+def test_a_process_writes_down_what_it_knows_when_it_ends(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "module.py").write_text("x = 1\n")
+    code = (
+        "import sys, time; now = time.time_ns(); time.time_ns = lambda: now + int(sys.argv[2])\n"
+        "from drivetrain.pipelines.project.sources import read_source; read_source(sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "module.py", str(HOUR)], check=True)
+    (memory,) = folder.iterdir()
+    assert sources._loaded(memory).keys() == {str(tmp_path / "module.py")}
 
 
 def test_a_file_that_just_changed_is_not_remembered(tmp_path: Path, parsed: list[str]) -> None:
@@ -167,7 +185,7 @@ def test_two_that_write_at_once_keep_what_both_know(tmp_path: Path, later: Calla
     memories = [sources._Memory(sources._memory()._file) for _ in range(2)]
     for name, memory in zip(("a.py", "b.py"), memories, strict=True):
         path = str(tmp_path / name)
-        memory.put(path, sources._stamp(path), time.time_ns() + HOUR, read_source(path))
+        memory.put(path, sources.stamp_of(path), 0, HOUR, "module")
     for memory in memories:
         memory.save()
     text = sources._memory()._file.read_bytes().partition(b"\n")[2]
@@ -177,9 +195,8 @@ def test_two_that_write_at_once_keep_what_both_know(tmp_path: Path, later: Calla
 def test_what_was_read_longest_ago_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "_MOST", 2)
     memory = sources._memory()
-    nothing = sources.SourceFile("", "", False, (), frozenset())
     for number in range(3):
-        memory.put(f"{number}.py", (1, 1, 1, 1), HOUR + number, nothing)
+        memory.put(f"{number}.py", (1,), 0, HOUR + number, "module")
     memory.save()
     assert sources._loaded(memory._file).keys() == {"1.py", "2.py"}
 
@@ -190,3 +207,67 @@ def test_what_is_not_python_is_named(text: bytes, says: str, tmp_path: Path) -> 
     with pytest.raises(BuildError, match=says) as error:
         read_source(str(tmp_path / "module.py"))
     assert "module.py" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reached"),
+    [
+        (lambda home: None, "drivetrain.room.first"),
+        (lambda home: (home / "room" / "__init__.py").write_text("from .second import x\n"), "drivetrain.room.second"),
+        (lambda home: (home / "room" / "x.py").touch(), "drivetrain.room.first"),
+        (lambda home: (home / "user.py").write_text("from .room.second import x\n"), "drivetrain.room.second"),
+        (
+            lambda home: [
+                (home / "room" / "first.py").unlink(),
+                (home / "room" / "first").mkdir(),
+                (home / "room" / "first" / "__init__.py").touch(),
+            ],
+            "drivetrain.room.first",
+        ),
+    ],
+    ids=["nothing", "a re-export", "a new module", "the module itself", "a package for a module"],
+)
+def test_where_imports_of_ours_lead_is_remembered_until_it_changes(
+    change: Callable[[Path], object],
+    reached: str,
+    tmp_path: Path,
+    later: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = tmp_path / "drivetrain"
+    (home / "room").mkdir(parents=True)
+    for name, text in {
+        "__init__.py": "",
+        "user.py": "import numpy\nfrom .room import x\n",
+        "room/__init__.py": "from .first import x\n",
+        "room/first.py": "x = 1\n",
+        "room/second.py": "x = 2\n",
+    }.items():
+        (home / name).write_text(text)
+    monkeypatch.setattr(closure, "_HOME", home)
+
+    def user() -> closure._Ours | None:
+        """As in a new process, which leaves what it knows to the next."""
+        forget()
+        for remembered in (closure._ours, closure._find_ours, closure._packages, our_sources.read_ours):
+            remembered.cache_clear()
+        module = closure._ours("drivetrain.user")
+        save()
+        return module
+
+    try:
+        later(HOUR)
+        before = user()
+        assert before is not None
+        assert before.reaches == ("drivetrain.room.first",)
+        assert user() == before
+        assert our_sources.read_ours.cache_info().currsize == 0
+        change(home)
+        later(2 * HOUR)
+        module = user()
+        assert module is not None
+        assert module.reaches == (reached,)
+        assert module == user()
+    finally:
+        for remembered in (closure._ours, closure._find_ours, closure._packages, our_sources.read_ours):
+            remembered.cache_clear()

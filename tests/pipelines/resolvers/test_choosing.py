@@ -172,7 +172,7 @@ def test_what_a_gate_held_back_can_be_left_out(home: Home, shop: Pipe) -> None:
         "Load": "COMPLETE",
         "Check": "COMPLETE",
         "Show": "BLOCKED",
-    }  # a window is no way around it
+    }  # a window is not a way around it
     assert value(run_pipeline(home, shop(body.format(passed=True)), {"count": 3}), "Show") == ["1", "3"]
     assert value(run_pipeline(home, shop(body.format(passed=False)), {"count": 3}), "Show") == ["2", "3"]
 

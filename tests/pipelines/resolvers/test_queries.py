@@ -62,7 +62,7 @@ def test_a_type_checker_knows_what_is_found() -> None:
         ("One(dt.latest(Examples, by='size'))", "by='size'"),
         ("One(dt.artifact(Examples, where={'spam': 1}))", "Examples has no property 'spam'"),
         ("One(dt.artifact(Examples, where={'spam.train': 1}))", "Examples has no property 'spam'"),
-        ("One(dt.artifact(Examples, where={'span.train': 1}))", "Examples.span is no mapping, and has no entry"),
+        ("One(dt.artifact(Examples, where={'span.train': 1}))", "Examples.span is not a mapping, and has no entry"),
         ("One(dt.artifact(Examples, where={'span': ('~', 1)}))", "is compared by '~'"),
         ("One(dt.artifact(Examples, where={'span': ('in', 'abc')}))", "give a list"),
         ("Model_(dt.resolvers.latest_model('famous'))", "there is no policy 'famous'"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, list_runs, resume, run_pipeline
 from drivetrain.pipelines.runners import beam
 from drivetrain.pipelines.runners.steps import LaunchStep, StepShare, steps

@@ -14,9 +14,8 @@ import pytest
 
 pytest.importorskip("cel")
 
-from drivetrain.metadata import fsck
+from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, open_run, run_pipeline
-from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
@@ -28,6 +27,7 @@ from drivetrain.pipelines.kubeflow.simulate import (
     result_of,
     simulate,
 )
+from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 

@@ -36,7 +36,7 @@ SCRIPT = """
 import json, sys
 from kfp import components, local
 from kfp.local import subprocess_task_handler as handler
-# It would refuse whatever is no function of its own; ours are Python all the same.
+# It would refuse whatever is not a function of its own; ours are Python all the same.
 handler.SubprocessTaskHandler.validate_not_container_component = lambda self, *args, **kwargs: None
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[2], raise_on_error=False)
 components.load_component_from_file(sys.argv[1])(**json.loads(sys.argv[3]))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import drivetrain as dt
 import pytest
 import yaml
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
@@ -32,9 +33,12 @@ def _drivetrain(*words: str, where: Path) -> subprocess.CompletedProcess[str]:
 def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp_path: Path) -> None:
     folder = project(pipeline=PIPELINE, parts=PARTS)
     (folder / "kubeflow.yaml").write_text(SETTINGS)
-    first = _drivetrain("simulate", str(folder), "-p", "count=4", "-p", "more=none", "--json", where=tmp_path)
+    words = ["-p", "count=4", "-p", "more=none", "--tag", "try=2", "--note", "four"]
+    first = _drivetrain("simulate", str(folder), *words, "--json", where=tmp_path)
     assert first.returncode == 0, first.stderr
     told = json.loads(first.stdout.splitlines()[-1])
+    run = dt.open(root=tmp_path / ".drivetrain")
+    assert (run.id, run.tags, run.note) == (told["run"], {"try": "2"}, "four")
     assert (told["state"], told["kubeflow"]["state"]) == ("COMPLETE", "SUCCEEDED")
     assert [pod["task"] for pod in told["kubeflow"]["pods"]] == ["work/make", "work/double", "drivetrain-close"]
     assert all(Path(pod["log"]).is_file() for pod in told["kubeflow"]["pods"])
@@ -106,7 +110,7 @@ def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Pat
         (("simulate", "FILE", "--project", "PROJECT"), "does not hold the documents of a pipeline"),
         (("simulate", "circle.yaml", "--project", "PROJECT"), "tasks wait for each other: double → make → double"),
         (("simulate", "PROJECT", "--evict", "Nobody"), "no node 'Nobody'"),
-        (("simulate", "PROJECT", "--evict", "Make[1]"), "Make[1] is no pod of shop"),
+        (("simulate", "PROJECT", "--evict", "Make[1]"), "Make[1] is not a pod of shop"),
         (("sync", "nonesuch"), "there is no run nonesuch, nor a record of it"),
     ],
 )

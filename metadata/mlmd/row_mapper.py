@@ -1,5 +1,5 @@
-"""How a row of MLMD is kept here: under which identity and type, with which times, and what of it as it was."""
-# ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
+"""What a row of MLMD becomes in our store: its identity, type and times, and what of it is kept as it was."""
+# ruff: noqa: S608 (only this package's own constants are put into SQL; every value is bound)
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .values import Row
 _LATEST: Final = 253_402_300_799_999  # milliseconds: the end of the year 9999
 
 
-class Keeper:
-    """One import: from where, to where, and what it has counted.
+class RowMapper:
+    """Maps the rows of one import to rows of ours, and counts them.
 
     Attributes:
         db: The store's database.
         source: The file.
         counts: By the names of `MlmdImport`.
         shared: Our ids of pipelines and nodes, by theirs: few.
-        runs: Our ids of runs, and whether they are to be described anew.
+        runs: Our ids of runs, and whether they are to be described again.
     """
 
     def __init__(self, db: Database, source: MlmdFile) -> None:
@@ -72,7 +72,7 @@ class Keeper:
         self.count(updated=1)
 
     def origin(self, row: Row) -> dict[str, Any]:
-        """What is kept of a row as it was."""
+        """What is kept of a row as it was in MLMD: its store, id, type, names and properties, as JSON values."""
         origin: dict[str, Any] = {"store": self.source.key, "id": row["id"], "type": self.type(row, "")}
         if version := self.source.types[row["type_id"]].get("version"):
             origin["type_version"] = version
@@ -99,7 +99,7 @@ class Keeper:
         created, changed = row["create_time_since_epoch"], row["last_update_time_since_epoch"]
         for value in (created, changed):
             if not isinstance(value, int) or not 0 <= value <= _LATEST:
-                raise self.damaged(kind, row, f"{value!r:.40} is no time")
+                raise self.damaged(kind, row, f"{value!r:.40} is not a time")
         return created * 1000, changed * 1000
 
     def number(self, row: Row, column: str, kind: str) -> int | None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 _PROC = Path("/proc/self")  # Linux has it, macOS does not
+_MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_MACHINE_ID = re.compile("[0-9a-f]{32}")  # else it says "uninitialized", in an image
+_NO_BOOT_ID = "unknown"
 Liveness = Literal["alive", "dead", "unknown"]
 
 
@@ -19,7 +25,7 @@ class Owner:
     """One process.
 
     Attributes:
-        host: The host's name.
+        host: The host's name and, after a slash, a digest of its machine id where it has one (`_host`).
         boot_id: This start of the host and, where there are pid namespaces (containers), which of them.
         pid: The process id.
         start_time: When the process started, in the host's own spelling: a pid is reused, the pair is not.
@@ -45,20 +51,30 @@ class Owner:
         return {"host": self.host, "boot_id": self.boot_id, "pid": self.pid, "start_time": self.start_time}
 
     def liveness(self) -> Liveness:
-        """Whether the process runs: "unknown" for another host, container, or boot."""
-        if (self.host, self.boot_id) != (_host(), _boot_id()):
-            return "unknown"
+        """Whether the process runs: "unknown" for another host, container, or boot.
+
+        A process is looked up by its id only on the kernel that started it, which the boot id names: hosts may have the
+        same name. Where there is no boot id, nothing says which kernel that was.
+        """
+        if (self.host, self.boot_id) != (_host(), _boot_id()) or self.boot_id == _NO_BOOT_ID:
+            return "alive" if self == Owner.current() else "unknown"
         started = _start_time(self.pid)
         if started is None:
             return "dead"
         return "alive" if not self.start_time or not started or started == self.start_time else "dead"
 
     def rebooted(self) -> bool:
-        """Whether the process ran on this host before its last boot, and so cannot run any more."""
-        return self.host == _host() and self.boot_id.partition("/")[0] != _boot_id().partition("/")[0]
+        """Whether the process ran on this machine before its last boot, and so cannot run any more.
+
+        A name alone does not say that it was this machine, so one without a machine id is never asked. The id does not
+        prove it either: clones of a machine, and containers of one image, may share it. So a lease that is known goes
+        before: it ends when its holder does, on whatever machine.
+        """
+        earlier = self.boot_id.partition("/")[0] != _boot_id().partition("/")[0]
+        return earlier and self.host == _host() and "/" in self.host
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+        return f"process {self.pid} on {self.host.partition('/')[0]}"
 
 
 @cache
@@ -68,6 +84,15 @@ def _current(pid: int) -> Owner:
 
 @cache
 def _host() -> str:
+    """The host's name and a digest of its machine id: hosts of one name, as clouds give them, are told apart by it.
+
+    The id itself is not to leave the machine (machine-id(5)). A container often has none, or an empty one.
+    """
+    for path in _MACHINE_IDS:
+        with suppress(OSError):
+            machine = path.read_text(encoding="ascii", errors="replace").strip()
+            if _MACHINE_ID.fullmatch(machine):
+                return f"{socket.gethostname()}/{hashlib.sha256(f'drivetrain {machine}'.encode()).hexdigest()[:12]}"
     return socket.gethostname()
 
 
@@ -77,7 +102,7 @@ def _boot_id() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return _ask("sysctl", "-n", "kern.bootsessionuuid") or "unknown"
+        return _ask("sysctl", "-n", "kern.bootsessionuuid") or _NO_BOOT_ID
 
 
 def _start_time(pid: int) -> str | None:

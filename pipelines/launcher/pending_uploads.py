@@ -1,4 +1,4 @@
-"""Outputs on their way to a store elsewhere: kept until all lie there, so that an upload goes on where it stopped.
+"""Outputs on their way to a store elsewhere: kept until all are there, so that an upload goes on where it stopped.
 
 They outlive the attempt that made them, in the folder of their cache key. The next attempt at the same work, by a
 retry, `drivetrain resume` or a later run, sends what is missing and does not call the component again.
@@ -24,18 +24,18 @@ from ...progress import Progress
 
 _MADE: Final = "made.json"
 _UNUSED: Final = 7 * 86400.0
-"""Seconds after which outputs that nobody went on with are removed, here and there."""
+"""Seconds after which outputs that nobody went on with are removed, on both sides."""
 
 
 @dataclass(frozen=True)
-class Outbox:
-    """The outputs of one execution.
+class PendingUpload:
+    """The outputs of one execution that are not, or not all, in the store yet.
 
     Attributes:
-        folder: Where they lie, each in a folder named by its key, until it is sent.
+        folder: Where they are until they are sent, each in a folder named by its key.
         run: The run that made them.
-        outputs: By key, as they will stand in the store.
-        extra: By key, the fingerprint of what lies beside its content.
+        outputs: By key, as the store will record them.
+        extra: By key, the fingerprint of the files beside its content.
         about: What the execution is to record of itself once they are sent: see `attempt`.
     """
 
@@ -47,7 +47,7 @@ class Outbox:
 
     def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[NewArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
-        os.utime(self.folder)  # somebody goes on with it: see `clear`
+        os.utime(self.folder)  # its time says that it is still in use: see `clear`
         for key, output in self.outputs.items():
             staged = self.folder / key
             try:
@@ -76,8 +76,8 @@ def pack(
     outputs: Mapping[str, Artifact],
     uris: Mapping[str, str],
     about: Mapping[str, Any],
-) -> Outbox:
-    """Move staged outputs to an outbox.
+) -> PendingUpload:
+    """Move staged outputs to the folder of a pending upload, and write beside them what they are.
 
     Args:
         work: The folder of the cache key.
@@ -88,7 +88,7 @@ def pack(
         about: Properties of the execution, as JSON.
 
     Raises:
-        InputError: One is no payload.
+        InputError: One is not a payload.
     """
     folder = work / f"outputs-{uid}"
     folder.mkdir(parents=True)
@@ -103,24 +103,24 @@ def pack(
     body = {"run": run, "outputs": {key: asdict(output) for key, output in packed.items()}, "extra": extra}
     body["about"] = about
     write_durably(folder / _MADE, canonical_json(body))
-    return Outbox(folder, run, packed, extra, about)
+    return PendingUpload(folder, run, packed, extra, about)
 
 
-def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
+def unsent(work: Path, payloads: Payloads, run: str | None = None) -> PendingUpload | None:
     """Outputs in the folder of a cache key that are whole, here or where they were sent; of one run only where named.
 
     What cannot be used is left to `drop`.
     """
     for path in sorted(work.glob(f"outputs-*/{_MADE}")):
         with suppress(OSError, ValueError, KeyError, TypeError, InputError):
-            box = _read(path)
-            if run in (None, box.run) and all(_whole(box, payloads, key) for key in box.outputs):
-                return box
+            upload = _read(path)
+            if run in (None, upload.run) and all(_whole(upload, payloads, key) for key in upload.outputs):
+                return upload
     return None
 
 
 def clear(payloads: Payloads, known: Callable[[str], object], now: float | None = None) -> None:
-    """Remove the outputs in all outboxes of a root that nobody went on with for a week, here and there.
+    """Remove the pending uploads of a root that nobody went on with for a week, and what was sent of them.
 
     Args:
         payloads: Of the root.
@@ -133,7 +133,7 @@ def clear(payloads: Payloads, known: Callable[[str], object], now: float | None 
 
 
 def drop(work: Path, payloads: Payloads, known: Callable[[str], object], before: float = inf) -> None:
-    """Remove the outboxes of a cache key that are older than a time, and what of theirs the store does not know."""
+    """Remove the pending uploads of a cache key from before a time, and what was sent that the store does not know."""
     for folder in work.glob("outputs-*"):
         with suppress(OSError, DrivetrainError):  # another process removes it too; fsck finds what is left
             if folder.stat().st_mtime > before:
@@ -145,12 +145,12 @@ def drop(work: Path, payloads: Payloads, known: Callable[[str], object], before:
             shutil.rmtree(folder)
 
 
-def _read(path: Path) -> Outbox:
+def _read(path: Path) -> PendingUpload:
     body: dict[str, Any] = json.loads(path.read_bytes())
     outputs = {key: NewArtifact(**output) for key, output in body["outputs"].items()}
     for key, output in outputs.items():
         check_uri(f"{key}/{output.uri}")
-    return Outbox(
+    return PendingUpload(
         path.parent,
         str(body["run"]),
         outputs,
@@ -159,10 +159,10 @@ def _read(path: Path) -> Outbox:
     )
 
 
-def _whole(box: Outbox, payloads: Payloads, key: str) -> bool:
+def _whole(upload: PendingUpload, payloads: Payloads, key: str) -> bool:
     """Whether an output is as it was made: a power loss may have torn its files."""
-    output, path = box.outputs[key], box.folder / key
+    output, path = upload.outputs[key], upload.folder / key
     if path.is_dir():
         fingerprints = [digest_tree(path / part).fingerprint for part in ("content", "extra")]
-        return fingerprints == [output.fingerprint, box.extra[key]]
+        return fingerprints == [output.fingerprint, upload.extra[key]]
     return payloads.present(output.uri)

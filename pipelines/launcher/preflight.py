@@ -17,8 +17,8 @@ from .home import Home, Run
 from .resolve import Resolver
 
 
-def foresee(home: Home, run: Run, task: Task, output: str, facts: Mapping[str, object]) -> None:
-    """Let every node that takes an output refuse what is known of it; see `component(foresee=…)`.
+def preflight(home: Home, run: Run, task: Task, output: str, facts: Mapping[str, object]) -> None:
+    """Let every node that takes an output refuse what is known of it; see `component(preflight=…)`.
 
     Args:
         home: Where the run lies.
@@ -35,16 +35,16 @@ def foresee(home: Home, run: Run, task: Task, output: str, facts: Mapping[str, o
         if not coming or (run.options.only and node.id not in run.options.only):
             continue
         component = FunctionRef(run.project if node.code else None, node.component).load()
-        if isinstance(component, Component) and component.foresee is not None:
+        if isinstance(component, Component) and component.preflight is not None:
             try:
-                component.foresee(_known(home, run, task, node, component), coming)
+                component.preflight(_known(home, run, task, node, component), coming)
             except DrivetrainError as error:
                 # Without a line of its own none is better than that of the training, which is not to blame.
                 line = error.where or raised_at(error.__traceback__)
                 raise InputError(f"{node.id}: {error.message}", where=line or "", fix=error.fix) from error
 
 
-def foresee_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:
+def preflight_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:
     """Let the nodes of a pipeline refuse what they name of the project: functions, constants and files.
 
     Args:
@@ -72,8 +72,8 @@ def foresee_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[st
                 for name, value in named
                 if "$fn" in value
             }
-            if functions and component.foresee is not None:
-                component.foresee(functions, {})
+            if functions and component.preflight is not None:
+                component.preflight(functions, {})
         except ModuleNotFoundError as error:
             notes.append(f"{node.id} is not looked at beforehand: {error.name} is not installed here")
         except Exception as error:  # the user's module may raise anything
@@ -85,13 +85,13 @@ def foresee_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[st
 
 
 def _find_files(component: Component[..., object], project: Path, patterns: list[object]) -> None:
-    """See that the files are there that a component reads out of the project; what runs make is told in its time."""
+    """See that the files are there that a component reads out of the project. What runs make comes later."""
     for pattern in patterns:
         if isinstance(pattern, str) and "://" not in pattern:
             try:
                 resolve_files(FileSet(pattern), (project,))
             except NoFileError as error:
-                raise InputError(error.message, fix=component.absent) from None
+                raise InputError(error.message, fix=error.likely_fix or component.absent) from None
 
 
 def _known(home: Home, run: Run, task: Task, node: Node, component: Component[..., object]) -> dict[str, object]:
@@ -103,7 +103,7 @@ def _known(home: Home, run: Run, task: Task, node: Node, component: Component[..
         try:
             known[name] = resolver.parameter(component, name, value, scope, index)
         except (DrivetrainError, LookupError, ValueError):
-            continue  # an item of a loop that is not opened yet, what another node makes, a file: told in its time
+            continue  # an item of a loop that is not opened, what another node makes, a file: known only later
     for name, sources in node.inputs:
         spec = component.inputs[name]
         if not spec.many and len(sources) == 1 and isinstance(sources[0], Edge):

@@ -1,0 +1,41 @@
+"""How much was measured: examples and their weight, for every kind of model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from .definitions import Definition, Metric
+from .rows import TASKS, Floats, SliceRows
+from .states import Sums
+
+
+@dataclass(frozen=True)
+class RowCounts(Sums):
+    """Rows, and Σw."""
+
+    names: ClassVar[tuple[str, ...]] = ("rows", "weight")
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """1 and w."""
+        yield "rows", np.ones(len(rows))
+        yield "weight", rows.weight
+
+
+def example_count() -> Metric:
+    """Rows in the slice; weights do not enter."""
+    return Metric("Examples", None, RowCounts(), lambda sums: sums["rows"])
+
+
+def weighted_example_count() -> Metric:
+    """Σw."""
+    return Metric("Weight", None, RowCounts(), lambda sums: sums["weight"])
+
+
+COUNT_METRICS: Final[Mapping[str, Definition]] = {
+    "example_count": Definition(example_count, TASKS, default=True),
+    "weighted_example_count": Definition(weighted_example_count, TASKS),
+}

@@ -1,0 +1,128 @@
+"""A metric: a state, and a function from what that sums up to a number, or to the reason why there is none.
+
+One rule holds everywhere: what would be 0/0, or needs a class or rows that are not there, is undefined and says why. It
+is never NaN, never 0 and never infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from .rows import TASKS, SliceRows, Task
+from .states import AllRows, MetricState, Reduction
+
+Result: TypeAlias = float | str
+"""A metric's value, or the reason why it is undefined."""
+Direction: TypeAlias = Literal["higher", "lower"]
+
+NO_ROWS: Final = "no examples with any weight"
+ONE_CLASS: Final = "only one class among the labels"
+NO_POSITIVES: Final = "no positive labels"
+NO_NEGATIVES: Final = "no negative labels"
+NO_BASELINE: Final = "no baseline to compare with"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric, as it is measured.
+
+    Attributes:
+        title: Its name for people.
+        direction: Which way is better; None: neither.
+        state: What it is computed from.
+        result: Its value, from what `state` sums up of a slice.
+        bar: Whether reports draw it as a bar; only for values from 0 to 1.
+        error: The most by which its value can be off where a slice was too large for its rows to be kept.
+        plot: Points [x, y] to draw of the overall slice, from the same sums.
+        tasks: The kinds of model that it can judge; of a user's own metric, since ours are listed in `METRICS`.
+    """
+
+    title: str
+    direction: Direction | None
+    state: MetricState
+    result: Callable[[Any], Result]  # Any: what the state gives
+    bar: bool = False
+    error: Callable[[Any], float] | None = None
+    plot: Callable[[Any], list[list[float]]] | None = None
+    tasks: tuple[Task, ...] = TASKS
+
+    @property
+    def inline(self) -> str:
+        """The title inside a sentence."""
+        return self.title if self.title[:2].isupper() else self.title[:1].lower() + self.title[1:]
+
+    def titled(self, title: str) -> Metric:
+        """The same under another title."""
+        return replace(self, title=title)
+
+    @classmethod
+    def of_rows(cls, title: str, compute: Callable[[SliceRows], Result], **options: Any) -> Metric:
+        """A metric from a function of a slice's rows.
+
+        All rows are then kept in memory, however many.
+
+        Args:
+            title: Its name for people.
+            compute: From `SliceRows` to a number, or to a text that says why it is undefined.
+            **options: Other attributes of `Metric`: direction, bar, plot, tasks.
+        """
+        return cls(title, options.pop("direction", None), AllRows(), compute, **options)
+
+    @classmethod
+    def reduce(
+        cls,
+        title: str,
+        init: Callable[[], Mapping[str, Any]],
+        add: Callable[[Any, SliceRows], Mapping[str, Any]],
+        merge: Callable[[Any, Any], Mapping[str, Any]],
+        result: Callable[[Any], Result],
+        **options: Any,
+    ) -> Metric:
+        """A metric from a state of any size, which need not keep rows.
+
+        Args:
+            title: Its name for people.
+            init: Gives the state of no rows: names → numbers or arrays.
+            add: From a state and `SliceRows` to the state with these rows.
+            merge: From the states of two parts to that of both.
+            result: From a state to a number, or to a text that says why it is undefined.
+            **options: Other attributes of `Metric`: direction, bar, plot, tasks.
+        """
+        return cls(title, options.pop("direction", None), Reduction(init, add, merge), result, **options)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A metric of ours by name.
+
+    Attributes:
+        build: Gives the metric for its options, which are keyword arguments; `threshold` is the configuration's where
+            it is not given.
+        tasks: The kinds of model that it can judge.
+        default: Whether it is measured and shown where a configuration names no metrics.
+    """
+
+    build: Callable[..., Metric]
+    tasks: tuple[Task, ...]
+    default: bool = False
+
+
+def ratio(above: float, below: float, reason: str) -> Result:
+    """The quotient, or the reason where there is none."""
+    return above / below if below else reason
+
+
+def mean(values: Mapping[str, float], name: str) -> Result:
+    """The sum of that name over the sum of weights."""
+    return ratio(values[name], values["weight"], NO_ROWS)
+
+
+def checked(value: object) -> Result:
+    """What a metric gave, as a float or a reason: NaN and infinities become reasons."""
+    if isinstance(value, str):
+        return value
+    number = float(value)  # type: ignore[arg-type]  # a NumPy or JAX scalar of a user's, too
+    return number if math.isfinite(number) else f"the result is {number}"

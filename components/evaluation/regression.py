@@ -1,0 +1,222 @@
+"""Metrics of numbers: errors of each kind, and how much of the labels' variance is explained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Final
+
+import numpy as np
+
+from ...data.aggregates.sums import rounded
+from ...errors import InputError
+from .definitions import NO_ROWS, Definition, Direction, Metric, Result, mean, ratio
+from .means import calibration_of_numbers
+from .rows import Floats, SliceRows
+from .states import Leaves, Sums
+
+_ONE_LABEL: Final = "all labels are equal"
+
+
+@dataclass(frozen=True)
+class Errors(Sums):
+    """Σw of the error e = p − y, of e², |e|, and of |e / y| where y is not 0."""
+
+    names: ClassVar[tuple[str, ...]] = ("weight", "error", "squared", "absolute", "relative", "not_zero")
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each row's."""
+        error = rows.prediction - rows.label
+        yield "weight", rows.weight
+        yield "error", rows.weight * error
+        yield "squared", rows.weight * error**2
+        yield "absolute", rows.weight * np.abs(error)
+        some = rows.label != 0
+        yield "relative", rows.weight[some] * np.abs(error[some] / rows.label[some])
+        yield "not_zero", rows.weight[some]
+
+
+@dataclass(frozen=True)
+class LogErrors(Sums):
+    """Σw, Σw·(ln(1+p) − ln(1+y))², and Σw of the rows with a number ≤ −1, which has no logarithm."""
+
+    names: ClassVar[tuple[str, ...]] = ("weight", "squared", "impossible")
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each row's."""
+        fine = (rows.prediction > -1) & (rows.label > -1)
+        yield "weight", rows.weight
+        apart = np.log1p(rows.prediction[fine]) - np.log1p(rows.label[fine])
+        yield "squared", rows.weight[fine] * apart**2
+        yield "impossible", np.ones(int((~fine).sum()))
+
+
+@dataclass(frozen=True)
+class QuantileErrors(Sums):
+    """Σw and Σw·max(q·(y − p), (q − 1)·(y − p))."""
+
+    quantile: float
+    names: ClassVar[tuple[str, ...]] = ("weight", "loss")
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each row's."""
+        short = rows.label - rows.prediction
+        yield "weight", rows.weight
+        yield "loss", rows.weight * np.maximum(self.quantile * short, (self.quantile - 1) * short)
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Weighted variances and covariance of labels and predictions, and the mean squared error; None for no rows."""
+
+    label: float
+    prediction: float
+    covariance: float
+    squared_error: float
+
+
+@dataclass(frozen=True)
+class Squares(Sums):
+    """Exact Σw, Σw·y, Σw·p, Σw·y², Σw·p², Σw·y·p: variances are their differences, which would cancel in floats."""
+
+    names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each row's, every product in two parts: rounded, and what the rounding lost."""
+        y, p, w = np.asarray(rows.label, np.float64), rows.prediction, rows.weight
+        yield "w", w
+        for name, factors in (("wy", (y,)), ("wp", (p,)), ("wyy", (y, y)), ("wpp", (p, p)), ("wyp", (y, p))):
+            parts = [factors[0]] if len(factors) == 1 else list(_product(*factors))
+            yield name, np.concatenate([term for part in parts for term in _product(w, part)])
+
+    def finish(self, leaves: Leaves) -> Variances | None:
+        """The variances."""
+        w, wy, wp, wyy, wpp, wyp = (leaves[name].fraction() for name in self.names)
+        if not w or not all(leaves[name].finite for name in self.names):
+            return None
+
+        def spread(product: Fraction, left: Fraction, right: Fraction) -> float:
+            return rounded(product / w - (left / w) * (right / w))
+
+        return Variances(
+            spread(wyy, wy, wy), spread(wpp, wp, wp), spread(wyp, wy, wp), rounded((wyy - 2 * wyp + wpp) / w)
+        )
+
+    def exact(self, rows: SliceRows) -> Variances | None:
+        """The variances."""
+        return self.finish(self.add(self.init(), rows))
+
+
+def _product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """a·b rounded, and what the rounding lost (Dekker 1971), for factors whose product neither over- nor underflows."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+
+
+def _halves(a: Floats) -> tuple[Floats, Floats]:
+    scaled = a * 134217729.0  # 2^27 + 1
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def mean_squared_error() -> Metric:
+    """Σw(p − y)² / Σw."""
+    return _of_errors("Mean squared error", "lower", lambda sums: mean(sums, "squared"))
+
+
+def root_mean_squared_error() -> Metric:
+    """√(Σw(p − y)² / Σw)."""
+
+    def result(sums: Mapping[str, float]) -> Result:
+        squared = mean(sums, "squared")
+        return squared if isinstance(squared, str) else math.sqrt(squared)
+
+    return _of_errors("RMSE", "lower", result)
+
+
+def mean_absolute_error() -> Metric:
+    """Σw|p − y| / Σw."""
+    return _of_errors("Mean absolute error", "lower", lambda sums: mean(sums, "absolute"))
+
+
+def mean_absolute_percentage_error() -> Metric:
+    """100·Σw|(p − y) / y| / Σw over the rows whose label is not 0, as Keras and TFMA have it."""
+
+    def result(sums: Mapping[str, float]) -> Result:
+        share = ratio(sums["relative"], sums["not_zero"], "all labels are 0" if sums["weight"] else NO_ROWS)
+        return share if isinstance(share, str) else 100 * share
+
+    return _of_errors("Mean absolute percentage error", "lower", result)
+
+
+def mean_error() -> Metric:
+    """Σw(p − y) / Σw: above 0 the model promises too much."""
+    return _of_errors("Mean error", None, lambda sums: mean(sums, "error"))
+
+
+def mean_squared_log_error() -> Metric:
+    """Σw(ln(1 + p) − ln(1 + y))² / Σw."""
+
+    def result(sums: Mapping[str, float]) -> Result:
+        return "a label or prediction is not above -1" if sums["impossible"] else mean(sums, "squared")
+
+    return Metric("Mean squared log error", "lower", LogErrors(), result)
+
+
+def quantile_loss(*, quantile: float = 0.5) -> Metric:
+    """Σw·max(q(y − p), (q − 1)(y − p)) / Σw: least where p is the q-quantile of y (Koenker and Bassett 1978)."""
+    if not 0 < quantile < 1:
+        raise InputError(f"quantile must lie between 0 and 1, not {quantile!r}")
+    return Metric("Quantile loss", "lower", QuantileErrors(float(quantile)), lambda sums: mean(sums, "loss"))
+
+
+def r2() -> Metric:
+    """1 − Σw(p − y)² / Σw(y − ȳ)², ȳ being the mean label."""
+
+    def result(variances: Variances) -> Result:
+        return 1 - variances.squared_error / variances.label if variances.label else _ONE_LABEL
+
+    return _of_variances("R²", result)
+
+
+def squared_pearson_correlation() -> Metric:
+    """cov(y, p)² / (var(y)·var(p)), weighted."""
+
+    def result(variances: Variances) -> Result:
+        if not variances.label or not variances.prediction:
+            return _ONE_LABEL if not variances.label else "all predictions are equal"
+        return min(1.0, (variances.covariance / variances.label) * (variances.covariance / variances.prediction))
+
+    return _of_variances("Squared Pearson correlation", result)
+
+
+def _of_errors(title: str, direction: Direction | None, result: Callable[[Mapping[str, float]], Result]) -> Metric:
+    return Metric(title, direction, Errors(), result)
+
+
+def _of_variances(title: str, value: Callable[[Variances], Result]) -> Metric:
+    def result(variances: Variances | None) -> Result:
+        return NO_ROWS if variances is None else value(variances)
+
+    return Metric(title, "higher", Squares(), result)
+
+
+def _regression(build: Callable[..., Metric], *, default: bool = False) -> Definition:
+    return Definition(build, ("regression",), default)
+
+
+REGRESSION_METRICS: Final[Mapping[str, Definition]] = {
+    "rmse": _regression(root_mean_squared_error, default=True),
+    "mse": _regression(mean_squared_error),
+    "mae": _regression(mean_absolute_error, default=True),
+    "mape": _regression(mean_absolute_percentage_error),
+    "msle": _regression(mean_squared_log_error),
+    "mean_error": _regression(mean_error, default=True),
+    "r2": _regression(r2, default=True),
+    "squared_pearson_correlation": _regression(squared_pearson_correlation),
+    "quantile_loss": _regression(quantile_loss),
+    "calibration": _regression(calibration_of_numbers, default=True),
+}

@@ -1,0 +1,119 @@
+"""Scores of two classes summed up: the weight of positives and negatives at each score, or near it in large slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rows import Floats, SliceRows
+from .states import Leaves, MetricState
+
+_MANTISSA: Final = 10  # bits kept of a score's distance from the nearer end
+_OCTAVES: Final = 23  # distances from 1/2 down to 2^-24; closer ones share the outermost bin
+_MIDDLE: Final = _OCTAVES << _MANTISSA
+BINS: Final = 2 * _MIDDLE + 1
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTally:
+    """The scores of a slice.
+
+    Attributes:
+        scores: Distinct scores ascending, or the middles of the occupied bins.
+        positives: Σw of the positive examples at each score.
+        negatives: Σw of the negative ones.
+        exact: Whether `scores` are the scores themselves.
+    """
+
+    scores: Floats
+    positives: Floats
+    negatives: Floats
+    exact: bool
+
+    @cached_property
+    def both_classes(self) -> bool:
+        """Whether positives and negatives have any weight."""
+        return bool(self.positives.any()) and bool(self.negatives.any())
+
+    @cached_property
+    def hits(self) -> Floats:
+        """Σw of the positives at or above each score, and last, above all: 0."""
+        return _from_above(self.positives)
+
+    @cached_property
+    def alarms(self) -> Floats:
+        """Likewise of the negatives."""
+        return _from_above(self.negatives)
+
+
+@dataclass(frozen=True)
+class ScoreTable(MetricState):
+    """One table for every curve: exact where the rows are at hand, else a histogram.
+
+    A bin of the histogram holds the scores whose distance from the nearer of 0 and 1 agrees in its exponent and 10 bits
+    of mantissa, so rare and certain predictions are resolved as well as those in the middle. Without weights it does
+    not depend on the order of rows or merges; with weights the bins are float sums in the order of the merge tree.
+    """
+
+    def init(self) -> Leaves:
+        """Empty bins, (2, bins): negatives, positives."""
+        return {"mass": np.zeros((2, BINS))}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Add each row's weight to its bin."""
+        cells = bin_of(rows.prediction) + BINS * rows.label
+        leaves["mass"] += np.bincount(cells, rows.weight, minlength=2 * BINS).reshape(2, BINS)
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Add the bins."""
+        left["mass"] += right["mass"]
+        return left
+
+    def finish(self, leaves: Leaves) -> ScoreTally:
+        """The occupied bins."""
+        mass = leaves["mass"]
+        occupied = np.flatnonzero(mass.any(axis=0))
+        return ScoreTally(bin_middle(occupied), mass[1, occupied], mass[0, occupied], exact=False)
+
+    def exact(self, rows: SliceRows) -> ScoreTally:
+        """The distinct scores; the same bits for every order of the rows, since equal scores come sorted."""
+        scores, weight = rows.prediction, rows.weight
+        positives = np.where(rows.label, weight, 0.0)
+        if len(scores) > 1 and not bool((scores[1:] >= scores[:-1]).all()):
+            order = np.argsort(scores, kind="stable")
+            scores, weight, positives = scores[order], weight[order], positives[order]
+        # No score is -1, so the first row always starts a run of equal scores.
+        starts = np.flatnonzero(np.diff(scores, prepend=-1.0))
+        if not len(starts):
+            return ScoreTally(np.zeros(0), np.zeros(0), np.zeros(0), exact=True)
+        return ScoreTally(
+            scores[starts], np.add.reduceat(positives, starts), np.add.reduceat(weight - positives, starts), exact=True
+        )
+
+
+def _from_above(mass: Floats) -> Floats:
+    return np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+
+
+def bin_of(scores: Floats) -> NDArray[np.int64]:
+    """The bin of each score in [0, 1], never falling as the score rises."""
+    # The bits of a positive float32, read as an integer, rise with its value: shifted right, they are the exponent and
+    # the first 10 bits of the mantissa, which number bins whose width is relative to the distance.
+    bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32) >> (23 - _MANTISSA)
+    near = np.clip(bits.astype(np.int64) - ((126 - _OCTAVES) << _MANTISSA), 0, _MIDDLE)
+    return np.where(scores <= 0.5, near, BINS - 1 - near)
+
+
+def bin_middle(bins: NDArray[np.int64]) -> Floats:
+    """The score that stands for each bin."""
+    near = np.minimum(bins, BINS - 1 - bins)
+    low = ((near + ((126 - _OCTAVES) << _MANTISSA)) << (23 - _MANTISSA)).astype(np.int32)
+    half = 1 << (22 - _MANTISSA)  # half a bin, in the bits that the shift dropped
+    distance = np.where(near == _MIDDLE, 0.5, (low + half).astype(np.int32).view(np.float32).astype(np.float64))
+    distance = np.where(near == 0, 0.0, distance)
+    return np.where(bins <= _MIDDLE, distance, 1 - distance)

@@ -1,0 +1,183 @@
+"""Slices by an expression: SQL over the raw columns of a row, evaluated by DuckDB batch by batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ...data.duckdb_session import guarded, lock, open_session
+from ...data.slices import SliceTable
+from ...errors import InputError
+from .slicing import encode
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from .config import Slice
+
+_SPECIAL: Final = {
+    "SUBQUERY": "a query inside",
+    "WINDOW": "a window",
+    "STAR": "a star",
+    "POSITIONAL_REFERENCE": "a column by position",
+    "PARAMETER": "a parameter",
+}
+_OF_THE_SESSION: Final = ("current_setting", "getvariable", "version")  # which some versions call consistent
+_SESSIONS: Final = threading.local()
+
+
+def columns_of(expression: Slice) -> tuple[str, ...]:
+    """The raw columns that the expression names, each once, in their order.
+
+    Raises:
+        InputError: It is not one expression, names no column, or its value does not follow from one row alone, as that
+            of an aggregate, a window, a query inside or the time of day.
+        DrivetrainError: DuckDB is not installed.
+    """
+    try:
+        return _columns(expression.sql, _what(expression))
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=expression.where) from error
+
+
+def values_of(expression: Slice, batch: pa.RecordBatch) -> pa.Array:
+    """The value of each row, null where the row is in no slice: where a condition is false, or there is no value.
+
+    Raises:
+        InputError: DuckDB cannot evaluate it: columns of other types, or a value that cannot be cast.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = batch.select(list(columns_of(expression)))
+    session = _session()
+    try:
+        with guarded(session, _what(expression)):
+            session.register("rows", rows)
+            # One thread, and no sort: the values come in the order of the rows.
+            column = session.sql(_query(expression.sql)).to_arrow_table().column(0)
+            session.unregister("rows")
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=expression.where) from error
+    values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    if len(values) != batch.num_rows:
+        raise InputError(f"{_what(expression)} has {len(values)} values for {batch.num_rows} rows")
+    if pa.types.is_boolean(values.type):
+        return pc.if_else(values, pa.scalar(True), pa.scalar(None, pa.bool_()))
+    return values
+
+
+def check_expressions(expressions: Collection[Slice], schema: pa.Schema) -> None:
+    """Make sure that the expressions can be evaluated over rows of this schema, which has their columns.
+
+    Raises:
+        InputError: One cannot, or has the name of a column.
+    """
+    import pyarrow as pa
+
+    for expression in expressions:
+        if expression.name in schema.names:
+            raise InputError(
+                f"the slice {expression.name!r} has the name of a column",
+                fix="give it another name",
+                where=expression.where,
+            )
+        no_rows = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+        encode(SliceTable([(expression.name,)]), {expression.name: values_of(expression, no_rows)}, 0)
+
+
+def _what(expression: Slice) -> str:
+    return f"the slice {expression.name!r}"
+
+
+def _query(sql: str) -> str:
+    return f"SELECT ({sql}\n) FROM rows"  # noqa: S608 - the user's own SQL; a comment at its end stops at the line
+
+
+@cache
+def _columns(sql: str, what: str) -> tuple[str, ...]:
+    session = _session()
+    with guarded(session, what):
+        names = dict.fromkeys(_names(session, sql, what, ()))
+    if not names:
+        raise InputError(f"{what} names no column: {sql}", fix="write a condition over raw columns, e.g. hour >= 20")
+    return tuple(names)
+
+
+def _names(session: duckdb.DuckDBPyConnection, sql: str, what: str, macros: Sequence[str]) -> Iterator[str]:
+    (row,) = session.execute("SELECT json_serialize_sql(?)", [_query(sql)]).fetchall()
+    tree = json.loads(row[0])
+    if tree["error"]:
+        raise InputError(f"{what}: {tree['error_message']}", fix="correct its SQL")
+    items = tree["statements"][0]["node"]["select_list"]
+    if len(tree["statements"]) != 1 or len(items) != 1:
+        raise InputError(f"{what} is not one expression: {sql}", fix="write one condition, or one value")
+    yield from _walk(session, items[0], what, (), macros)
+
+
+def _walk(
+    session: duckdb.DuckDBPyConnection, node: Any, what: str, bound: tuple[str, ...], macros: Sequence[str]
+) -> Iterator[str]:
+    """The columns under a node of the syntax tree, without the parameters of lambdas around it."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _walk(session, item, what, bound, macros)
+    if not isinstance(node, Mapping):
+        return
+    kind = node.get("class")
+    if kind in _SPECIAL:
+        raise _not_of_a_row(what, _SPECIAL[kind])
+    if kind == "COLUMN_REF":
+        name = node["column_names"][0]  # of a struct's field, the struct
+        if name not in bound:
+            yield name
+        return
+    if kind == "LAMBDA":
+        bound = (*bound, *_walk(session, node["lhs"], what, (), macros))
+        node = node["expr"]
+        yield from _walk(session, node, what, bound, macros)
+        return
+    if kind == "FUNCTION":
+        _check_function(session, node["function_name"].lower(), what, macros)
+    for item in node.values():
+        yield from _walk(session, item, what, bound, macros)
+
+
+def _check_function(session: duckdb.DuckDBPyConnection, name: str, what: str, macros: Sequence[str]) -> None:
+    """Refuse a function whose value does not follow from its arguments alone; of a macro, what it stands for."""
+    overloads = session.execute(
+        "SELECT DISTINCT function_type, stability, macro_definition, parameters FROM duckdb_functions() "
+        "WHERE function_name = ?",
+        [name],
+    ).fetchall()
+    if not overloads:
+        raise InputError(f"{what}: DuckDB has no function {name!r}", fix="correct its SQL")
+    for kind, stability, definition, parameters in overloads:
+        if kind == "macro" and name not in macros:
+            if set(_names(session, definition, what, (*macros, name))) <= set(parameters):
+                continue
+        elif kind == "scalar" and stability == "CONSISTENT" and name not in _OF_THE_SESSION:
+            continue
+        raise _not_of_a_row(what, f"{name}()")
+
+
+def _not_of_a_row(what: str, cause: str) -> InputError:
+    return InputError(
+        f"{what} has {cause}: its value would not follow from one row alone",
+        fix="use raw columns, constants, and functions of them",
+    )
+
+
+def _session() -> duckdb.DuckDBPyConnection:
+    """One for each thread; a process that was forked opens its own."""
+    if getattr(_SESSIONS, "process", None) != os.getpid():
+        session = open_session()
+        session.execute("SET TimeZone = 'UTC'")  # not that of the machine
+        lock(session)
+        _SESSIONS.session, _SESSIONS.process = session, os.getpid()
+    return _SESSIONS.session  # type: ignore[no-any-return]  # a thread's attributes have no types

@@ -1,0 +1,114 @@
+"""The slices of each row of a batch, for every list of slice columns: one of each, several, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...data.arrays import numpy_of
+from ...data.slices import SliceTable, SliceValue, encode_column, unravel
+
+NO_SLICE: Final = -1
+_Ints: TypeAlias = NDArray[np.int64]
+
+
+def encode(
+    table: SliceTable, columns: Mapping[str, pa.Array], rows: int, optional: Collection[str] = ()
+) -> tuple[_Ints | None, NDArray[np.int32]]:
+    """The code of each row's slice, (rows, specs); `NO_SLICE` where the row is in none of the spec.
+
+    A list puts its row into the slice of each distinct value in it. A row then comes once without the slices of such
+    specs, and once more for each of these slices alone: whatever way equal rows came in, equal ones result.
+
+    Args:
+        table: Numbers the slices.
+        columns: Each column of its specs.
+        rows: How many there are.
+        optional: The columns whose nulls mean that the row is in no slice.
+
+    Returns:
+        The row that each code is of, None where they are all the rows as they stand, and the codes.
+
+    Raises:
+        InputError: A column is of a type that makes no slices, or has too many values.
+    """
+    encoded = {name: _encoded(name, column, optional=name in optional) for name, column in columns.items()}
+    codes = np.full((rows, len(table.specs)), NO_SLICE, dtype=np.int32)
+    more: list[tuple[_Ints, int, NDArray[np.int32]]] = []
+    for index, spec in enumerate(table.specs):
+        if not spec:
+            codes[:, index] = table.code((index, ())) if rows else NO_SLICE
+            continue
+        row, number = np.arange(rows), np.zeros(rows, dtype=np.int64)
+        for name in spec:
+            row, number = encoded[name].cross(row, number)
+        present, inverse = np.unique(number, return_inverse=True)
+        keys = [unravel(int(each), [encoded[name].values for name in spec]) for each in present]
+        of_row = np.array([table.code((index, key)) for key in keys], dtype=np.int32)[inverse]
+        if any(encoded[name].starts is not None for name in spec):
+            more.append((row, index, of_row))
+        else:
+            codes[row, index] = of_row
+    if not more:
+        return None, codes
+    alone = [np.full((len(row), len(table.specs)), NO_SLICE, dtype=np.int32) for row, _, _ in more]
+    for part, (_, index, of_row) in zip(alone, more, strict=True):
+        part[:, index] = of_row
+    return np.concatenate([np.arange(rows), *(row for row, _, _ in more)]), np.concatenate([codes, *alone])
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """A column as indices of its distinct values.
+
+    Attributes:
+        codes: The index of each value.
+        values: What they are.
+        starts: Where each row's values start among `codes`, and the end; None where each row has one.
+        optional: Whether a row without a value is in no slice.
+    """
+
+    codes: _Ints
+    values: list[SliceValue]
+    starts: _Ints | None
+    optional: bool
+
+    def cross(self, row: _Ints, number: _Ints) -> tuple[_Ints, _Ints]:
+        """Each entry once for each value of its row, whose index is appended to its number as a digit."""
+        if self.starts is None:
+            digit = self.codes[row]
+        else:
+            first, counts = self.starts[row], np.diff(self.starts)[row]
+            ends = np.cumsum(counts)
+            within = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+            digit = self.codes[np.repeat(first, counts) + within]
+            row, number = np.repeat(row, counts), np.repeat(number, counts)
+        number = number * len(self.values) + digit
+        if self.optional:
+            present = np.array([value is not None for value in self.values], dtype=np.bool_)[digit]
+            row, number = row[present], number[present]
+        return row, number
+
+
+def _encoded(name: str, column: pa.Array, *, optional: bool) -> _Encoded:
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return _Encoded(*encode_column(name, column), None, optional)
+    codes, values = encode_column(name, pc.list_flatten(column))
+    # Null, NaN and an empty list are all the value None, and -0.0 is 0.0: each row has it once.
+    distinct = {value: index for index, value in enumerate(dict.fromkeys([*values, None]))}
+    codes = np.array([distinct[value] for value in values], dtype=np.int64)[codes]
+    # A null may have values under it, which flattening leaves out.
+    lengths = numpy_of(pc.if_else(column.is_valid(), pc.list_value_length(column), 0)).astype(np.int64)
+    empty = np.flatnonzero(lengths == 0)
+    row = np.concatenate([np.repeat(np.arange(len(column)), lengths), empty])
+    codes = np.concatenate([codes, np.full(len(empty), distinct[None])])
+    pairs = np.unique(row * len(distinct) + codes)
+    starts = np.searchsorted(pairs, np.arange(len(column) + 1) * len(distinct))
+    return _Encoded(pairs % len(distinct), list(distinct), starts, optional)

@@ -1,0 +1,190 @@
+"""What metrics are computed from: sums over rows that merge, in optax's manner `init`, `add`, `merge`.
+
+A state is a frozen dataclass of its options; metrics whose states are equal share one computation for each slice. What
+it sums up is a mapping of names to exact sums, arrays or numbers, so that it can be written as bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
+
+from ...data.aggregates.sums import ExactSum
+from .rows import Floats, SliceRows
+
+Leaves: TypeAlias = dict[str, Any]
+"""Name → `ExactSum`, or an array or number (NumPy's or JAX's), hence Any."""
+
+_SHORT: Final = 500  # values up to which math.fsum is quicker than slices
+_SLICES: Final = 6
+_FAR: Final = 400  # exponents up to which no slice leaves float64's range
+_SCALE: Final = 2200  # `ExactSum.take` counts in units of 2^-2200
+
+
+class MetricState(Protocol):
+    """How rows are summed up.
+
+    `add` and `merge` may change and return what they are called with. Rows reach them in the same order for the same
+    shards; to give equal bytes for every split of the rows, sums must be exact (`ExactSum`, or whole numbers).
+    """
+
+    keeps_rows: ClassVar[bool] = False
+    """Whether only `exact` works, so that a slice's rows are kept whatever their number."""
+
+    def init(self) -> Leaves:
+        """No rows."""
+        ...
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """With further rows."""
+        ...
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """The rows of both."""
+        ...
+
+    def finish(self, leaves: Leaves) -> Any:  # Any: what this state's metrics take
+        """What metrics are computed from."""
+        return leaves
+
+    def exact(self, rows: SliceRows) -> Any:  # as above
+        """What metrics are computed from where all rows are at hand, sorted by prediction and then canonically."""
+        return self.finish(self.add(self.init(), rows))
+
+
+class Sums(MetricState, Protocol):
+    """States that are exact sums: a subclass says of what. Each is rounded once."""
+
+    names: ClassVar[tuple[str, ...]]
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each of `names`, with what it is the sum of."""
+        ...
+
+    def init(self) -> Leaves:
+        """Sums of nothing."""
+        return {name: ExactSum() for name in self.names}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Add each row's terms."""
+        for name, values in self.terms(rows):
+            add_exactly(leaves[name], values)
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Add the sums."""
+        for name, total in left.items():
+            total.merge(right[name])
+        return left
+
+    def finish(self, leaves: Leaves) -> Any:  # as in MetricState
+        """What metrics are computed from: by default the mapping of name to sum."""
+        return self.summed({name: total.value() for name, total in leaves.items()})
+
+    def exact(self, rows: SliceRows) -> Any:  # as in MetricState
+        """The same from all rows at once."""
+        return self.summed({name: exact_sum(values) for name, values in self.terms(rows)})
+
+    def summed(self, sums: Mapping[str, float]) -> Any:  # as in MetricState
+        """What metrics are computed from, given the sums."""
+        return sums
+
+
+def exact_sum(values: Floats) -> float:
+    """Σ values, rounded once: the same bits as an `ExactSum`'s, and quicker."""
+    if len(values) < _SHORT:
+        with suppress(OverflowError, ValueError):  # infinities, or sums beyond float64's range on the way
+            return math.fsum(values.tolist())
+    sliced = _sliced(values)
+    if sliced is None:
+        total = ExactSum()
+        total.add(values)
+        return total.value()
+    whole, unit = sliced
+    # A quotient of integers is rounded once.
+    return float(whole << unit) if unit >= 0 else whole / (1 << -unit)
+
+
+def add_exactly(total: ExactSum, values: Floats) -> None:
+    """Add values to an exact sum: as `ExactSum.add`, and quicker."""
+    sliced = _sliced(values)
+    if sliced is None:
+        total.add(values)
+    else:
+        total.take(sliced[0] << (sliced[1] + _SCALE), len(values))
+
+
+def _sliced(values: Floats) -> tuple[int, int] | None:
+    """Σ values as m·2ᵘ: (m, u). None where it takes too many slices, or values are not finite or far from 1.
+
+    The values are cut into slices of b bits on a common grid (Rump, Ogita and Oishi 2008), with b so small that a
+    slice's sum is a whole number of grid units below 2^53, which no order of adding rounds.
+    """
+    if not len(values):
+        return 0, 0
+    largest = max(float(values.max()), -float(values.min()))
+    if largest == 0:
+        return 0, 0
+    top = math.frexp(largest)[1] if largest < math.inf else _FAR  # NaN goes there too
+    if not -_FAR < top < _FAR:
+        return None
+    bits = 52 - len(values).bit_length()
+    unit, total, rest = top, 0, values
+    for _ in range(_SLICES):
+        total, unit = total << bits, unit - bits
+        # Adding 1.5 · 2^(unit + 52) shifts the bits below 2^unit out of the float, which rounds to a multiple of it.
+        magic = math.ldexp(1.5, unit + 52)
+        part = rest + magic
+        part -= magic
+        total += int(math.ldexp(float(part.sum()), -unit))
+        rest = rest - part  # exact, at most half a 2^unit
+        if not rest.any():
+            return total, unit
+    return None
+
+
+@dataclass(frozen=True)
+class AllRows(MetricState):
+    """The rows themselves: for metrics that nothing smaller gives. No slice is summed up then, so memory grows."""
+
+    keeps_rows: ClassVar[bool] = True
+
+    def init(self) -> Leaves:
+        """Not used."""
+        raise NotImplementedError
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Not used."""
+        raise NotImplementedError
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Not used."""
+        raise NotImplementedError
+
+    def exact(self, rows: SliceRows) -> SliceRows:
+        """The rows."""
+        return rows
+
+
+@dataclass(frozen=True)
+class Reduction(MetricState):
+    """Three functions as a state: a user's. What they return maps names to numbers or arrays."""
+
+    start: Callable[[], Mapping[str, Any]]
+    step: Callable[[Any, SliceRows], Mapping[str, Any]]
+    join: Callable[[Any, Any], Mapping[str, Any]]
+
+    def init(self) -> Leaves:
+        """What `start` gives."""
+        return dict(self.start())
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """What `step` gives."""
+        return dict(self.step(leaves, rows))
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """What `join` gives."""
+        return dict(self.join(left, right))

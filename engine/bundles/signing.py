@@ -1,0 +1,271 @@
+"""A signature of a bundle, by a P-256 key: a Sigstore bundle over an in-toto statement, as `model-signing` writes it.
+
+It lies beside the folder, as `FOLDER.sig`, so that signing changes neither the bundle's digest nor the fingerprint of
+its files, and it lists each file that the manifest lists, and the manifest, with its SHA-256. Verifying needs the
+public key and nothing else. Why not by `model-signing` itself: docs/decisions/0013-signatures.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from hashlib import sha256
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
+
+from ...digest import write_durably
+from ...errors import InputError, missing_extra
+from ..lowering.programs import BundleError
+from .manifest import MANIFEST, broken, verified_folder
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+_MEDIA: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_PAYLOAD: Final = "application/vnd.in-toto+json"
+_STATEMENT: Final = "https://in-toto.io/Statement/v1"
+_PREDICATE: Final = "https://model_signing/signature/v1.0"
+_MOST: Final = 64 << 20  # bytes of a signature file
+
+
+class UnsignedError(BundleError):
+    """A bundle beside which there is no signature."""
+
+
+def signature_path(bundle: Path) -> Path:
+    """Where a bundle's signature lies: beside its folder."""
+    folder = bundle.resolve()
+    return folder.with_name(folder.name + ".sig")
+
+
+def signature_of(bundle: Path) -> bytes | None:
+    """The bytes of a bundle's signature, unchecked; None where it has none.
+
+    Raises:
+        InputError: It cannot be read, or is too large for one.
+    """
+    path = signature_path(bundle)
+    if not path.is_file():
+        return None
+    try:
+        return _read_signature(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def sign_bundle(bundle: Path, key: Path, password: bytes | None = None) -> Path:
+    """Sign a bundle, which is checked against its digests first; an older signature is replaced.
+
+    Args:
+        bundle: The folder.
+        key: A file with a P-256 private key in PEM.
+        password: Of that file, if it has one.
+
+    Returns:
+        The signature's file, beside the folder.
+
+    Raises:
+        InputError: There is no bundle, a file does not match its digest, or the key cannot be used.
+    """
+    private = _private_key(key, password)
+    payload = json.dumps(_statement(bundle.resolve().name, _digests(bundle)), indent=2).encode()
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    signature = private.sign(_authenticated(payload), ECDSA(SHA256()))
+    envelope = {
+        "payload": _base64(payload),
+        "payloadType": _PAYLOAD,
+        "signatures": [{"sig": _base64(signature), "keyid": ""}],
+    }
+    material = {"publicKey": {"hint": _hint(private.public_key())}, "tlogEntries": []}
+    body = {"mediaType": _MEDIA, "verificationMaterial": material, "dsseEnvelope": envelope}
+    target = signature_path(bundle)
+    try:
+        write_durably(target, json.dumps(body).encode() + b"\n")
+    except OSError as error:
+        raise InputError(
+            f"{target} cannot be written: {error.strerror}", fix="copy the bundle where you may write beside it"
+        ) from error
+    return target
+
+
+def check_signature(bundle: Path, public_key: Path) -> str:
+    """Check that a bundle is as it was when it was signed by a key.
+
+    Returns:
+        The SHA-256 of the manifest, which holds those of the other files.
+
+    Raises:
+        UnsignedError: There is no signature.
+        BundleError: It is of another key or of other files, or no signature that this release reads.
+        InputError: There is no bundle, or the key cannot be used.
+    """
+    key, path = _public_key(public_key), signature_path(bundle)
+    if not path.is_file():
+        raise UnsignedError(f"{bundle} is not signed: there is no {path}", fix="fetch the signature too, or sign it")
+    payload = _signed(path, key, public_key)
+    digests = _digests(bundle)
+    try:
+        signed = _resources(payload)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+    # Files that a manifest does not list are never read, so that those alone may be signed besides.
+    if odd := {name for name, checksum in digests.items() if signed.get(name) != checksum}:
+        raise broken(str(bundle), f"{min(odd)} is not as it was signed")
+    return digests[MANIFEST]
+
+
+def _digests(bundle: Path) -> dict[str, str]:
+    """The SHA-256 of each file that a bundle consists of, by name; each is as its manifest says."""
+    body, paths = verified_folder(bundle)
+    digests = {str(name): str(checksum) for name, _, checksum in body["files"]}
+    return dict(sorted({**digests, MANIFEST: sha256(paths[MANIFEST].read_bytes()).hexdigest()}.items()))
+
+
+# --- the format ---
+
+
+def _statement(name: str, digests: dict[str, str]) -> dict[str, Any]:  # Any: JSON
+    whole = sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
+    return {
+        "_type": _STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": whole}}],
+        "predicateType": _PREDICATE,
+        "predicate": {
+            "serialization": {"allow_symlinks": False, "hash_type": "sha256", "ignore_paths": [], "method": "files"},
+            "resources": [
+                {"name": name, "algorithm": "sha256", "digest": checksum} for name, checksum in digests.items()
+            ],
+        },
+    }
+
+
+def _resources(payload: bytes) -> dict[str, str]:
+    """The SHA-256 of each signed file, by name."""
+    statement = json.loads(payload)
+    if (statement["_type"], statement["predicateType"]) != (_STATEMENT, _PREDICATE):
+        raise ValueError(f"it states {statement['predicateType']!r:.80}")
+    predicate = statement["predicate"]
+    if (predicate["serialization"]["method"], predicate["serialization"]["hash_type"]) != ("files", "sha256"):
+        raise ValueError("it is not of whole files by SHA-256")
+    listed = [(each["name"], each["algorithm"], each["digest"]) for each in predicate["resources"]]
+    if len({name for name, _, _ in listed}) < len(listed) or any(algorithm != "sha256" for _, algorithm, _ in listed):
+        raise ValueError("it lists a file twice, or not by SHA-256")
+    return {name: checksum for name, _, checksum in listed}
+
+
+def _signed(path: Path, key: EllipticCurvePublicKey, of: Path) -> bytes:
+    """The statement that a file holds, which the key signed."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    try:
+        body = json.loads(_read_signature(path))
+        envelope = body["dsseEnvelope"]
+        if (body["mediaType"], envelope["payloadType"]) != (_MEDIA, _PAYLOAD):
+            raise ValueError(f"it is a {body['mediaType']!r:.80}")
+        payload = base64.b64decode(envelope["payload"], validate=True)
+        (signature,) = (base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+    try:
+        key.verify(signature, _authenticated(payload), ECDSA(SHA256()))
+    except InvalidSignature as error:
+        raise BundleError(
+            f"{path} is not a signature of the key of {of}",
+            fix="use the public key of who signed it, or fetch it again",
+        ) from error
+    return payload
+
+
+def _read_signature(path: Path) -> bytes:
+    if path.stat().st_size > _MOST:
+        raise ValueError(f"it is larger than {_MOST >> 20} MiB")
+    return path.read_bytes()
+
+
+def _authenticated(payload: bytes) -> bytes:
+    """What is signed: https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md."""
+    return f"DSSEv1 {len(_PAYLOAD)} {_PAYLOAD} {len(payload)} ".encode() + payload
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _unreadable(path: Path, error: Exception) -> BundleError:
+    return BundleError(
+        f"{path} is not a signature that can be read ({error!s:.100})", fix="fetch it again, or sign the bundle again"
+    )
+
+
+# --- keys ---
+
+
+def _hint(key: EllipticCurvePublicKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return sha256(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def _private_key(path: Path, password: bytes | None) -> EllipticCurvePrivateKey:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError as error:
+        raise missing_extra("cryptography", "signing") from error
+    text = _read_key(path)
+    try:
+        key = load_pem_private_key(text, password)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        if b"-BEGIN PUBLIC KEY-" in text:
+            raise _unusable_key(path, "it is a public key", "name the private key of that pair") from error
+        why = f"it is not a private key in PEM, or its password is another ({_first_sentence(error)})"
+        raise _unusable_key(path, why) from error
+    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+        raise _unusable_key(path, "it is not of the curve P-256")
+    return key
+
+
+def _public_key(path: Path) -> EllipticCurvePublicKey:
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError as error:
+        raise missing_extra("cryptography", "signing") from error
+    text = _read_key(path)
+    try:
+        key = load_pem_public_key(text)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        if b"PRIVATE KEY-" in text:
+            derive = f"openssl ec -in {quote(str(path))} -pubout -out {quote(f'{path}.pub')}"
+            raise _unusable_key(path, "it is a private key", f"`{derive}` derives the public one") from error
+        raise _unusable_key(path, f"it is not a public key in PEM ({_first_sentence(error)})") from error
+    if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1):
+        raise _unusable_key(path, "it is not of the curve P-256")
+    return key
+
+
+def _read_key(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"the key {path} cannot be read: {error.strerror}", fix="name a key file in PEM") from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition(". ")[0]
+
+
+# The command writes to a name that no document uses: openssl replaces a file, and a lost key cannot be had again.
+def _unusable_key(
+    path: Path,
+    why: str,
+    fix: str = "name a P-256 key; `openssl ecparam -name prime256v1 -genkey -noout -out NEW.pem` makes one",
+) -> InputError:
+    return InputError(f"the key {path} cannot be used: {why}", fix=fix)

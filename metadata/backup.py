@@ -1,0 +1,168 @@
+"""Copies of a SQLite database: made while runs go on, checked before they count, put back where one was damaged."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..digest import sync_folder
+from ..errors import InputError
+from .database import Database
+from .dialect import Sqlite, parse
+from .errors import AlreadyExists, StoreDamaged
+from .payload import explain_full_disk
+from .store import MetadataStore
+
+_BESIDE = ("-wal", "-shm")
+_HEAD = b"SQLite format 3\0"  # https://www.sqlite.org/fileformat2.html#magic_header_string
+
+
+def database_file(url: str | Path) -> Path:
+    """The file of a SQLite store.
+
+    Raises:
+        InputError: It is a server's.
+    """
+    dialect = parse(url, readonly=True)
+    if isinstance(dialect, Sqlite):
+        return dialect.path
+    raise InputError(
+        f"{dialect.location} is a database of a PostgreSQL server",
+        fix="copy it by `pg_dump --format=custom --file=FILE DATABASE`, and restore that by pg_restore",
+    )
+
+
+def back_up(store: Path, target: Path) -> int:
+    """Copy a database as it is at one moment, while others write to it; gives the copy's size in bytes.
+
+    The copy is checked as by `check_store` and on disk before it has its name.
+
+    Raises:
+        AlreadyExists: There is a file of that name.
+        StoreDamaged: The database is damaged; nothing was written.
+        DiskFull: No space is left.
+    """
+    if target.exists():
+        raise AlreadyExists(f"{target} exists", fix="name another file")
+    MetadataStore.open(store, readonly=True).close()  # its errors say what cannot be opened, and why
+    unfinished = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+    dialect = Sqlite(store, readonly=True)
+    try:
+        with explain_full_disk(f"writing {target}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with closing(dialect.connect()) as source, closing(sqlite3.connect(unfinished)) as copy:
+                    source.backup(copy)  # in one step: that is one state, and writers do not wait for readers
+                    copy.execute("PRAGMA journal_mode = WAL")  # as the store's, also where it was read from memory
+            except sqlite3.Error as error:
+                raise dialect.translate(error) from error
+            shutil.copymode(store, unfinished)
+            check_store(unfinished)
+            _sync(unfinished)
+            try:
+                os.link(unfinished, target)  # a rename would replace what another process put there meanwhile
+            except FileExistsError:
+                raise AlreadyExists(f"{target} exists", fix="name another file") from None
+        sync_folder(target.parent)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}", fix="name another file") from None
+    finally:
+        for path in (unfinished, *_beside(unfinished)):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.unlink()
+    return target.stat().st_size
+
+
+def restore(copy: Path, store: Path) -> Path | None:
+    """Put a checked copy in the place of a database; gives where that is now, None if there was none.
+
+    Nothing may be at work on the store.
+
+    Raises:
+        InputError: The copy does not exist, cannot be read, or is no database.
+        StoreDamaged: The copy is damaged itself.
+        DiskFull: No space is left.
+    """
+    if not copy.is_file():
+        raise InputError(f"there is no file {copy}", fix="name a copy that `drivetrain backup` made")
+    _check_copy(copy)
+    unfinished = store.parent / f".{store.name}.{secrets.token_hex(4)}"
+    try:
+        with explain_full_disk(f"restoring {store}"):
+            store.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(copy, unfinished)
+            return replace_store(unfinished, store)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def replace_store(new: Path, store: Path) -> Path | None:
+    """Put a new database in the place of one, which is kept beside it; gives where, None if there was none."""
+    _sync(new)
+    kept = store.with_name(f"{store.name}.replaced-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
+    had_one = store.exists()
+    # A log belongs to its database: beside another it would be read into that, or hide that something is lost.
+    for path in (store, *_beside(store)):
+        with suppress(FileNotFoundError):
+            path.rename(f"{kept}{path.name.removeprefix(store.name)}")
+    new.rename(store)
+    sync_folder(store.parent)
+    return kept if had_one else None
+
+
+def _check_copy(copy: Path) -> None:
+    """Check a copy, and leave beside it only what was there."""
+    another = "name another copy that `drivetrain backup` made"
+    try:
+        with copy.open("rb") as file:
+            head = file.read(len(_HEAD))
+    except OSError as error:
+        raise InputError(f"{copy} cannot be read: {error.strerror}", fix=another) from None
+    if head != _HEAD:
+        raise InputError(f"{copy} is no copy of the metadata: it is not a SQLite database", fix=another)
+    # To read it SQLite makes a log and an index of it, which a reader that may not write does not take away.
+    new = [path for path in _beside(copy) if not path.exists()]
+    try:
+        check_store(copy)
+    except StoreDamaged as error:
+        _, _, how = error.message.partition(" is damaged: ")
+        raise StoreDamaged(copy, how, fix=another) from error
+    finally:
+        for path in new:
+            path.unlink(missing_ok=True)
+
+
+def check_store(path: Path) -> None:
+    """Read all of a database that nobody writes to: its pages, its indexes, every row.
+
+    Raises:
+        StoreDamaged: Something in it is not what was written.
+        SchemaMismatch: It is of another version, or not a store of ours.
+    """
+    database = Database(Sqlite(path, readonly=True))
+    try:
+        database.migrate(upgrade=False)
+        store = MetadataStore(database)
+        if problems := store.integrity():
+            raise StoreDamaged(path, problems[0])
+        for kind in database.all("SELECT name FROM type WHERE kind = 'context'"):
+            store.contexts(kind["name"], limit=None)
+        store.executions()
+        store.artifacts(state=None)
+        store.claims()
+    finally:
+        database.close()
+
+
+def _beside(path: Path) -> list[Path]:
+    return [path.with_name(path.name + suffix) for suffix in _BESIDE]
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,113 @@
+"""The accumulator's laws for every kind of model: equal rows, equal bytes, however they came in."""
+
+from __future__ import annotations
+
+import itertools
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain import InputError
+from drivetrain.components.evaluation import EvaluationConfig, Slice, metric
+from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.metrics import METRICS, without_options
+from drivetrain.components.evaluation.rows import TASKS, Task
+from evaluating import column  # type: ignore[import-not-found]  # conftest puts this folder on the path
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+IN = Slice("in", sql="m = 1")  # its column is drawn here: true or null
+AVERAGED = [metric("auc", average="macro"), metric("f1", average="micro"), metric("recall", class_id=1)]
+
+
+def every(task: Task) -> list[Any]:
+    """All metrics that a kind of model has without options."""
+    names = [name for name, of_name in METRICS.items() if any(task in each.tasks for each in of_name)]
+    some = [name for name in names if without_options(name) is not None]
+    return some + (AVERAGED if task.startswith("multi") else [])
+
+
+def rows_of(task: Task, seed: int, rows: int) -> pa.RecordBatch:
+    """Labels, predictions of two models with ties, weights of whole halves, and two columns to slice by."""
+    rng = np.random.default_rng(seed)
+    columns: dict[str, Any] = {}
+    if task in ("binary", "regression"):
+        columns["label"] = rng.integers(0, 2, rows) if task == "binary" else np.round(rng.normal(size=rows), 1)
+        columns |= {model: np.round(rng.random(rows), 1) for model in ("candidate", "baseline")}
+    else:
+        columns["label"] = rng.integers(0, 3, rows) if task == "multiclass" else rng.integers(0, 2, (rows, 3))
+        columns |= {model: np.round(rng.random((rows, 3)), 1) for model in ("candidate", "baseline")}
+    columns["weight"] = rng.choice([0.5, 1.0, 3.0], rows)
+    columns["slice:in"] = [True if each < 0.4 else None for each in rng.random(rows)]
+    columns |= {"slice:c": rng.choice(["a", "b", ""], rows), "slice:m": rng.integers(0, 2, rows)}
+    batch = pa.record_batch({name: column(values) for name, values in columns.items()})
+    tags = [rng.choice(["x", "y", "z"], rng.integers(0, 4)).tolist() or None for _ in range(rows)]
+    return batch.append_column("slice:tags", pa.array(tags, pa.list_(pa.string())))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@settings(deadline=None, max_examples=6)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 30),
+    cuts=st.lists(st.integers(0, 30), max_size=4),
+    exact_rows=st.sampled_from([0, 5, 99]),
+    weighted=st.booleans(),
+    least=st.sampled_from([0, 4]),
+)
+def test_equal_rows_give_equal_bytes(
+    task: Task, seed: int, rows: int, cuts: list[int], exact_rows: int, weighted: bool, least: int
+) -> None:
+    config = EvaluationConfig(
+        "y", "p", slices=[["c"], ["c", "m"], ["m", IN], ["tags"], ["tags", "m"]], metrics=every(task),
+        exact_rows=exact_rows, weight="w" if weighted else None, task=task, min_examples=least,
+    )  # fmt: skip
+    table = rows_of(task, seed, rows)
+
+    def state(parts: list[pa.RecordBatch]) -> MetricsAccumulator:
+        accumulator = MetricsAccumulator(config, baseline=True)
+        for part in parts:
+            accumulator.add_batch(part)
+        accumulator.compact()
+        return accumulator
+
+    def merged(left: MetricsAccumulator, right: MetricsAccumulator) -> MetricsAccumulator:
+        left.merge(right)
+        return left
+
+    whole = state([table])
+    shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(rows)))
+    bounds = [0, *sorted(min(cut, rows) for cut in cuts), rows]
+    parts = [shuffled.slice(low, high - low) for low, high in itertools.pairwise(bounds)]
+    for together in (state(parts), reduce(merged, [state([part]) for part in parts])):
+        assert together.to_bytes() == whole.to_bytes()
+        assert together.result() == whole.result()
+    through = [MetricsAccumulator.from_bytes(state([part]).to_bytes()) for part in parts]
+    assert reduce(merged, through).to_bytes() == whole.to_bytes()
+
+
+def test_summed_slices_have_the_values_of_kept_ones() -> None:
+    """But for curves, which come from bins."""
+    for task in TASKS:
+        table, results = rows_of(task, 1, 200), []
+        for exact_rows in (0, 1000):
+            config = EvaluationConfig("y", "p", metrics=every(task), exact_rows=exact_rows, task=task, weight="w")
+            accumulator = MetricsAccumulator(config, baseline=True)
+            accumulator.add_batch(table)
+            results.append(accumulator.result()["slices"][0]["metrics"]["candidate"])
+        for name, value in results[1].items():
+            near = 1e-3 if "auc" in name or name == "average_precision" else 1e-12
+            assert results[0][name] == (value if isinstance(value, str) else pytest.approx(value, rel=near)), name
+
+
+def test_lists_of_another_length_in_a_later_batch() -> None:
+    accumulator = MetricsAccumulator(EvaluationConfig("y", "p", metrics=["macro_f1"]))
+    for width, words in ((3, None), (2, "3 values in some rows and 2 in others")):
+        batch = pa.record_batch({"label": pa.array([0]), "candidate": column(np.full((1, width), 0.5))})
+        if words is None:
+            accumulator.add_batch(batch)
+        else:
+            with pytest.raises(InputError, match=words):
+                accumulator.add_batch(batch)

@@ -1,0 +1,71 @@
+"""What is drawn of residuals, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain.components.evaluation import EvaluationConfig
+from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.plots import _bin, _bins, _middle
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def residuals(label: Any, prediction: Any, weight: Any = None, exact_rows: int = 10_000) -> list[dict[str, float]]:
+    config = EvaluationConfig("y", "p", metrics=["rmse"], exact_rows=exact_rows, weight=None if weight is None else "w")
+    accumulator = MetricsAccumulator(config)
+    columns = {"label": pa.array(label), "candidate": pa.array(prediction)}
+    accumulator.add_batch(pa.record_batch(columns | ({} if weight is None else {"weight": pa.array(weight)})))
+    drawn: list[dict[str, float]] = accumulator.result()["plots"]["candidate"]["residuals"]
+    return drawn
+
+
+def test_quantiles_of_errors_by_twentieths() -> None:
+    rng = np.random.default_rng(1)
+    prediction = rng.normal(10, 5, 2_000)
+    label = prediction - rng.normal(0, 2, 2_000)
+    drawn = residuals(label, prediction)
+    assert len(drawn) == 20
+    order = np.argsort(prediction)
+    for group, rows in zip(drawn, np.split(order, 20), strict=True):
+        assert group["weight"] == 100
+        assert group["prediction"] == pytest.approx(prediction[rows].mean())
+        for name, share in (("low", 0.1), ("middle", 0.5), ("high", 0.9)):
+            expected = np.quantile(prediction[rows] - label[rows], share, method="inverted_cdf")
+            assert group[name] == pytest.approx(expected), name
+
+
+def test_from_bins_they_are_near() -> None:
+    rng = np.random.default_rng(2)
+    prediction = rng.exponential(100, 5_000)
+    label = prediction * rng.normal(1, 0.2, 5_000)
+    near, exact = residuals(label, prediction, exact_rows=0), residuals(label, prediction)
+    assert sum(group["weight"] for group in near) == 5_000
+    for name in ("low", "high"):
+        theirs = np.interp([50.0, 100.0, 200.0], [g["prediction"] for g in exact], [g[name] for g in exact])
+        ours = np.interp([50.0, 100.0, 200.0], [g["prediction"] for g in near], [g[name] for g in near])
+        np.testing.assert_allclose(ours, theirs, rtol=0.3)
+
+
+def test_rows_without_weight_are_not_drawn() -> None:
+    assert residuals([1.0, 2.0], [1.0, 2.5], [0.0, 0.0]) == []
+    (group,) = residuals([1.0, 2.0], [1.0, 2.5], [0.0, 3.0])
+    assert group == {"weight": 3.0, "prediction": 2.5, "low": 0.5, "middle": 0.5, "high": 0.5}
+
+
+@given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=50))
+def test_bins_rise_with_numbers(values: list[float]) -> None:
+    ordered = np.sort(np.array(values))
+    bins = _bin(ordered, 4)
+    assert (np.diff(bins) >= 0).all()
+    assert bins.min() >= 0
+    assert bins.max() < _bins(4)
+
+
+def test_the_middle_of_a_bin_lies_in_it() -> None:
+    bins = np.arange(_bins(8))
+    assert (np.diff(_middle(bins, 8)) > 0).all()
+    assert (_bin(_middle(bins, 8), 8) == bins).all()

@@ -1,0 +1,132 @@
+"""A damaged database is named as such by every verb, with the ways out; none ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from drivetrain.metadata import MetadataStore
+from drivetrain.tests.console.damage import damage
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+SEED = os.environ.get("DRIVETRAIN_DAMAGE_SEED", "1")
+
+
+def problem(verb: tuple[str, ...], result: Result) -> str | None:
+    """What is wrong with how a verb ended on a damaged store; None where it went well, or named the damage."""
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return repr(result.exception)
+    if result.exit_code == 0 or (verb[0] in ("fsck", "doctor") and result.exit_code == 1):
+        return None
+    named = "damaged" in result.stderr and "drivetrain backup" in result.stderr and "--rebuild" in result.stderr
+    return None if named and result.exit_code == 2 else f"{result.exit_code}: {result.stderr}"
+
+
+def attack(root: Path, two_runs: tuple[Json, Json], drivetrain: Command, seeds: range) -> list[str]:
+    """Damage copies of a root, run every verb that reads on each, and give what went wrong."""
+    first, second = (run["run"] for run in two_runs)
+    verbs: tuple[tuple[str, ...], ...] = (
+        ("runs",), ("runs", "--sort", "-rows", "--json"), ("show",), ("show", first, "--json"),
+        ("show", "--html", str(root.parent / "page.html")), ("diff", first, second), ("why", "Train"), ("logs",),
+        ("logs", first, "Train"), ("lineage", "Push"), ("lineage", "Make", "--down", "--json"), ("tag",),
+        ("tag", "x=y"), ("fsck",), ("doctor",),
+    )  # fmt: skip
+    problems = []
+    with MetadataStore.open(root / "metadata.db") as store:
+        store.context("note", "the log is not empty")
+        sound = {path.name: path.read_bytes() for path in root.glob("metadata.db*")}
+    copy = root.parent / "copy"
+    for seed in seeds:
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for folder in ("artifacts", "logs"):
+            shutil.copytree(root / folder, copy / folder)
+        for name in ("metadata.db", "metadata.db-wal"):
+            (copy / name).write_bytes(sound[name])
+        how = damage(copy, f"{SEED}-{seed}")
+        damaged = {path.name: path.read_bytes() for path in copy.glob("metadata.db*")}
+        for verb in verbs:
+            for path in copy.glob("metadata.db*"):
+                path.unlink()
+            for name, data in damaged.items():
+                (copy / name).write_bytes(data)
+            if text := problem(verb, drivetrain(*verb, "--root", str(copy))):
+                problems.append(f"{how}, seed {SEED}-{seed}, {' '.join(verb)}: {text}")
+    return problems
+
+
+def test_every_verb_names_damage(shop: Path, two_runs: tuple[Json, Json], drivetrain: Command) -> None:
+    assert attack(shop.parent / ".drivetrain", two_runs, drivetrain, range(8)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_verb_names_damage_of_many_kinds(shop: Path, two_runs: tuple[Json, Json], drivetrain: Command) -> None:
+    assert attack(shop.parent / ".drivetrain", two_runs, drivetrain, range(8, 200)) == []
+
+
+@pytest.fixture
+def root(shop: Path, two_runs: tuple[Json, Json]) -> Path:
+    return shop.parent / ".drivetrain"
+
+
+def change(root: Path, *statements: str) -> None:
+    connection = sqlite3.connect(root / "metadata.db")
+    with connection:
+        for statement in statements:
+            connection.execute("PRAGMA ignore_check_constraints = ON")
+            connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE context SET properties = '{' || substr(properties, 3) WHERE properties LIKE '%started%'",
+        "UPDATE context SET properties = replace(properties, '\"state\"', '\"stat\"')",
+        "UPDATE context SET properties = replace(properties, '\"owner\"', '\"ownr\"')",
+        "UPDATE context SET properties = replace(properties, 'COMPLETE', 'CONPLETE')",
+        'UPDATE context SET properties = replace(properties, \'"started":"20\', \'"started":"x0\')',
+        "UPDATE context SET properties = '[]' WHERE properties LIKE '%started%'",
+        "UPDATE execution SET properties = CAST(x'7B22C3227D' AS TEXT)",
+        "UPDATE execution SET state = 'COMPLETF'",
+        "UPDATE execution SET created_at = 9223372036854775807",
+        "UPDATE artifact SET properties = 'nul'",
+        "UPDATE artifact SET state = 'LIVF'",
+        "DELETE FROM context WHERE type_id = (SELECT id FROM type WHERE name = 'ir')",
+        "DROP TABLE event",
+    ],
+)
+def test_a_value_that_nobody_writes_is_damage(root: Path, drivetrain: Command, statement: str) -> None:
+    change(root, statement)
+    problems = [
+        text
+        for verb in (("runs",), ("show", "--json"), ("lineage", "Push"), ("fsck",))
+        if (text := problem(verb, drivetrain(*verb)))
+    ]
+    assert problems == []
+    results = [drivetrain(*verb) for verb in (("show",), ("lineage", "Push"))]
+    assert any("damaged" in result.stderr for result in results)
+
+
+def test_a_damaged_database_is_not_repaired(root: Path, drivetrain: Command) -> None:
+    payloads = set(root.glob("artifacts/*/*/*"))
+    change(
+        root,
+        "PRAGMA writable_schema = ON",
+        "DELETE FROM sqlite_master WHERE name = 'artifact_by_type'",
+    )
+    assert drivetrain("fsck").exit_code == 1
+    result = drivetrain("fsck", "--repair")
+    assert result.exit_code == 2
+    assert "is damaged" in result.stderr
+    assert "drivetrain backup" in result.stderr
+    assert "--rebuild" in result.stderr
+    assert set(root.glob("artifacts/*/*/*")) == payloads

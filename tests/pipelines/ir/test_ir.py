@@ -1,0 +1,28 @@
+"""A compiled pipeline that somebody changed: refused, or the same again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from drivetrain.errors import BuildError
+from drivetrain.pipelines.ir.ir import FORMAT, Pipeline
+
+
+@pytest.mark.parametrize("levels", [300, 900, 100_000])
+def test_what_is_nested_deeply_is_refused(levels: int) -> None:
+    deep = "[" * levels + "]" * levels
+    body = {"format": FORMAT, "name": "a", "nodes": [], "parameters": [["x", "list", "DEEP"]]}
+    with pytest.raises(BuildError, match="cannot be read"):
+        Pipeline.from_json(json.dumps(body).replace('"DEEP"', deep))
+
+
+def test_a_loop_that_is_within_itself_is_refused() -> None:
+    loops = [{"id": name, "over": [1], "within": within, "conditions": []} for name, within in (("a", "b"), ("b", "a"))]
+    node: dict[str, object] = {
+        "id": "N", "component": "m:N", "code": None, "inputs": [], "parameters": [], "outputs": [], "conditions": [],
+        "gates": None, "after": [], "cache": True, "loop": "a",
+    }  # fmt: skip
+    body = {"format": FORMAT, "name": "p", "parameters": [], "nodes": [node], "loops": loops}
+    with pytest.raises(BuildError, match="loop 'a' is within itself"):
+        Pipeline.from_json(json.dumps(body))
