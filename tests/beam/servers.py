@@ -82,7 +82,8 @@ def listening(*command: str, port: int, env: Mapping[str, str] | None = None) ->
     """A server that listens; gives the id of its process.
 
     Workers of its jobs may be threads of this process (LOOPBACK). They end when the server does, some of them with an
-    error, and Beam does not wait for them: so that error would be heard in whichever test comes next.
+    error, and Beam does not wait for them: so that error would be heard in whichever test comes next. Those of a killed
+    server that wait for it to come back never end.
     """
     before = set(threading.enumerate())
     try:
@@ -90,9 +91,10 @@ def listening(*command: str, port: int, env: Mapping[str, str] | None = None) ->
             wait_for(port, pid)
             yield pid
     finally:
+        deadline = time.monotonic() + 10
         for thread in set(threading.enumerate()) - before:
             if re.match(WORKER_THREADS, thread.name):
-                thread.join(60)
+                thread.join(max(0, deadline - time.monotonic()))
 
 
 @contextlib.contextmanager

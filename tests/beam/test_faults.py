@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import DrivetrainError
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, list_runs, resume
-from drivetrain.tests.beam import servers
+from drivetrain.tests.beam import killed, servers
 from drivetrain.tests.conformance.case import BEAM, Case, Step, carry_out, seen
 from drivetrain.tests.data import passes
 
@@ -57,7 +59,6 @@ def test_a_worker_killed_in_a_bundle(name: str, source: Source, tmp_path: Path) 
     assert digest_tree(tmp_path / "beam") == digest_tree(tmp_path / "local")
 
 
-# The workers are threads of this process, whatever the job service is.
 @servers.HAS_WORKERS_HERE
 @pytest.mark.parametrize(
     ("name", "command"),
@@ -72,18 +73,13 @@ def test_a_job_service_started_again(
     LocalExecutor().map(source, None, sinks(tmp_path / "local", ["all"])).write(tmp_path / "local")
     port = servers.free_port()
     flags = (*servers.endpoint(port), "--environment_type=LOOPBACK")
-    with servers.listening(*command(port), port=port) as pid:
-        done: list[bool] = []
-
-        def kill(rows: int, total: int | None, unit: str) -> None:
-            if rows and not done:
-                os.killpg(pid, signal.SIGKILL)
-                done.append(True)
-
-        with pytest.raises(DrivetrainError, match=rf"localhost:{port} does not answer any more") as caught:
-            executor("beam", flags).map(source, passes.Slow(), sinks(tmp_path / "beam", ["all"]), progress=kill)
-        assert "what has ended well stays" in str(caught.value.fix)
-        assert done
+    # The workers are threads of the process that submits, and streams of theirs that wait for the killed service would
+    # reach the next one under a worker's id that it knows, too: Prism panics when such a stream breaks.
+    spawn = multiprocessing.get_context("spawn")
+    with servers.listening(*command(port), port=port) as pid, ProcessPoolExecutor(1, spawn) as process:
+        message = process.submit(killed.map_until_killed, source, flags, pid, tmp_path / "beam").result()
+    assert f"localhost:{port} does not answer any more" in message
+    assert "what has ended well stays" in message
     assert not list((tmp_path / "beam").rglob("*.tmp"))
     with servers.listening(*command(port), port=port):
         executor("beam", flags).map(source, passes.Slow(), sinks(tmp_path / "beam", ["all"])).write(tmp_path / "beam")
