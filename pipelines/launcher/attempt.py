@@ -227,6 +227,7 @@ class Attempt:
         # A process that serves a run is ended by that, by who says why (`runners.children`): what it closed may be what
         # it would say it by.
         served = processes.MARK in os.environ
+        self.reads.note_files_named(self.resolved.modules, self.run.project)
         try:
             with (
                 contextlib.nullcontext() if served else self.home.store.files_kept(component.name),

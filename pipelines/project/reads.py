@@ -57,8 +57,6 @@ _MOST: Final = 10_000
 """Files that are recorded of one execution, and of which a module remembers that it read or wrote them."""
 _SETTLED: Final = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its date, on any file system."""
-_TICK: Final = 20_000_000
-"""Nanoseconds by which the clock that dates files may be behind."""
 _FOLDERS: Final = 32
 """Folders in which the files are looked for that literals name."""
 _WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -80,9 +78,14 @@ class Reads:
 
     def __init__(self) -> None:
         self._begin = time.time_ns()
+        self._named: dict[str, Stamp | None] = {}
         self._stamps: dict[str, Stamp | None] = {}
         self._written: set[str] = set()
         self._texts: set[str] = set()
+
+    def note_files_named(self, modules: Mapping[str, Path], project: Path) -> None:
+        """Note the files that literals name, as they are before the code runs: see `files_named`."""
+        self._named = {name: stamp_of(_path(name)) for name in files_named(modules, project)}
 
     def opened(self, name: str, stamp: Stamp | None, *, writes: bool, as_text: bool) -> None:
         """Note that a file was opened; `as_text`: a module's source, which was not to be run."""
@@ -113,11 +116,9 @@ class Reads:
             texts |= _TEXTS.get(module, set())
             written |= _WRITTEN.get(module, set())
         opened = {_path(name) for name in (*stamps, *self._stamps)}
-        for name in files_named(modules, project):
-            stamp = stamp_of(_path(name))
+        for name, stamp in self._named.items():
             # One that changed since is a result, as a rule: nobody saw whether it was opened before.
-            settled = stamp is not None and max(stamp[1:3]) < self._begin - _TICK
-            if settled and _path(name) not in opened | written:
+            if _path(name) not in opened | written and stamp_of(_path(name)) == stamp:
                 stamps[name] = stamp
         stamps.update(self._stamps)  # of the first time: where the file changed before it was read again, that shows
         caches = os.environ.get("XDG_CACHE_HOME", "")  # `~/.cache` is hidden
@@ -134,7 +135,8 @@ class Reads:
             works_in = path in _DATABASES or (stamp is not None and stamp[0] < 0)
             if works_in and stamp_of(path) != stamp:
                 continue  # a folder or a database that it works in
-            if path.startswith(scratch) and stamp is not None and stamp[1] >= self._begin:
+            on_the_way = path.startswith(scratch) and name not in self._named
+            if on_the_way and stamp is not None and stamp[1] >= self._begin:
                 continue  # a file on the way, e.g. of a child process
             if path.startswith(f"{scratch}drivetrain-"):
                 continue  # a copy of what lies elsewhere, which goes with this process

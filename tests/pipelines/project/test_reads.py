@@ -437,9 +437,7 @@ def test_a_file_that_a_compiled_library_opens_counts_by_its_name(
     pq.write_table(pa.table({"rate": [1.0]}), file)
     home = Home(tmp_path / "root")
 
-    def made() -> tuple[str, object]:
-        # What changed as the run began, by the grain of the clock that dates files, is taken for a result of it.
-        time.sleep(2 * reads_module._TICK / 1e9)
+    def made() -> tuple[str, object]:  # at once after an edit, which the grain of the clock that dates files may hide
         result = run_pipeline(home, load_pipeline(folder)).nodes["Make"]
         return result.state, result.outputs["value"][0].properties["value"] if result.outputs else result.reason
 
@@ -455,17 +453,29 @@ def test_a_file_that_a_compiled_library_opens_counts_by_its_name(
 
 def test_what_a_literal_names_is_no_input_where_it_was_made_meanwhile(tmp_path: Path) -> None:
     module = tmp_path / "shop.py"
-    module.write_text('import pandas\nFILES = "old.parquet", "new.parquet", "gone.parquet", "old"\n')
+    names = ["old.parquet", "edited.parquet", "new.parquet", "gone.parquet", "old"]
+    module.write_text(f"import pandas\nFILES = {names}\n")
     (tmp_path / "old").mkdir()
-    (tmp_path / "old.parquet").write_text("1")
-    time.sleep(0.02)  # past the tick of the file system's clock
-    reads = Reads()
-    time.sleep(0.02)
-    (tmp_path / "new.parquet").write_text("1")
-    assert [row[0] for row in reads.record(tmp_path, {"shop": module}, [])[0]] == ["old.parquet"]
+    for name in ("old.parquet", "edited.parquet"):
+        (tmp_path / name).write_text("1")
+
+    def recorded() -> list[object]:
+        reads = Reads()
+        reads.note_files_named({"shop": module}, tmp_path)
+        (tmp_path / "new.parquet").write_text("1")
+        (tmp_path / "edited.parquet").write_text("22")
+        rows, _ = reads.record(tmp_path, {"shop": module}, [])
+        (tmp_path / "new.parquet").unlink()
+        (tmp_path / "edited.parquet").write_text("1")
+        return [row[0] for row in rows]
+
+    # One that was written the moment before is an input, and so is one that another machine's clock dates ahead.
+    assert recorded() == ["old.parquet"]
+    os.utime(tmp_path / "old.parquet", (time.time() + 60, time.time() + 60))
+    assert recorded() == ["old.parquet"]
     module.write_text(module.read_text().replace("import pandas", "import json"))  # which opens files by Python
     os.utime(module, (1, 1))
-    assert reads.record(tmp_path, {"shop": module}, [])[0] == []
+    assert recorded() == []
 
 
 def test_a_relative_path_means_a_file_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
