@@ -24,6 +24,7 @@ _SINCE_7: Final = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Sub"})
 """Operators that mean the same since version 7: exporters of trees write them around these in older versions."""
 _STANDARD: Final = ("", "ai.onnx")
 _ML: Final = "ai.onnx.ml"
+_NUMBERS: Final = "export the model with numbers as inputs"
 _KNOWN: Final = {**OPS, **{f"{_ML}.{name}": op for name, op in ML_OPS.items()}}
 
 
@@ -53,7 +54,7 @@ def from_onnx(path: str | Path) -> OnnxModel:
 
     Raises:
         InputError: It is not an ONNX model, of operators older than 13 (but for a few that have not changed) or newer
-            than 25, or has an op that is not known: the op and those known are named.
+            than 25, or has an op that is not known: the op and those known are named. An input is no tensor of numbers.
         DrivetrainError: `onnx` is not installed.
     """
     try:
@@ -91,7 +92,7 @@ def from_onnx(path: str | Path) -> OnnxModel:
         else:
             constants[name] = array
     nodes = [_Node.of(node, opset, numpy_helper.to_array) for node in graph.node]
-    inputs = {value.name: _spec(value) for value in graph.input if value.name not in held}
+    inputs = {value.name: _spec(value, path) for value in graph.input if value.name not in held}
     outputs = tuple(value.name for value in graph.output)
     keys = {name: name.replace(".", "/") for name in params}
     if len(set(keys.values())) != len(keys):
@@ -170,9 +171,17 @@ def _inputs(values: Any, wanted: Mapping[str, FieldSpec], where: str) -> dict[st
     return {name: jnp.asarray(values[name]) for name in wanted}
 
 
-def _spec(value: Any) -> FieldSpec:  # Any: protobuf
+def _spec(value: Any, path: str | Path) -> FieldSpec:  # Any: protobuf
     from onnx import helper
 
     tensor = value.type.tensor_type
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    except KeyError as error:  # of a sequence or a map it is 0, too
+        raise InputError(
+            f"input {value.name!r} of {path} has a type that is no tensor's: {tensor.elem_type}", fix=_NUMBERS
+        ) from error
+    if dtype.kind == "O":
+        raise InputError(f"input {value.name!r} of {path} is text", fix=_NUMBERS)
     dims = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
-    return FieldSpec(str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), dims[1:])
+    return FieldSpec(str(dtype), dims[1:])
