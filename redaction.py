@@ -11,7 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -43,7 +43,7 @@ _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 
-_SECRETS: set[str] = set()
+_secrets: frozenset[str] = frozenset()
 _LOCK: Final = threading.Lock()
 
 
@@ -52,23 +52,14 @@ def mark_secret(value: str) -> None:
 
     That is each of its lines, and their spelling in Python, JSON, HTML, URLs and base64.
     """
+    global _secrets
     with _LOCK:
-        _SECRETS.add(value)
-    _spellings.cache_clear()
-    _secrets.cache_clear()
-
-
-def forget_secrets() -> None:
-    """Redact none of them any more."""
-    with _LOCK:
-        _SECRETS.clear()
-    _spellings.cache_clear()
-    _secrets.cache_clear()
+        _secrets |= {value}
 
 
 def marked_secrets() -> tuple[str, ...]:
     """All spellings that this process redacts, the longest first, so that one that holds another goes as a whole."""
-    return _spellings()
+    return _spellings(_secrets)
 
 
 def weakness(secret: str) -> str | None:
@@ -82,8 +73,8 @@ def weakness(secret: str) -> str | None:
 
 def redact(text: str) -> str:
     """A text with `***` in place of each secret that this process has revealed, and without credentials in URLs."""
-    if (secrets := _secrets()) is not None:
-        text = secrets.sub("***", text)
+    if (pattern := _pattern(_secrets)) is not None:
+        text = pattern.sub("***", text)
     return without_credentials(text)
 
 
@@ -136,16 +127,16 @@ def _is_secret(parameter: str) -> bool:
     return bool(words) and words[-1] in _SECRET_WORDS
 
 
-@cache
-def _spellings() -> tuple[str, ...]:
-    with _LOCK:
-        spelled = {text for secret in _SECRETS for text in _spelled(secret)}
+@lru_cache(1)
+def _spellings(secrets: frozenset[str]) -> tuple[str, ...]:
+    spelled = {text for secret in secrets for text in _spelled(secret)}
     return tuple(sorted((text for text in spelled if len(text) >= SHORTEST), key=len, reverse=True))
 
 
-@cache
-def _secrets() -> re.Pattern[str] | None:
-    return re.compile("|".join(map(re.escape, _spellings()))) if _spellings() else None
+@lru_cache(1)
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
+    spellings = _spellings(secrets)
+    return re.compile("|".join(map(re.escape, spellings))) if spellings else None
 
 
 def _spelled(secret: str) -> Iterator[str]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .bundles.inverse import inverse as inverse
     from .bundles.isolation import IsolatedBundle as IsolatedBundle
     from .bundles.manifest import Signature as Signature
-    from .bundles.manifest import reseal as reseal
     from .bundles.refreshing import RefreshedBundle as RefreshedBundle
     from .bundles.refreshing import refresh_bundle as refresh_bundle
     from .bundles.signing import sign_bundle as sign_bundle
@@ -78,7 +77,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "bundles.compile_cache": "keep_compiled",
         "bundles.inverse": "inverse",
         "bundles.isolation": "IsolatedBundle",
-        "bundles.manifest": "Signature reseal",
+        "bundles.manifest": "Signature",
         "bundles.refreshing": "RefreshedBundle refresh_bundle",
         "bundles.signing": "sign_bundle",
         "bundles.stateful": "export_stateful initial_state step",

@@ -126,8 +126,9 @@ def pytest_runtest_makereport(
 
 def pytest_runtest_teardown() -> None:
     """A secret of a test is redacted in it alone."""
-    if (redaction := sys.modules.get("drivetrain.redaction")) is not None:
-        redaction.forget_secrets()
+    redaction: Any = sys.modules.get("drivetrain.redaction")
+    if redaction is not None:
+        redaction._secrets = frozenset()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -91,15 +91,6 @@ def manifest(
     return _sealed(body)
 
 
-def reseal(path: Path) -> None:
-    """Make a bundle's manifest agree with its files after an edit on purpose. For tools and tests."""
-    body = json.loads((path / MANIFEST).read_bytes())
-    paths = [(name, path / name) for name, _, _ in body["files"]]
-    files = [FileEntry(name, each.stat().st_size, digest_file(each)) for name, each in paths]
-    body.pop("digest", None)
-    (path / MANIFEST).write_bytes(_sealed({**body, "files": _entries(files)}))
-
-
 def described(signatures: Mapping[str, Signature]) -> list[Any]:
     """Signatures as JSON."""
 

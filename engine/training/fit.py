@@ -185,7 +185,7 @@ class Fit:
                 fix=f"use a multiple of {self._placement.shards}",
             )
         self._program = Program(model, loss, optimizer, label, self._placement)
-        self._total = run.epochs * self._data.batches
+        self._total = run.epochs * run.steps_per_epoch
         self._depth = max(1, min(run.depth, self._total // FRACTIONS))  # so that a short run can be saved midway
         self._step = self._first = 0  # steps whose losses are known; where this attempt began
         self._loss = 0.0  # sum over the epoch under way

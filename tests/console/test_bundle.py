@@ -12,7 +12,8 @@ from click.testing import Result
 pytest.importorskip("jax")
 
 import jax
-from drivetrain.engine import Bundle, reseal
+from drivetrain.engine import Bundle
+from drivetrain.tests.engine.bundles.resealing import reseal
 from drivetrain.tests.fixtures.bundles.make import build
 
 pytestmark = pytest.mark.engine

@@ -224,8 +224,9 @@ def test_one_vocabulary_entry_edited_is_refused_and_with_its_digest_changes_the_
 ) -> None:
     import shutil
 
-    from drivetrain.engine import Bundle, reseal
+    from drivetrain.engine import Bundle
     from drivetrain.errors import DrivetrainError
+    from drivetrain.tests.engine.bundles.resealing import reseal
 
     root, done = cold
     copy = tmp_path / "model"

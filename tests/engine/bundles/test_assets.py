@@ -70,7 +70,8 @@ def test_few_bytes_that_stand_for_many_are_refused(data: bytes, says: str) -> No
 
 def test_a_bundle_with_a_compressed_vocabulary_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("jax")
-    from drivetrain.engine import Bundle, BundleError, reseal
+    from drivetrain.engine import Bundle, BundleError
+    from drivetrain.tests.engine.bundles.resealing import reseal
 
     released = Path(__file__).parents[2] / "fixtures" / "bundles"
     vocabulary = next(released.rglob("*.arrow"))

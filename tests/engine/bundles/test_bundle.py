@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.digest import digest_tree
-from drivetrain.engine import Bundle, BundleFn, analyze, apply, export_model, ops, reseal
+from drivetrain.engine import Bundle, BundleFn, analyze, apply, export_model, ops
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

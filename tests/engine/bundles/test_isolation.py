@@ -21,9 +21,10 @@ import psutil
 import pyarrow as pa
 import pytest
 from drivetrain import data
-from drivetrain.engine import Bundle, BundleError, Limits, analyze, ops, refresh_bundle, reseal, verify_bundle
+from drivetrain.engine import Bundle, BundleError, Limits, analyze, ops, refresh_bundle, verify_bundle
 from drivetrain.engine.bundles.child import ChildEndedError, LimitedChild
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 from jax import lax
 
 pytestmark = pytest.mark.engine

@@ -9,10 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from drivetrain.engine import Bundle, BundleError, Limits, refresh_bundle, reseal
+from drivetrain.engine import Bundle, BundleError, Limits, refresh_bundle
 from drivetrain.engine.bundles import probing
 from drivetrain.engine.bundles.child import LimitedChild
 from drivetrain.tests.engine.bundles.bundle_fuzz import damaged
+from drivetrain.tests.engine.bundles.resealing import reseal
 from drivetrain.tests.fixtures.bundles.make import build
 
 pytestmark = pytest.mark.engine

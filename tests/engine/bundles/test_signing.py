@@ -18,9 +18,10 @@ pytest.importorskip("cryptography")
 from drivetrain import data, hub
 from drivetrain.components.pusher import push
 from drivetrain.digest import digest_tree
-from drivetrain.engine import Bundle, BundleError, analyze, ops, reseal, sign_bundle, verify_bundle
+from drivetrain.engine import Bundle, BundleError, analyze, ops, sign_bundle, verify_bundle
 from drivetrain.engine.bundles.signing import signature_path
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 
 pytestmark = pytest.mark.engine
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.engine import Bundle, BundleError, analyze, ops, reseal
+from drivetrain.engine import Bundle, BundleError, analyze, ops
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 
 pytestmark = pytest.mark.engine
 

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.digest import digest
-from drivetrain.engine import Bundle, analyze, custom_ops, reseal
+from drivetrain.engine import Bundle, analyze, custom_ops
 from drivetrain.engine.custom_ops.extensions import _fits, requirements
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -28,10 +28,10 @@ from drivetrain.engine import (
     export_model,
     ops,
     ragged,
-    reseal,
 )
 from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundles.resealing import reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
