@@ -27,7 +27,7 @@ def SchemaGen(
     statistics: Statistics,
     *,
     split: str | None = None,
-    max_values: int = 100,
+    max_values: int | None = None,
     shapes: bool = True,
     slack: float | None = None,
     semantics: bool | None = None,
@@ -37,7 +37,8 @@ def SchemaGen(
     Args:
         statistics: From StatisticsGen.
         split: Which split it is taken from; the first that has rows where None.
-        max_values: Text with more distinct values gets no list of values.
+        max_values: Text with more distinct values gets no list of values. None: 100, and up to 400 that come again get
+            a list that most rows must satisfy.
         shapes: Whether lists of one length, never missing, get a shape; else every column gets value counts.
         slack: Propose ranges of numbers too, wider than seen by this share of their span at both ends, and smallest
             shares of rows that have a value; none where None.

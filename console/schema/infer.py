@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--max-values",
     type=click.IntRange(0),
-    default=100,
-    show_default=True,
-    help="Text with more distinct values than this gets no list of values.",
+    help="Text with more distinct values than this gets no list of values; 100 unless given, and up to 400 that come "
+    "again get a list that most rows must satisfy.",
 )
 @click.option(
     "--shapes/--no-shapes",

@@ -30,10 +30,8 @@ from ..stats.document import statistics_of
 from ..validation.evidence import bounds
 from ..validation.parsed_numbers import reads_as
 from ..validation.value_counts import fixed_shape
-from .semantics import meaning
+from .semantics import CONFIDENCE, listed_share, meaning
 
-MAX_VALUES: Final = 100
-CONFIDENCE: Final = 0.99  # one-sided, of a share of rows proposed with slack
 _TRUE: Final = frozenset({"TRUE", "true", "SET", "set", "1", ""})
 _FALSE: Final = frozenset({"FALSE", "false", "CLEAR", "clear", "0"})
 
@@ -42,7 +40,7 @@ def infer_schema(
     data: object,
     *,
     split: str | None = None,
-    max_values: int = MAX_VALUES,
+    max_values: int | None = None,
     shapes: bool = True,
     slack: float | None = None,
     semantics: bool | None = None,
@@ -52,7 +50,8 @@ def infer_schema(
     Args:
         data: `Statistics`, or what `statistics` takes: a DataFrame, an Arrow table, a path, …
         split: Which data set it is taken from; None: the first that has rows, usually the training data.
-        max_values: Text with more distinct values than this gets no list of values.
+        max_values: Text with more distinct values than this gets no list of values. None: 100, and up to 400 that come
+            again get a list that most rows must satisfy (see `listed_share`).
         shapes: Whether lists of one length, never missing, get a shape; else value counts say it of every column.
         slack: Propose ranges of numbers, widened at both ends by this share of their span, and a smallest share of
             rows for what is sometimes missing (see `range_with_slack`, `least_present`); 0.1 is a tenth. None:
@@ -76,9 +75,9 @@ def infer_schema(
 
 def _check_numbers(max_values: object, slack: object) -> None:
     fix = "use 0 (no lists of values) or more, e.g. 100"
-    if not isinstance(max_values, int) or isinstance(max_values, bool):
+    if max_values is not None and (not isinstance(max_values, int) or isinstance(max_values, bool)):
         raise InputError(f"max_values is {max_values!r}, not a whole number", fix=fix)
-    if max_values < 0:
+    if max_values is not None and max_values < 0:
         raise InputError(f"max_values is {max_values}", fix=fix)
     fix = "use a share of the numbers' span, e.g. 0.1, or None"
     if slack is None:
@@ -93,7 +92,7 @@ def _check_numbers(max_values: object, slack: object) -> None:
 class InferenceRules:
     """The arguments of `infer_schema` about one feature."""
 
-    max_values: int = MAX_VALUES
+    max_values: int | None = None
     shapes: bool = True
     slack: float | None = None
     semantics: bool | None = None
@@ -178,9 +177,17 @@ def _domain(column: ColumnState, rules: InferenceRules) -> tuple[Domain | None, 
                 return Bool(true, false), "both were seen"
     if all(reads_as(value.as_py(), "int") is not None for value in table.values):
         return Range(parse="int"), "all read as integers"
-    if len(table.counts) > rules.max_values:
+    share = listed_share(table, rules.max_values)
+    if not share:
         return None, ""
-    return Values(tuple(value.decode() for value in table.values.to_pylist())), "all that were seen"
+    listed = Values(tuple(value.decode() for value in table.values.to_pylist()), share)
+    if share == 1:
+        return listed, "all that were seen"
+    once = (table.counts == 1).sum() / table.total
+    return (
+        listed,
+        f"all that were seen; {once:.2%} of the rows have one that occurs once, {1 - share:.0%} may have others",
+    )
 
 
 def range_with_slack(column: ColumnState, slack: float) -> Range | None:

@@ -4,11 +4,12 @@ The rules are those of TFDV 1.16 (`time_stats_generator.py`, `natural_language_d
 `image_stats_generator.py`): at least 100 values, of which 0.8 match. Other than there: the most frequent format of a
 tie is the first of `FORMATS`; formats of ISO 8601 with a zone are known; digits alone are a date only if they are
 eight; all values are looked at (natural language: not the first hundred of each batch); an empty text is one that does
-not match, in place of ending the search; and a few texts that come again are a category, not natural language.
+not match, in place of ending the search; and texts that come again are a category, not natural language.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -31,9 +32,13 @@ from ..schemas.time_formats import (
 from ..stats.column import ColumnState
 from ..stats.images import FORMATS as IMAGES
 from ..validation.time_domain import time_table
+from .relax import DOMAIN_LIMIT
 
 LEAST_VALUES: Final = 100
 LEAST_SHARE: Final = Fraction(4, 5)
+FEW_TEXTS: Final = 100
+CONFIDENCE: Final = 0.99
+"""One-sided, of what is proposed about rows that were not seen."""
 
 Mask = NDArray[np.bool_]
 
@@ -50,7 +55,7 @@ class Meaning(NamedTuple):
     evidence: str
 
 
-def meaning(column: ColumnState, *, days: bool, max_values: int) -> Meaning | None:
+def meaning(column: ColumnState, *, days: bool, max_values: int | None) -> Meaning | None:
     """What a column's values mean; None where they mean nothing more than their type.
 
     Of a column that only has sketches, the values kept are looked at.
@@ -58,7 +63,7 @@ def meaning(column: ColumnState, *, days: bool, max_values: int) -> Meaning | No
     Args:
         column: Of text, bytes or integers.
         days: Whether integers from 7,305 to 21,914 are days since 1970: they are as often something else.
-        max_values: Words of no more distinct texts than this, which come again, are a category.
+        max_values: As of `listed_share`: words that a list is made of, and that come again, are a category.
     """
     table = time_table(column)
     if table is None or table.total < LEAST_VALUES:
@@ -111,12 +116,34 @@ def _text_time(table: TextTable, of: str) -> Meaning | None:
     )
 
 
-def _is_category(table: TextTable, max_values: int) -> bool:
-    """Whether a list of the texts says more than their kind: there are few, and at most half of the rows are alone.
+def listed_share(table: TextTable, max_values: int | None) -> float:
+    """The smallest share of rows that a list of the texts seen is proposed for; 0: no list.
 
-    The share of rows whose text occurs once estimates how often the next row has one never seen (Good, 1953).
+    Of few texts the list is taken for complete. Of up to 400 it is the lower bound of the share of rows, seen or not,
+    whose text is one of those seen: the share of rows whose text occurs once estimates the others (Good, 1953), with an
+    error that McAllester and Schapire bound (2000). Below a half there is none: too much would be new.
+
+    Args:
+        table: The texts.
+        max_values: How many are few: none beyond them are listed. None: 100, and those beyond them may be.
     """
-    return len(table.counts) <= max_values and 2 * int((table.counts == 1).sum()) <= table.total
+    if len(table.counts) <= (FEW_TEXTS if max_values is None else max_values):
+        return 1.0
+    if max_values is not None or len(table.counts) > DOMAIN_LIMIT:
+        return 0.0
+    error = (2 * math.sqrt(2) + math.sqrt(3)) * math.sqrt(math.log(3 / (1 - CONFIDENCE)) / table.total)
+    share = math.floor(100 * (1 - _alone(table) / table.total - error)) / 100
+    return share if share >= 0.5 else 0.0
+
+
+def _alone(table: TextTable) -> int:
+    """Rows whose text no other row has."""
+    return int((table.counts == 1).sum())
+
+
+def _is_category(table: TextTable, max_values: int | None) -> bool:
+    """Whether a list of the texts says more than their kind: there is one, and at most half of the rows are alone."""
+    return bool(listed_share(table, max_values)) and 2 * _alone(table) <= table.total
 
 
 def _language(table: TextTable, of: str) -> Meaning | None:

@@ -195,6 +195,35 @@ def test_free_text_is_what_seldom_comes_again_or_is_too_much_for_a_list() -> Non
     assert inferred(2 * texts, max_values=99).domain == language
 
 
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_many_texts_that_come_again_are_a_list_for_most_rows(seed: int, words: bool) -> None:
+    """Some are seldom seen, so a few new ones are expected; a column of invented ones is an anomaly."""
+    names = [f"{COMPANIES[i % 60]} no. {i}" if words else f"{i:x}x" for i in range(300)]
+    weights = [1 / (1 + i) for i in range(300)]
+    draw = random.Random(seed)
+    schema = infer_schema(stats(draw.choices(names, weights, k=5_000)))
+    domain = schema.features[0].domain
+    assert isinstance(domain, Values)
+    assert len(domain.values) > 250
+    known = sum(weight for name, weight in zip(names, weights, strict=True) if name in domain.values)
+    assert 0.8 < domain.min_mass < known / sum(weights)
+    for rows in (50, 5_000):
+        assert not validate(stats(draw.choices(names, weights, k=rows)), schema).anomalies
+    (anomaly,) = validate(stats([name.upper() for name in draw.choices(names, weights, k=5_000)]), schema).anomalies
+    assert anomaly.type == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"
+    assert "may have others" in schema.features[0].evidence
+
+
+def test_texts_of_which_the_next_rows_have_others_are_no_list() -> None:
+    names = [f"{i:x}x" for i in range(400)]
+    assert isinstance(inferred(20 * names).domain, Values)
+    assert inferred(20 * [*names, "another"]).domain is None  # 401
+    assert inferred(2 * names[:200]).domain is None  # of so few rows it cannot be said
+    assert inferred([*(5 * names[:150]), *names[150:]]).domain is None  # a quarter of the rows are alone
+    assert inferred(20 * names[:101], max_values=100).domain is None
+
+
 def test_images_by_their_first_bytes() -> None:
     heads = [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a", b"BM"]
     images = [heads[i % 4] + i.to_bytes(4, "big") for i in range(100)]
