@@ -12,6 +12,7 @@ from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
+from ..pipelines.launcher.states import RunState
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
 
@@ -68,7 +69,9 @@ def _user() -> str:
 
 
 def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:
-    runs = [open_run(home, run_id)] if run_id else [run for run in list_runs(home, 100) if run.state == "RUNNING"]
+    runs = (
+        [open_run(home, run_id)] if run_id else [run for run in list_runs(home, 100) if run.state is RunState.RUNNING]
+    )
     return [(run, name) for run in runs for name in waiting_tasks(home, run)]
 
 

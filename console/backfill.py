@@ -12,6 +12,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, open_run, run_pipeline
+from ..pipelines.launcher.states import EndState
 from .exit_codes import CANCELED, EXIT_CODES, OK
 from .live import STYLES
 from .options import (
@@ -125,9 +126,9 @@ def _facts(span: int, result: RunResult) -> dict[str, object]:
         "span": span,
         "run": result.run,
         "state": result.state,
-        "ran": [name for name, state in states.items() if state == "COMPLETE"],
-        "cached": [name for name, state in states.items() if state == "CACHED"],
-        "failed": {name: node.reason for name, node in result.nodes.items() if node.state == "FAILED"},
+        "ran": [name for name, state in states.items() if state is EndState.COMPLETE],
+        "cached": [name for name, state in states.items() if state is EndState.CACHED],
+        "failed": {name: node.reason for name, node in result.nodes.items() if node.state is EndState.FAILED},
     }
 
 
@@ -138,13 +139,13 @@ def _measured(row: RunFacts) -> dict[str, object]:
 def _show(console: Console, span: int, result: RunResult) -> None:
     from rich.text import Text
 
-    ran = [name for name, node in result.nodes.items() if node.state == "COMPLETE"]
-    cached = sum(node.state == "CACHED" for node in result.nodes.values())
+    ran = [name for name, node in result.nodes.items() if node.state is EndState.COMPLETE]
+    cached = sum(node.state is EndState.CACHED for node in result.nodes.values())
     did = f"ran {', '.join(ran)}" if ran else "ran nothing"
     line = Text.assemble(
         f"span {span}: ", (result.state, STYLES[result.state]), f"  {did}; {cached} cached; {result.run}"
     )
     console.print(line, soft_wrap=True)
     for name, node in result.nodes.items():
-        if node.state == "FAILED":
+        if node.state is EndState.FAILED:
             console.print(f"  {name}: {node.reason}", markup=False, soft_wrap=True)

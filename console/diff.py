@@ -9,6 +9,7 @@ import click
 
 from ..metadata import explain
 from ..pipelines import Home, Run, open_run
+from ..pipelines.launcher.states import EndState
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
 from .session import NodeView, view
@@ -57,7 +58,7 @@ def _node(home: Home, old: NodeView | None, new: NodeView | None) -> dict[str, A
         there = new or old
         return {"only_in": "second" if new else "first", "state": there.state if there else ""}
     differences: dict[str, Any] = {}
-    ended = ("COMPLETE", "CACHED")
+    ended = (EndState.COMPLETE, EndState.CACHED)
     if old.state != new.state and not (old.state in ended and new.state in ended):
         differences["state"] = [old.state, new.state]
     keys = [home.store.execution(node.execution).cache_key for node in (old, new) if node.execution is not None]

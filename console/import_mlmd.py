@@ -12,6 +12,7 @@ import click
 
 from ..pipelines import Home, RunOptions
 from ..pipelines.ir.ir import Edge, Node, Pipeline
+from ..pipelines.launcher.states import RunState
 from ..progress import Progress, no_progress
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
@@ -137,10 +138,10 @@ def _with_outputs(node: Node, outputs: dict[str, str]) -> Node:
     return replace(node, outputs=tuple(sorted(outputs.items())))
 
 
-def _state(steps: Iterable[ImportedExecution]) -> str:
+def _state(steps: Iterable[ImportedExecution]) -> RunState:
     """How the run ended, by the last execution of each node: as the worst of them."""
     last = {step.node: step.state for step in steps}.values()
-    return next((run_state for state, run_state in _WORST_FIRST.items() if state in last), "COMPLETE")
+    return next((run_state for state, run_state in _WORST_FIRST.items() if state in last), RunState.COMPLETE)
 
 
-_WORST_FIRST = {"FAILED": "FAILED", "ABANDONED": "INTERRUPTED", "CANCELED": "CANCELED"}
+_WORST_FIRST = {"FAILED": RunState.FAILED, "ABANDONED": RunState.INTERRUPTED, "CANCELED": RunState.CANCELED}

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..pipelines import NodeResult, Observer, Run
+from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState
 from .outline import outline, tasks_by_node
 from .terminal import echo, output_while_read
 
@@ -19,22 +20,23 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-STYLES: Final = {
-    "COMPLETE": "green",
-    "CACHED": "cyan",
-    "SKIPPED": "dim",
-    "BLOCKED": "yellow",
-    "STOPPED": "yellow",
-    "FAILED": "red",
-    "INTERRUPTED": "red",
-    "CANCELED": "magenta",
-    "RUNNING": "bold blue",
-    "PENDING": "blue",
-    "WAITING": "dim",
+STYLES: Final[Mapping[str, str]] = {
+    EndState.COMPLETE: "green",
+    EndState.CACHED: "cyan",
+    EndState.SKIPPED: "dim",
+    EndState.BLOCKED: "yellow",
+    RunState.STOPPED: "yellow",
+    EndState.FAILED: "red",
+    UnfinishedState.INTERRUPTED: "red",
+    EndState.CANCELED: "magenta",
+    UnfinishedState.RUNNING: "bold blue",
+    UnfinishedState.PENDING: "blue",
+    UnfinishedState.WAITING: "dim",
 }
-WORST_FIRST: Final = (
-    "FAILED", "INTERRUPTED", "CANCELED", "STOPPED", "BLOCKED", "RUNNING", "PENDING", "WAITING", "COMPLETE", "CACHED",
-    "SKIPPED",
+"""Of tasks and runs: states that both have are spelled alike, so that they are equal."""
+WORST_FIRST: Final[Sequence[TaskState]] = (
+    EndState.FAILED, UnfinishedState.INTERRUPTED, EndState.CANCELED, EndState.BLOCKED, UnfinishedState.RUNNING,
+    UnfinishedState.PENDING, UnfinishedState.WAITING, EndState.COMPLETE, EndState.CACHED, EndState.SKIPPED,
 )  # fmt: skip
 _WINDOW: Final = 10.0
 """Seconds over which a rate is measured."""
@@ -172,25 +174,33 @@ def _of(nodes: dict[str, _Progress], name: str) -> _Progress:
     return nodes.setdefault(name, _Progress())
 
 
-def _together(items: list[_Progress]) -> tuple[str, str, str]:
+def _together(items: list[_Progress]) -> tuple[TaskState, str, str]:
     """State, time and text of all items of a node that have begun, as one line."""
     if len(items) < 2:
         return _now(items[0] if items else None)
     states = Counter(_now(item)[0] for item in items)
     begun = min((item.begin for item in items if item.begin is not None), default=None)
-    state = "RUNNING" if states["RUNNING"] else next(state for state in WORST_FIRST if states[state])
-    counts = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
-    return state, span(time.monotonic() - begun) if begun is not None and states["RUNNING"] else "", counts
+    running = states[UnfinishedState.RUNNING]
+    state = UnfinishedState.RUNNING if running else next(state for state in WORST_FIRST if states[state])
+    return state, span(time.monotonic() - begun) if begun is not None and running else "", counted(states.elements())
 
 
-def _now(node: _Progress | None) -> tuple[str, str, str]:
+def counted(states: Iterable[TaskState]) -> str:
+    """How many tasks are in each state: "3 complete, 1 failed"."""
+    counts = Counter(map(str, states))
+    return ", ".join(f"{counts[state]:,} {state.lower()}" for state in STYLES if counts[state])
+
+
+def _now(node: _Progress | None) -> tuple[TaskState, str, str]:
     """State, time and text of one node or item at this moment."""
     if node is None:
-        return "WAITING", "", ""
+        return UnfinishedState.WAITING, "", ""
     if node.result is not None:
         return node.result.state, span(node.result.seconds), node.result.reason.partition("\n")[0]
     said = ", ".join(part for part in (str(node.meter), node.note) if part)
-    return ("WAITING", "", said) if node.begin is None else ("RUNNING", span(time.monotonic() - node.begin), said)
+    if node.begin is None:
+        return UnfinishedState.WAITING, "", said
+    return UnfinishedState.RUNNING, span(time.monotonic() - node.begin), said
 
 
 class LineProgress:

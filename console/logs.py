@@ -17,6 +17,7 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
+from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
 from ..redaction import marked_secrets, redact
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
@@ -157,20 +158,22 @@ def _cut(text: bytes) -> int:
 
 def _has_ended(home: Home, run: Run, name: str) -> bool:
     """Whether a task will print no more: the run has ended, or the task has and will not be tried again."""
-    if open_run(home, run.id).state != "RUNNING":
+    if open_run(home, run.id).state is not RunState.RUNNING:
         return True
     # The launcher records FAILED first and the retry after it: a task that may be tried again gets time to say so.
     begin, patience = time.monotonic(), _RETRY_GRACE if run.pipeline[parse_task(name)[0]].options.retries else 0.0
-    while (state := _state(home, Flow(home.store, run), name)) == "FAILED" and time.monotonic() - begin < patience:
+    while (
+        state := _state(home, Flow(home.store, run), name)
+    ) is EndState.FAILED and time.monotonic() - begin < patience:
         time.sleep(_POLL)
-    return state not in ("WAITING", "RUNNING")
+    return state not in (UnfinishedState.WAITING, UnfinishedState.RUNNING)
 
 
-def _state(home: Home, flow: Flow, name: str) -> str:
+def _state(home: Home, flow: Flow, name: str) -> TaskState:
     execution = flow.execution(*parse_task(name))
-    if execution is None or postponed(home.store, flow.run, execution) is not None:
-        return "WAITING"
-    return execution.state
+    if execution is not None and postponed(home.store, flow.run, execution) is not None:
+        return UnfinishedState.WAITING
+    return task_state(execution)
 
 
 def _redact_secrets_of(run: Run, task: str) -> None:

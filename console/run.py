@@ -10,8 +10,9 @@ import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.observers import NullObserver
+from ..pipelines.launcher.states import EndState, RunState
 from .closing import Closing, closing_of
-from .exit_codes import CANCELED, CRASH, EXIT_CODES, NOT_BLESSED, OK, STOPPED, USER_ERROR
+from .exit_codes import CRASH, EXIT_CODES, NOT_BLESSED, USER_ERROR
 from .live import watch
 from .options import (
     ConsoleSettings,
@@ -96,10 +97,10 @@ def exit_code(result: RunResult, closing: Closing) -> int:
     """The exit code of a run. FAILED is the user's (2) where the user can mend every failure, else ours (1)."""
     if closing.falls_short:
         return NOT_BLESSED
-    if result.state == "FAILED":
-        failed = [node for node in result.nodes.values() if node.state == "FAILED"]
-        return USER_ERROR if all(node.user_error for node in failed) else CRASH
-    return {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED}[result.state]
+    failed = [node for node in result.nodes.values() if node.state is EndState.FAILED]
+    if failed and all(node.user_error for node in failed):
+        return USER_ERROR
+    return result.state.exit_code
 
 
 def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], RunResult], *, new: bool) -> int:
@@ -120,7 +121,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         code = exit_code(result, end)
         settings.answer(result.to_json() | end.to_json(), lambda console: _show(console, settings, home, result))
         for node in result.nodes.values():
-            if node.state == "FAILED":
+            if node.state is EndState.FAILED:
                 echo(f"error: {node.node}: {node.reason}", err=True)
         if not settings.json:
             for line in (*end.lines(), *_advice(result, settings, code, new=new)):
@@ -147,7 +148,7 @@ def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunRe
 
 def _advice(result: RunResult, settings: ConsoleSettings, code: int, *, new: bool) -> list[str]:
     options = settings.as_options
-    if result.state == "STOPPED":
+    if result.state is RunState.STOPPED:
         resumed = "A resumed run keeps the data that it read: what was mended since, only `drivetrain run` reads."
         return [
             *([] if new else [resumed]),
@@ -157,12 +158,12 @@ def _advice(result: RunResult, settings: ConsoleSettings, code: int, *, new: boo
             f"`drivetrain schema infer{options}` proposes it anew, and `drivetrain schema accept --replace{options}` "
             "writes that.",
         ]
-    if result.state == "FAILED":
+    if result.state is RunState.FAILED:
         traceback = f"The traceback: `drivetrain show {result.run}{options}`. " if code == CRASH else ""
         return [
             f"{traceback}Mend it, then run again: what ended well is reused. With the code as it was: "
             f"`drivetrain resume {result.run}{options}`."
         ]
-    if result.state == "CANCELED":
+    if result.state is RunState.CANCELED:
         return [f"To go on: `drivetrain resume {result.run}{options}`."]
     return []

@@ -17,6 +17,7 @@ from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.retries import postponed
+from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
 from .closing import Closing, closing_of
 from .outline import expanded, outline
 
@@ -30,8 +31,8 @@ class NodeView:
 
     Attributes:
         id: Node id.
-        state: COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED or CANCELED; RUNNING or WAITING (to begin, or for its next
-            attempt) in a run that is at work; INTERRUPTED where its process died.
+        state: How it ended; or RUNNING, WAITING (to begin, or for its next attempt) in a run that is at work, or
+            INTERRUPTED where its process died.
         seconds: Wall time; of a cached node, of finding that out.
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
         outputs: What it made or reused, by output name.
@@ -44,7 +45,7 @@ class NodeView:
     """
 
     id: str
-    state: str
+    state: TaskState
     seconds: float = 0.0
     reason: str = ""
     outputs: Mapping[str, Artifact] = field(default_factory=dict)
@@ -122,7 +123,7 @@ class RunView:
     Attributes:
         id: Run id.
         pipeline: The pipeline's name.
-        state: COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; RUNNING; INTERRUPTED where its process died.
+        state: How it ended; RUNNING; or INTERRUPTED where its process died.
         parameters: The values of the pipeline's parameters.
         started: When it began, UTC.
         finished: When it last ended, UTC; None before.
@@ -138,7 +139,7 @@ class RunView:
 
     id: str
     pipeline: str
-    state: str
+    state: RunState
     parameters: Mapping[str, object]
     started: datetime
     finished: datetime | None
@@ -277,7 +278,7 @@ def view(home: Home, run: Run) -> RunView:
         state=run.state,
         parameters=run.parameters,
         started=datetime.fromisoformat(facts["started"]),
-        finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
+        finished=datetime.fromisoformat(finished) if finished and run.state is not RunState.RUNNING else None,
         seconds=run.seconds,
         nodes=nodes,
         outline=tuple(outline(run.pipeline)),
@@ -316,20 +317,20 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     """A task of a run as the store knows it now."""
     execution = (flow or Flow(home.store, run)).execution(*parse_task(name))
     if execution is None:
-        return NodeView(name, "WAITING") if run.state == "RUNNING" else NodeView(name, "CANCELED", reason="never began")
-    state: str = execution.state
+        if run.state is RunState.RUNNING:
+            return NodeView(name, UnfinishedState.WAITING)
+        return NodeView(name, EndState.CANCELED, reason="never began")
+    state = task_state(execution)
     reason = str(execution.properties.get("reason") or "")
     worked = execution if execution.cached_from is None else home.store.execution(execution.cached_from)
-    if state == "CACHED":
+    if state is EndState.CACHED:
         reason = f"same work as run {run_of(home, worked)}"
-    elif state in ("NEW", "RUNNING"):
-        state = "INTERRUPTED" if home.store.is_dead(execution) else "RUNNING"
-    elif state == "ABANDONED":
-        state = "INTERRUPTED"
-    if state == "INTERRUPTED":
+    elif state is UnfinishedState.RUNNING and home.store.is_dead(execution):
+        state = UnfinishedState.INTERRUPTED
+    if state is UnfinishedState.INTERRUPTED:
         reason = f"{execution.owner} died" if execution.owner else reason
     elif (waits := postponed(home.store, run, execution)) is not None:
-        state, reason = "WAITING", f"{waits}: {reason}"
+        state, reason = UnfinishedState.WAITING, f"{waits}: {reason}"
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: artifacts[0] for key, artifacts in home.store.outputs(execution).items() if artifacts}
     metrics = dict(execution.metrics)
@@ -345,6 +346,6 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         metrics=metrics,
         steps=worked.properties.get("metric_steps") or {},
-        error=execution.error if state == "FAILED" else None,
+        error=execution.error if state is EndState.FAILED else None,
         execution=execution.id,
     )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import click
 
 from ..pipelines import Home, open_run
+from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
-from .live import STYLES, WORST_FIRST, number, span
+from .live import STYLES, WORST_FIRST, counted, number, span
 from .options import ConsoleSettings, shared, tags_text
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
@@ -104,8 +105,8 @@ class NodeOutcome(Protocol):
     """How a node ended, in the run at hand or in a past one."""
 
     @property
-    def state(self) -> str:
-        """The name of an `EndState`, or of a state that is no end, such as RUNNING."""
+    def state(self) -> TaskState:
+        """How it ended, or how far it is."""
         ...
 
     @property
@@ -123,7 +124,7 @@ class NodeOutcome(Protocol):
 class _LoopItems:
     """The items of a node in a loop, as one line."""
 
-    state: str
+    state: TaskState
     seconds: float
     reason: str
 
@@ -154,27 +155,29 @@ def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, NodeOutc
 def _short(ended: NodeOutcome) -> str:
     """The reason's first line; of a gate's veto, which is told in full below the table, as much as fits a line."""
     reason = ended.reason.partition("\n")[0].removeprefix(f"{Path.cwd()}/")  # a path from the working folder on
-    return f"{reason[:_REASON]}…" if ended.state == "BLOCKED" and len(reason) > _REASON else reason
+    return f"{reason[:_REASON]}…" if ended.state is EndState.BLOCKED and len(reason) > _REASON else reason
 
 
 def _lines(node: str, items: Mapping[str, NodeOutcome]) -> Iterator[tuple[str, NodeOutcome]]:
     """A node's lines: one for each item where they are few, else one for all and one for each that went wrong."""
     if not items:
-        yield node, _LoopItems("SKIPPED", 0.0, "there are no items")
+        yield node, _LoopItems(EndState.SKIPPED, 0.0, "there are no items")
     elif len(items) <= _FEW:
         yield from items.items()
     else:
         states = Counter(ended.state for ended in items.values())
-        counts = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
         worst = next(state for state in WORST_FIRST if states[state])
-        yield f"{node}[{len(items):,}]", _LoopItems(worst, sum(ended.seconds for ended in items.values()), counts)
+        yield (
+            f"{node}[{len(items):,}]",
+            _LoopItems(worst, sum(ended.seconds for ended in items.values()), counted(states.elements())),
+        )
         wrong = [(name, ended) for name, ended in items.items() if ended.state in WORST_FIRST[:3]]
         yield from ((f"  {name}", ended) for name, ended in wrong[:_FEW])
         if len(wrong) > _FEW:
             yield "  ...", _LoopItems(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
 
 
-def show_nodes(console: Console, title: str, state: str, table: Table, seconds: float | None = None) -> None:
+def show_nodes(console: Console, title: str, state: RunState, table: Table, seconds: float | None = None) -> None:
     """The table below its run's name and state."""
     from rich.text import Text
 

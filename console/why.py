@@ -10,6 +10,7 @@ import click
 
 from ..metadata import ArtifactRecord, Change, ExecutionRecord, changes
 from ..pipelines import Home, Run, open_run
+from ..pipelines.launcher.states import EndState
 from .differences import difference, lines, output_difference
 from .exit_codes import OK
 from .live import STYLES
@@ -43,7 +44,7 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
         return answer
     execution = home.store.execution(node_view.execution)
     answer["cache_key"] = execution.cache_key
-    if execution.state == "CACHED":
+    if node_view.state is EndState.CACHED:
         return answer | {"cached_from": origin(home, execution)}
     now = home.store.preimage(execution.cache_key) if execution.cache_key else None
     before = _before(home, run, node, execution)

@@ -6,16 +6,7 @@ from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
 from .launcher.decisions import decide
 from .launcher.decisions import waiting as waiting_tasks
-from .launcher.home import (
-    Home,
-    Run,
-    RunOptions,
-    UnreadableRun,
-    list_runs,
-    open_run,
-    recorded_runs,
-    tag_run,
-)
+from .launcher.home import Home, Run, RunOptions, UnreadableRun, list_runs, open_run, recorded_runs, tag_run
 from .launcher.observers import Observer
 from .launcher.partial import Selection
 from .launcher.results import NodeResult

@@ -13,17 +13,7 @@ from typing import Any, TypeAlias
 from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
 from .launcher.heartbeat import heartbeat
-from .launcher.home import (
-    Home,
-    Run,
-    RunOptions,
-    close_run,
-    new_run,
-    open_run,
-    record_status,
-    reopen_run,
-    run_lease,
-)
+from .launcher.home import Home, Run, RunOptions, close_run, new_run, open_run, record_status, reopen_run, run_lease
 from .launcher.launcher import LEASE, Launcher
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
@@ -138,7 +128,7 @@ def _carry_out(
                 if on_exit:
                     results |= _leave(launcher, runner, on_exit, results)
         except BaseException as error:
-            close_run(home, run, "CANCELED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            close_run(home, run, RunState.CANCELED if isinstance(error, KeyboardInterrupt) else RunState.FAILED)
             raise
         state = state_of(results.values())
         close_run(home, run, state)

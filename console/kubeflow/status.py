@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from ...pipelines import Run
-from ..exit_codes import CANCELED, CRASH, EXIT_CODES, OK, STOPPED
+from ..exit_codes import EXIT_CODES
 from ..options import ConsoleSettings, shared
 from ..outline import outline
 from ..show import nodes_table, show_nodes
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ...pipelines.kubeflow.following import RunStatus
-
-
-EXIT_OF_STATE: Final = {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED, "FAILED": CRASH, "RUNNING": OK}
 
 
 @click.command(
@@ -60,4 +57,4 @@ def answer_status(settings: ConsoleSettings, run_status: RunStatus, run: Run) ->
             console.print(f"note: {note}", markup=False, soft_wrap=True)
 
     settings.answer(run_status.to_json(), show)
-    return EXIT_OF_STATE.get(run_status.state, CRASH)
+    return run_status.state.exit_code

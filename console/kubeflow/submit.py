@@ -12,6 +12,7 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
+from ...pipelines.launcher.states import EndState
 from ..exit_codes import EXIT_CODES
 from ..options import (
     ConsoleSettings,
@@ -25,7 +26,7 @@ from ..options import (
 from ..run import root_line
 from ..terminal import echo, terminal
 from .cluster import cluster_of, cluster_options, kubernetes_of
-from .status import EXIT_OF_STATE, answer_status
+from .status import answer_status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +129,7 @@ def _followed(
     unseen = "" if within_reach(home, cluster.artifacts) else cluster.artifacts
     if submitted.kfp is None or timeout == 0.0:
         settings.answer(submitted.to_json(), lambda console: _show_submitted(console, settings, submitted, unseen))
-        return EXIT_OF_STATE[submitted.state]
+        return submitted.state.exit_code
     if not settings.json:
         _show_submitted(terminal(), settings, submitted, unseen)
     client, run = KfpClient(cluster.api), following.find(home, submitted.run)
@@ -149,7 +150,7 @@ class _StatePrinter:
 
 
 def _show_submitted(console: Console, settings: ConsoleSettings, submitted: SubmitResult, unseen: str) -> None:
-    cached = sum(result.state == "CACHED" for result in submitted.ended.values())
+    cached = sum(result.state is EndState.CACHED for result in submitted.ended.values())
     if submitted.kfp is None:
         console.print(
             f"run {submitted.run}: {submitted.state}, nothing was left for the cluster ({cached} cached)", markup=False

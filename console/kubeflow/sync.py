@@ -10,6 +10,7 @@ import click
 
 from ...errors import DrivetrainError, InputError
 from ...pipelines import open_run
+from ...pipelines.launcher.states import RunState
 from ..exit_codes import OK, USER_ERROR
 from ..options import ConsoleSettings, shared
 from .cluster import client_of, cluster_of_run, run_cluster_options
@@ -43,7 +44,7 @@ def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | 
             run = following.find(home, run).id
         synced = take_in(home, run)
         closed_run = open_run(home, synced.run)
-        if closed_run.state == "RUNNING" and on_cluster(closed_run):
+        if closed_run.state is RunState.RUNNING and on_cluster(closed_run):
             try:
                 closed_run = following.close(
                     home, closed_run, client_of(cluster_of_run(closed_run, project, host, namespace))
@@ -55,7 +56,7 @@ def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | 
     return USER_ERROR if synced.ignored else OK
 
 
-def _show_synced(console: Console, synced: SyncReport, state: str, notes: list[str]) -> None:
+def _show_synced(console: Console, synced: SyncReport, state: RunState, notes: list[str]) -> None:
     new = f": {', '.join(synced.brought)}" if synced.brought else ""
     count = f"{len(synced.brought)} executions are" if len(synced.brought) != 1 else "1 execution is"
     lines = [f"run {synced.run}, {state}: {count} new to the store{new}; it knew {synced.known}"]

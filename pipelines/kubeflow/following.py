@@ -13,6 +13,7 @@ from ..ir.tasks import parse_task
 from ..launcher.flow import Flow
 from ..launcher.home import Home, Run, open_run
 from ..launcher.logs import Logs
+from ..launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
 from . import reconcile
 from .api_errors import ApiError
 from .client import KfpClient, KfpRun
@@ -23,16 +24,21 @@ from .submit import with_kfp_run
 _GRACE = 30.0
 """Seconds that the closing pod's record may take to arrive after KFP says that the run has ended."""
 
-_ENDED = {"SUCCEEDED": "COMPLETE", "SKIPPED": "COMPLETE", "FAILED": "FAILED", "CANCELED": "CANCELED"}
+_ENDED: Mapping[str, RunState] = {
+    "SUCCEEDED": RunState.COMPLETE,
+    "SKIPPED": RunState.COMPLETE,
+    "FAILED": RunState.FAILED,
+    "CANCELED": RunState.CANCELED,
+}
 """KFP's state of a run that has ended -> ours."""
-_STATES = {
-    "PENDING": "PENDING",
-    "RUNNING": "PENDING",  # its pod has recorded nothing in the store yet
-    "SUCCEEDED": "COMPLETE",  # its pod could not reach the store, and its record is beside the payloads
-    "SKIPPED": "SKIPPED",
-    "FAILED": "FAILED",
-    "CANCELING": "CANCELED",
-    "CANCELED": "CANCELED",
+_STATES: Mapping[str, TaskState] = {
+    "PENDING": UnfinishedState.PENDING,
+    "RUNNING": UnfinishedState.PENDING,  # its pod has recorded nothing in the store yet
+    "SUCCEEDED": EndState.COMPLETE,  # its pod could not reach the store, and its record is beside the payloads
+    "SKIPPED": EndState.SKIPPED,
+    "FAILED": EndState.FAILED,
+    "CANCELING": EndState.CANCELED,
+    "CANCELED": EndState.CANCELED,
 }
 """KFP's state of a task -> ours, where our store has none."""
 
@@ -42,15 +48,15 @@ class TaskStatus:
     """A task of a run on a cluster, and how far it is.
 
     Attributes:
-        state: As our store has it (COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED, CANCELED, RUNNING); where it has
-            nothing, PENDING for a pod that is there and does not run, and WAITING for none.
+        state: As our store has it; where it has nothing, PENDING for a pod that is there and does not run, and WAITING
+            for none.
         reason: Why it ended so, or why its pod does not run.
         seconds: How long it took; 0 where it has not ended.
         pod: The name of its newest pod, "" where none is known.
     """
 
     task: str
-    state: str
+    state: TaskState
     reason: str = ""
     seconds: float = 0.0
     pod: str = ""
@@ -68,7 +74,7 @@ class RunStatus:
     """
 
     run: str
-    state: str
+    state: RunState
     kfp: KfpRun | None
     tasks: tuple[TaskStatus, ...]
     notes: tuple[str, ...] = ()
@@ -132,7 +138,7 @@ def status(home: Home, run: Run, client: KfpClient, cluster: Callable[[], Kubern
     tasks = _tasks(home, run, kfp, recorded, pods)
     if not _seen_from(home, recorded):
         notes.append(f"the pods keep their record at {recorded.artifacts}, unseen from here: states of tasks are KFP's")
-    if kfp is not None and kfp.ended and run.state == "RUNNING":
+    if kfp is not None and kfp.ended and run.state is RunState.RUNNING:
         notes.append(f"KFP's run is {kfp.state}, and no pod has closed ours: `drivetrain kubeflow sync {run.id}`")
     return RunStatus(run.id, run.state, kfp, tasks, tuple(notes))
 
@@ -155,7 +161,7 @@ def wait(
     """
     kfp = client.wait(_kfp_run(run), seen=seen, every=every, timeout=timeout)
     deadline = time.monotonic() + (grace if _seen_from(home, submission(run)) else 0.0)
-    while (run := open_run(home, run.id)).state == "RUNNING":
+    while (run := open_run(home, run.id)).state is RunState.RUNNING:
         if time.monotonic() >= deadline:
             return _closed(home, run, kfp)
         time.sleep(min(every, 1.0))
@@ -169,7 +175,7 @@ def close(home: Home, run: Run, client: KfpClient) -> Run:
         ApiError: KFP cannot be asked.
     """
     run = with_kfp_run(home, run, client)
-    if run.state != "RUNNING" or not submission(run).run:
+    if run.state is not RunState.RUNNING or not submission(run).run:
         return run
     kfp = client.run(submission(run).run)
     return _closed(home, run, kfp) if kfp.ended else run
@@ -208,7 +214,7 @@ def terminate(home: Home, run: Run, client: KfpClient, *, every: float = 2.0, ti
     kfp = client.run(_kfp_run(run))
     if not kfp.ended:
         client.terminate(kfp.id)
-    elif run.state != "RUNNING":
+    elif run.state is not RunState.RUNNING:
         raise InputError(
             f"run {run.id} has ended: it is {run.state}, and KFP's run {kfp.state}", fix=f"drivetrain resume {run.id}"
         )
@@ -226,16 +232,18 @@ def _tasks(
     for node in run.pipeline.ids:
         for name in flow.task_names(node):
             execution = flow.execution(*parse_task(name))
-            status = TaskStatus(name, "WAITING")
+            status = TaskStatus(name, task_state(execution))
             if execution is not None:
                 reason = str(execution.properties.get("reason", ""))
-                status = replace(status, state=execution.state, reason=reason, seconds=execution.seconds or 0.0)
+                status = replace(status, reason=reason, seconds=execution.seconds or 0.0)
             pod, task = pods.get(name), started.get(node)
-            if status.state in ("WAITING", "RUNNING"):
-                if task is not None and (task.state in ("FAILED", "CANCELED") or status.state == "WAITING"):
-                    status = replace(status, state=_STATES.get(task.state, "WAITING"), reason=task.error)
+            if isinstance(status.state, UnfinishedState):
+                waits = status.state is UnfinishedState.WAITING
+                if task is not None and (task.state in ("FAILED", "CANCELED") or waits):
+                    state = _STATES.get(task.state, UnfinishedState.WAITING)
+                    status = replace(status, state=state, reason=task.error)
                 if pod is not None and pod.phase in ("Pending", "Failed"):
-                    state = "PENDING" if pod.phase == "Pending" else "FAILED"
+                    state = UnfinishedState.PENDING if pod.phase == "Pending" else EndState.FAILED
                     status = replace(status, state=state, reason=pod.reason or status.reason)
             names = [pod.name] if pod is not None else list(task.pods[-1:]) if task is not None else []
             statuses.append(replace(status, pod=names[0] if names else ""))

@@ -16,14 +16,9 @@ from ...errors import InputError
 from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
 from ..ir.ir import Pipeline
 from ..launcher import run_records as records
-from ..launcher.home import (
-    ALONE,
-    Home,
-    Run,
-    RunOptions,
-    open_run,
-)
+from ..launcher.home import ALONE, Home, Run, RunOptions, open_run
 from ..launcher.root import find_root
+from ..launcher.states import RunState
 from .manifests import RUN
 from .ownership import CLUSTER, Submission, hand_over, submission
 
@@ -183,7 +178,11 @@ def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> 
                 f"{name}={value!r}",
                 fix=_CLONED,
             )
-    if run.context.properties["state"] != "RUNNING" and recorded_kfp_run and recorded_kfp_run != environment.kfp_run:
+    if (
+        run.context.properties["state"] != RunState.RUNNING
+        and recorded_kfp_run
+        and recorded_kfp_run != environment.kfp_run
+    ):
         raise InputError(
             f"run {run.id} has ended, as KFP's run {recorded_kfp_run}; this is KFP's run {environment.kfp_run}",
             fix=_CLONED,
@@ -208,7 +207,7 @@ def _facts(pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) 
         "project": str(project),
         "parameters": json.dumps(dict(parameters)),
         "options": json.dumps(vars(RunOptions(runner="kubeflow"))),
-        "state": "RUNNING",
+        "state": RunState.RUNNING,
         "owner": CLUSTER.to_dict(),
         "started": datetime.now(UTC).isoformat(),
         "newest": 0,  # replaced by `create_run`: an id of the store that the run is created in

@@ -11,6 +11,7 @@ from typing import Any
 from ...digest import canonical_json
 from ...errors import InputError
 from ...metadata import ArtifactRecord
+from ..launcher.states import EndState, RunState
 
 FORMAT = "drivetrain-manifest/1"
 RUN = "drivetrain_run"
@@ -38,7 +39,7 @@ class PodOutputs:
         items: The items of a loop, by number, where it opened one.
     """
 
-    state: str
+    state: EndState | RunState
     facts: Mapping[str, str]
     address: Callable[[ArtifactRecord], str]
     outputs: Mapping[str, Sequence[ArtifactRecord]] = field(default_factory=dict)

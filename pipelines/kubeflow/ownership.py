@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from ...metadata import ContextRecord, NotFound, Owner
 from ..launcher.home import Home, Run
+from ..launcher.states import RunState
 
 CLUSTER = Owner("kubeflow", "", 0, "")
 """The owner of a run that a cluster works on. Whether it is alive cannot be seen here, so it never counts as dead."""
@@ -70,7 +71,7 @@ def within_reach(home: Home, artifacts: str) -> bool:
     return url is not None and artifacts in (url, url.removeprefix("file://"))
 
 
-def end(home: Home, run: Run, state: str) -> Run:
+def end(home: Home, run: Run, state: RunState) -> Run:
     """Record the end of a run of the cluster, unless it has ended; returns it as it is then.
 
     Raises:
@@ -82,7 +83,7 @@ def end(home: Home, run: Run, state: str) -> Run:
     return replace(run, context=_ended(home, context, state))
 
 
-def _ended(home: Home, context: ContextRecord, state: str) -> ContextRecord:
-    if context.properties["state"] != "RUNNING":
+def _ended(home: Home, context: ContextRecord, state: RunState) -> ContextRecord:
+    if context.properties["state"] != RunState.RUNNING:
         return context
     return home.store.update_context(context, {"state": state, "finished": datetime.now(UTC).isoformat()})

@@ -31,7 +31,7 @@ from ..launcher import run_records as records
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
-from ..launcher.states import EndState
+from ..launcher.states import EndState, RunState
 from ..run import state_of
 from ..runners.children import Supervisor
 from ..runners.pool import Pool
@@ -44,7 +44,7 @@ from .workers import worker_processes
 TERMINATED = "its pod got SIGTERM: it was evicted or deleted, or its run was terminated"
 CANCELED = 143
 """The exit status of a pod that got SIGTERM, as of any program that it ends: 128 + 15."""
-_EXIT_OF_STATE = {"FAILED": 1, "CANCELED": 1, "STOPPED": 3}
+_EXIT_OF_STATE = {RunState.FAILED: 1, RunState.CANCELED: 1, RunState.STOPPED: 3}
 """How the pod that closes the run exits, so that KFP's own state of the run agrees with ours; 0 for all else."""
 _FINAL = "final"
 """The type of the context that says of an execution, by its uid, that it failed for good."""
@@ -167,7 +167,7 @@ class PodEntrypoint:
             for node in inside:
                 results.append(launcher.launch(task_name(node, outer)))
                 records.write_record(self._current.home, self._current.run, results[-1].node)
-        self._answer("COMPLETE", launcher, items=list(range(count or 0)))
+        self._answer(EndState.COMPLETE, launcher, items=list(range(count or 0)))
         return 1 if any(result.state is EndState.FAILED for result in results) else 0
 
     def _close_run(self) -> int:
@@ -271,7 +271,11 @@ class PodEntrypoint:
         return 0
 
     def _answer(
-        self, state: str, launcher: Launcher, result: NodeResult | None = None, items: Sequence[int] = ()
+        self,
+        state: EndState | RunState,
+        launcher: Launcher,
+        result: NodeResult | None = None,
+        items: Sequence[int] = (),
     ) -> None:
         home, run = launcher.home, launcher.run
         facts = {"run": run.id, "store": home.store.context("store", "this").uid}

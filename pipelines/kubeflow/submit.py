@@ -21,17 +21,10 @@ from ...metadata import Owner
 from ..dsl.pipeline import PipelineFunction
 from ..ir.ir import Pipeline
 from ..launcher import run_records as records
-from ..launcher.home import (
-    Home,
-    Run,
-    RunOptions,
-    close_run,
-    new_run,
-    open_run,
-    reopen_run,
-)
+from ..launcher.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
+from ..launcher.states import RunState
 from ..run import state_of
 from ..runners.capabilities import check_capabilities
 from .api_errors import ApiError
@@ -61,7 +54,7 @@ class SubmitResult:
     """
 
     run: str
-    state: str
+    state: RunState
     kfp: KfpRun | None = None
     ended: Mapping[str, NodeResult] = field(default_factory=dict)
     pods: int = 0
@@ -187,8 +180,8 @@ def _reopened(home: Home, run: Run) -> Run:
     """
     if not on_cluster(run):
         return reopen_run(home, run)
-    properties: dict[str, object] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
-    if run.context.properties["state"] != "COMPLETE":
+    properties: dict[str, object] = {"state": RunState.RUNNING, "owner": Owner.current().to_dict()}
+    if run.context.properties["state"] != RunState.COMPLETE:
         properties["status"] = None  # the work ends again, and exit nodes must see that end, not the old one
     context = home.store.update_context(run.context, properties, expected_version=run.context.version)
     return replace(run, context=context)
@@ -236,7 +229,7 @@ def _send(
                     if not stopped:
                         return _handed_over(home, run, client, started, ended, compiled)
                     client.terminate(started.id)
-        close_run(home, run, "CANCELED" if stopped else "FAILED")
+        close_run(home, run, RunState.CANCELED if stopped else RunState.FAILED)
         raise
     return _handed_over(home, run, client, kfp, ended, compiled)
 
@@ -253,7 +246,7 @@ def _handed_over(
 ) -> SubmitResult:
     handed = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
     hand_over(home, open_run(home, run.id), handed)
-    return SubmitResult(run.id, "RUNNING", kfp, ended.results, len(compiled.nodes))
+    return SubmitResult(run.id, RunState.RUNNING, kfp, ended.results, len(compiled.nodes))
 
 
 def _start(

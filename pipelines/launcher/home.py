@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from ...digest import canonical_json, sync_folder
 from ...errors import BuildError, DrivetrainError, InputError
@@ -51,7 +51,6 @@ _ENTRIES: Final = (
     *("artifacts", "work", "logs", "records", "backups"),
     *("metadata.db", "metadata.db-wal", "metadata.db-shm"),
 )
-_STATES: Final = frozenset({*get_args(RunState), "RUNNING", "INTERRUPTED"})  # the last: of one that was imported
 _DAY = 86400.0
 _UNSUCCESSFUL: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
 _LATELY: Final = 100
@@ -258,7 +257,7 @@ class Run:
         tasks began or ended.
         """
         facts = self.context.properties
-        if not facts.get("finished") or facts["state"] == "RUNNING":
+        if not facts.get("finished") or facts["state"] == RunState.RUNNING:
             return None
         end = datetime.fromisoformat(facts["finished"])
         return float(facts.get("earlier_seconds", 0.0)) + _seconds(_begun(self.context), end)
@@ -285,11 +284,11 @@ class Run:
         return str(self.context.properties.get("note", ""))
 
     @property
-    def state(self) -> str:
-        """RUNNING, COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; INTERRUPTED where its process died."""
-        state = str(self.context.properties["state"])
-        if state == "RUNNING" and (self.lapsed or _owner(self.context).liveness() == "dead"):
-            return "INTERRUPTED"
+    def state(self) -> RunState:
+        """As it is recorded, but INTERRUPTED where its process died."""
+        state = RunState(self.context.properties["state"])
+        if state is RunState.RUNNING and (self.lapsed or _owner(self.context).liveness() == "dead"):
+            return RunState.INTERRUPTED
         return state
 
 
@@ -340,7 +339,7 @@ def new_run(
         "project": str(project),
         "parameters": json.dumps(dict(parameters)),
         "options": json.dumps(vars(options)),
-        "state": "RUNNING",
+        "state": RunState.RUNNING,
         "owner": Owner.current().to_dict(),
         "started": started.isoformat(),
         **({"directories": dict(directories)} if directories else {}),
@@ -435,7 +434,7 @@ def reopen_run(home: Home, run: Run) -> Run:
     """
     refuse_imported(run)
     owner = _owner(run.context)
-    alive = run.state == "RUNNING" and owner != Owner.current()
+    alive = run.state is RunState.RUNNING and owner != Owner.current()
     if alive and owner.liveness() == "unknown":
         home.store.abandon()  # its lease may be dated by a clock that was set back
         running = home.store.executions(context=run.context, state="RUNNING")
@@ -444,18 +443,18 @@ def reopen_run(home: Home, run: Run) -> Run:
     if alive:
         raise _worked_on(run.id, owner)
     properties: dict[str, Any] = {
-        "state": "RUNNING",
+        "state": RunState.RUNNING,
         "owner": Owner.current().to_dict(),
         "earlier_seconds": _worked(home, run),
         "resumed": datetime.now(UTC).isoformat(),
     }
-    if run.context.properties["state"] not in ("RUNNING", "COMPLETE"):
+    if run.context.properties["state"] not in (RunState.RUNNING, RunState.COMPLETE):
         properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
     try:
         return _run(home, home.store.update_context(run.context, properties, expected_version=run.context.version))
     except ConflictError:
         now = open_run(home, run.id)
-        if now.state == "RUNNING":
+        if now.state is RunState.RUNNING:
             raise _worked_on(run.id, _owner(now.context)) from None
         raise
 
@@ -516,7 +515,7 @@ def _worked_on(run: str, owner: Owner) -> InputError:
     return InputError(f"the run {run} is being worked on by {owner}", fix="wait for it, or end that process")
 
 
-def close_run(home: Home, run: Run, state: str) -> None:
+def close_run(home: Home, run: Run, state: RunState) -> None:
     """Record how a run ended, unless another process has taken it over meanwhile."""
     there = home.store.find_context("run", run.id)
     if there is not None and _owner(there) != Owner.current():
@@ -556,8 +555,7 @@ def _read_run(home: Home, context: ContextRecord) -> Run:
     float(facts.get("earlier_seconds", 0.0))
     for time_ in ("started", "finished", "resumed"):
         datetime.fromisoformat(facts[time_]) if facts.get(time_) else None
-    if facts["state"] not in _STATES:
-        raise ValueError(f"its state is {facts['state']!r:.40}")
+    state = RunState(facts["state"])
     options: dict[str, Any] = json.loads(facts["options"])
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     if unknown := sorted(options.keys() - {each.name for each in fields(RunOptions)}):
@@ -577,7 +575,7 @@ def _read_run(home: Home, context: ContextRecord) -> Run:
         options=RunOptions(**options),
         context=context,
         directories=facts.get("directories") or {},
-        lapsed="imported" not in facts and facts["state"] == "RUNNING" and _has_lapsed(home, context),
+        lapsed="imported" not in facts and state is RunState.RUNNING and _has_lapsed(home, context),
     )
 
 

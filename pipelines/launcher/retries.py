@@ -14,6 +14,7 @@ from ..ir.options import NodeOptions
 from ..project.functions import reference
 from .home import Run
 from .results import AttemptTimeout
+from .states import RunState
 
 
 class Retries:
@@ -79,7 +80,7 @@ def postpone(store: MetadataStore, failed: ExecutionRecord, retries: Retries, pa
 
 def postponed(store: MetadataStore, run: Run, last: ExecutionRecord) -> str | None:
     """What a task of a run waits for whose last execution failed; None where it failed for good, or its run is over."""
-    if last.state != "FAILED" or run.state != "RUNNING":
+    if last.state != "FAILED" or run.state is not RunState.RUNNING:
         return None
     recorded = store.find_context("retry", last.uid)
     if recorded is None:

@@ -25,6 +25,7 @@ from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from .flow import Flow
 from .home import Home, Run
+from .states import RunState
 
 FORMAT = "drivetrain-record/1"
 RUN, END, REUSED = "run.json", "end.json", "reused.json"
@@ -431,7 +432,7 @@ def _in_order(links: Mapping[_Name, _Links]) -> Iterator[_Name]:
 
 def _end(store: MetadataStore, run: str, body: Body) -> None:
     context = store.find_context("run", run)
-    if context is None or context.properties["state"] != "RUNNING":
+    if context is None or context.properties["state"] != RunState.RUNNING:
         return
     # An end.json of an earlier KFP run does not end a run that was resubmitted as another KFP run.
     if (context.properties.get("kubeflow") or {}).get("run", body["kfp_run"]) == body["kfp_run"]:

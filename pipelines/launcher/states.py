@@ -1,4 +1,4 @@
-"""How a task ends, and what follows from it: whether its consumers run, whether a resumed run keeps it, an exit code.
+"""How tasks and runs end, and what follows: whether consumers run, whether a resumed run keeps a task, an exit code.
 
 Stores, JSON and the command line spell these as the members are called. Execution states beside them (NEW, RUNNING,
 ABANDONED) are not ends: a task whose execution is in one of those is at work, or its process died.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ...metadata import ExecutionRecord
 
@@ -56,8 +56,47 @@ class EndState(StrEnum):
 
 
 _ENDS: dict[str, EndState] = {state.value: state for state in EndState}
-RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
-"""How a run ends: STOPPED where a gate vetoed and nothing failed."""
+
+
+class UnfinishedState(StrEnum):
+    """How far a task is that has not ended."""
+
+    WAITING = "WAITING"
+    """For what it needs, or for its next attempt."""
+    PENDING = "PENDING"
+    """Its pod is there, and does not run yet."""
+    RUNNING = "RUNNING"
+    INTERRUPTED = "INTERRUPTED"
+    """Its process died."""
+
+
+TaskState: TypeAlias = EndState | UnfinishedState
+
+
+def task_state(execution: ExecutionRecord | None) -> TaskState:
+    """A task's state by its newest execution; a process that has died since it was recorded is not looked for."""
+    if execution is None:
+        return UnfinishedState.WAITING
+    died = execution.state == "ABANDONED"
+    return EndState.of(execution) or (UnfinishedState.INTERRUPTED if died else UnfinishedState.RUNNING)
+
+
+class RunState(StrEnum):
+    """How a run ended, or how far it is."""
+
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    """A gate vetoed, and nothing failed."""
+    CANCELED = "CANCELED"
+    INTERRUPTED = "INTERRUPTED"
+    """Its process died."""
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that carries it out or looks at it: 3 after a veto, 130 after Ctrl-C, 1 after a failure."""
+        return {RunState.STOPPED: 3, RunState.CANCELED: 130, RunState.COMPLETE: 0, RunState.RUNNING: 0}.get(self, 1)
 
 
 def run_state(ends: Iterable[EndState], *, vetoed: bool) -> RunState:
@@ -67,7 +106,7 @@ def run_state(ends: Iterable[EndState], *, vetoed: bool) -> RunState:
     """
     states = set(ends)
     if EndState.FAILED in states:
-        return "FAILED"
+        return RunState.FAILED
     if EndState.CANCELED in states:
-        return "CANCELED"
-    return "STOPPED" if vetoed else "COMPLETE"
+        return RunState.CANCELED
+    return RunState.STOPPED if vetoed else RunState.COMPLETE

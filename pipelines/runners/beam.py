@@ -20,7 +20,7 @@ from ...metadata.postgres import holds_password
 from ..launcher.home import Home, open_run
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
-from ..launcher.states import EndState
+from ..launcher.states import EndState, RunState
 from .children import Supervisor
 from .pool import TaskWorker
 from .signals import wait
@@ -70,7 +70,7 @@ class RunAddress:
         try:
             run = open_run(home, self.run)
             launcher = Launcher(home, run, resuming=self.resuming)
-            if run.state != "RUNNING" or run.context.properties.get(_STOPPING):
+            if run.state is not RunState.RUNNING or run.context.properties.get(_STOPPING):
                 launcher.cancel.set()
             with TaskWorker(Supervisor(launcher, threading.Event())) as worker:
                 yield worker

@@ -26,6 +26,7 @@ from drivetrain.pipelines import (
 from drivetrain.pipelines.launcher.home import close_run, reopen_run
 from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.pipelines.launcher.observers import NullObserver
+from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
@@ -125,7 +126,7 @@ def test_of_two_that_take_a_run_over_one_is_refused(home: Home, shop: Shop, monk
     home.store.update_context(before.context, {"state": "RUNNING", "owner": other})
     with pytest.raises(InputError, match="being worked on by process 1"):
         reopen_run(home, before)
-    close_run(home, before, "FAILED")  # nor may it say how the other's work ended
+    close_run(home, before, RunState.FAILED)  # nor may it say how the other's work ended
     assert list_runs(home)[0].state == "RUNNING"
 
 

@@ -23,6 +23,7 @@ from drivetrain.pipelines.kubeflow.settings import ClusterSettings
 from drivetrain.pipelines.kubeflow.submit import SubmitResult, submit
 from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.states import RunState
 
 from . import kubernetes_server
 from .api_server import KfpServer, Refused, Request
@@ -195,7 +196,7 @@ def test_waiting_takes_the_closing_pods_word(
 ) -> None:
     def advance(run: dict[str, Any]) -> None:
         run["state"] = "SUCCEEDED"
-        ownership.end(home, open_run(home, done.run), "COMPLETE")
+        ownership.end(home, open_run(home, done.run), RunState.COMPLETE)
 
     server.advance = advance
     assert following.wait(home, open_run(home, done.run), KfpClient(settings.api), every=0.01).state == "COMPLETE"
@@ -385,7 +386,7 @@ def test_submitting_and_waiting_leaves_with_the_runs_code(
     def advance(run: dict[str, Any]) -> None:  # the pods have their say, and the last one closes the run
         run["state"] = "FAILED"
         there = Home(root)
-        ownership.end(there, open_run(there, run["runtime_config"]["parameters"]["drivetrain_run"]), "STOPPED")
+        ownership.end(there, open_run(there, run["runtime_config"]["parameters"]["drivetrain_run"]), RunState.STOPPED)
         there.close()
 
     server.advance = advance

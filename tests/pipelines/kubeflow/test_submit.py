@@ -22,6 +22,7 @@ from drivetrain.pipelines.kubeflow.client import KfpClient
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings, PodSettings
 from drivetrain.pipelines.kubeflow.submit import arguments_of, resubmit, submit
 from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.states import RunState
 
 from .api_server import KfpServer, Request
 from .shop import PLAIN
@@ -260,7 +261,7 @@ def test_resuming_submits_what_did_not_end_well(
         resubmit(home, open_run(home, done.run), settings)
     run = open_run(home, done.run)
     assert Launcher(home, run, resuming=True).launch("Make").state == "COMPLETE"  # as its pod does
-    ownership.end(home, run, "FAILED")
+    ownership.end(home, run, RunState.FAILED)
     server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
     again = resubmit(home, open_run(home, done.run), settings)
     assert again.run == done.run
@@ -316,7 +317,7 @@ def test_what_ended_here_stands_in_for_nothing_that_pods_cannot_see(
     run_pipeline(home, pipeline)
     done = submit(home, pipeline, settings)
     server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
-    ownership.end(home, open_run(home, done.run), "FAILED")
+    ownership.end(home, open_run(home, done.run), RunState.FAILED)
     again = resubmit(home, open_run(home, done.run), settings)
     assert (again.ended, again.pods) == ({}, 3)
     home.close()
@@ -327,7 +328,7 @@ def test_an_answer_that_was_lost_when_resuming_is_not_the_runs_before(
 ) -> None:
     done = submit(home, pipe(PLAIN), settings)
     server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
-    ownership.end(home, open_run(home, done.run), "FAILED")
+    ownership.end(home, open_run(home, done.run), RunState.FAILED)
     # Asked of the old run, asked whether it lets this one in, experiment looked up; then the run's connection drops.
     server.faults = [None, None, None, "drop"]
     with pytest.raises(ApiError, match="the connection broke"):
@@ -340,7 +341,7 @@ def test_a_run_that_kfp_no_longer_has_can_be_resumed(
     home: Home, settings: ClusterSettings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     done = submit(home, pipe(PLAIN), settings)
-    ownership.end(home, open_run(home, done.run), "FAILED")
+    ownership.end(home, open_run(home, done.run), RunState.FAILED)
     server.runs.clear()
     assert resubmit(home, open_run(home, done.run), settings).kfp is not None
 

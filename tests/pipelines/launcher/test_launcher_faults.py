@@ -25,6 +25,7 @@ from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, 
 from drivetrain.pipelines.launcher import home as homes
 from drivetrain.pipelines.launcher import launcher as launching
 from drivetrain.pipelines.launcher.observers import NullObserver
+from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.runners import inline
 
 Pipe = Callable[..., PipelineFunction[..., object]]
@@ -353,7 +354,7 @@ def test_a_run_holds_its_lease_until_its_end_is_recorded(
     leased: list[bool | None] = []
     close = homes.close_run
 
-    def closing(home: Home, run: homes.Run, state: str) -> None:
+    def closing(home: Home, run: homes.Run, state: RunState) -> None:
         leased.append(home.store.is_lease_over(homes.run_lease(run.id), Owner.current()))
         close(home, run, state)
 
