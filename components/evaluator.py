@@ -180,10 +180,12 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in COUNTS]
     # 12: the column of examples, and the gaps beside it.
     room = _WIDTH - 12 - max(len(each.title) for each in slices)
-    ends = accumulate(max(6, len(name)) + 2 for name in metrics)
+    shown = {name: 6 + 9 * any(name in each.intervals for each in slices) for name in metrics}
+    ends = accumulate(max(shown[name], len(name)) + 2 for name in metrics)
     metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]
     rows = [
-        (each.title, f"{each.n:,}", *(_number(each.values.get(name)) for name in metrics)) for each in slices[:_SLICES]
+        (each.title, f"{each.n:,}", *(_number(each.values.get(name), each.intervals.get(name)) for name in metrics))
+        for each in slices[:_SLICES]
     ]
     met = sum(check["passed"] is True for check in verdict["thresholds"])
     if verdict["blessed"]:
@@ -200,5 +202,7 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     return Summary("\n".join(lines), columns, tuple(rows), overall)
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+def _number(value: float | None, interval: tuple[float, float] | None = None) -> str:
+    if value is None or interval is None:
+        return "–" if value is None else f"{value:.4f}"
+    return f"{value:.4f} ± {(interval[1] - interval[0]) / 2:.4f}"

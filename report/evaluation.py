@@ -31,7 +31,12 @@ def render(
     badges = [blessed] if verdict["baseline"] == "compared" else [blessed, badge(verdict["baseline"], "info")]
     overall = metrics["slices"][0]
     parts = [
-        figures({titles.get(name, name): _value(value) for name, value in overall["metrics"]["candidate"].items()}),
+        figures(
+            {
+                titles.get(name, name): join([_value(value), *_interval(overall, "candidate", name)])
+                for name, value in overall["metrics"]["candidate"].items()
+            }
+        ),
         section("Thresholds", _thresholds(verdict, titles), note=_why(verdict)),
         *(
             section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles, bars), note=_notes(group))
@@ -117,10 +122,24 @@ def _cell(name: str, item: Mapping[str, Any], text: object, *, drawn: bool) -> H
     parts: list[object] = [_value(value) if isinstance(value, str) else text]
     if drawn and isinstance(value, float):
         parts = [bar(value, width=36), " ", *parts]
+    parts += _interval(item, "candidate", name)
     before = item["metrics"].get("baseline", {}).get(name)
     if isinstance(value, float) and isinstance(before, float):
-        parts += [Html('<div class="soft">'), f"{value - before:+.4f}", Html("</div>")]
+        parts += [
+            Html('<div class="soft">'),
+            f"{value - before:+.4f}",
+            *_interval(item, "change", name),
+            Html("</div>"),
+        ]
     return join(parts)
+
+
+def _interval(item: Mapping[str, Any], kind: str, name: str) -> Iterable[Html]:
+    """The interval of a metric in brackets, or nothing."""
+    interval = item.get("intervals", {}).get(kind, {}).get(name)
+    if isinstance(interval, tuple):
+        low, high = aligned(interval)
+        yield join([Html(' <span class="soft">('), low, " to ", high, Html(")</span>")])
 
 
 def _value(value: float | str | None) -> Html:
@@ -133,6 +152,8 @@ def _notes(group: Sequence[Mapping[str, Any]]) -> str:
     rough = [item for item in group if not item["exact"]]
     compared = any("baseline" in item["metrics"] for item in group)
     said = ["Small figures: change against the baseline."] if compared else []
+    if any(item.get("intervals") for item in group):
+        said.append("In brackets: the interval of confidence.")
     if rough:
         most = max(item["auc_error"] for item in rough)
         said.append(f"{len(rough)} large slices are measured from histograms of scores: AUC to within {most:.1e}.")

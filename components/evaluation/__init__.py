@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .confidence import Confidence
 from .config import EXACT_ROWS, EvaluationConfig, Slice, Threshold
 from .definitions import Metric
 from .metrics import DEFAULT_METRICS, METRICS, metric
@@ -12,6 +13,7 @@ __all__ = [
     "DEFAULT_METRICS",
     "EXACT_ROWS",
     "METRICS",
+    "Confidence",
     "EvaluationConfig",
     "Metric",
     "Slice",

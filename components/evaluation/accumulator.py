@@ -19,6 +19,7 @@ from ...errors import InputError
 from .checks import Problems, check_classes, labels_of, scores_of, weights_of
 from .config import EvaluationConfig
 from .definitions import Metric, checked
+from .intervals import bucketed_states, intervals_of
 from .plots import plots_of
 from .rows import SliceRows
 from .slicing import NO_SLICE, encode
@@ -31,15 +32,16 @@ _SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its state
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
 
 _Table: TypeAlias = dict[str, NDArray[Any]]
-"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, and `weight` where there are weights. A row
-that is in several slices of a spec comes several times, each time with other codes."""
+"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, `weight` where there are weights, and
+`bucket` where there are intervals. A row that is in several slices of a spec comes several times, each time with other
+codes."""
 
 
 class MetricsAccumulator:
     """Every metric of every slice in one pass. Takes the batches that `Scores` makes.
 
-    Equal rows give equal results and equal bytes however they were split and merged. (With weights and more than
-    `exact_rows` rows in a slice: for the same shards along the same tree.)
+    Equal rows give equal results and equal bytes however they were split and merged. (Intervals, and with weights
+    slices of more than `exact_rows` rows: for the same shards along the same tree.)
 
     Args:
         config: What to measure.
@@ -54,6 +56,7 @@ class MetricsAccumulator:
         self._plots = plots_of(config.task, self._metrics)
         # Metrics whose states are equal share one. Only the overall slice, the first of all specs, is drawn.
         states = dict.fromkeys(metric.state for metric in self._metrics.values())
+        states |= dict.fromkeys(bucketed_states(config, self._metrics).values())
         drawn = states | dict.fromkeys(plot.state for plot in self._plots.values())
         self._states: list[tuple[MetricState, ...]] = [tuple(states if spec else drawn) for spec in config.specs]
         self._limit = None if any(state.keeps_rows for state in drawn) else config.exact_rows
@@ -78,6 +81,8 @@ class MetricsAccumulator:
         if table[CANDIDATE].ndim == 2:
             fine &= check_classes(table["label"], table[CANDIDATE], config, self._problems, self.rows)
         self._check_widths(table)
+        if config.confidence is not None:
+            table["bucket"] = config.resampling.bucket_of(self.rows, [table[name] for name in ("label", *self.models)])
         self.rows += batch.num_rows
         positions, codes = encode(self._slices, columns, batch.num_rows, config.expressions)
         if positions is not None:
@@ -186,8 +191,8 @@ class MetricsAccumulator:
     def _view(self, table: _Table, model: int) -> SliceRows:
         """The rows as the metrics of a model see them."""
         weight = table["weight"] if "weight" in table else np.ones(len(table["label"]))
-        compared = model == 0 and len(self.models) > 1
-        return SliceRows(table["label"], table[self.models[model]], weight, table[BASELINE] if compared else None)
+        before = table[BASELINE] if model == 0 and len(self.models) > 1 else None
+        return SliceRows(table["label"], table[self.models[model]], weight, before, table.get("bucket"))
 
     def compact(self) -> None:
         """Join the rows kept so far into one table."""
@@ -198,7 +203,7 @@ class MetricsAccumulator:
         return [_rows(table, self._order(table)) for table in _joined(self._kept)]
 
     def _order(self, table: _Table) -> NDArray[np.int64]:
-        keys = [table[name] for name in (*self.models, "label", "weight", "codes") if name in table]
+        keys = [table[name] for name in (*self.models, "label", "weight", "bucket", "codes") if name in table]
         flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
         order = np.argsort(flat[0])
         first = flat[0][order]
@@ -265,7 +270,7 @@ class MetricsAccumulator:
     def _by_slice(self, model: int, spec: int, codes: Sequence[int]) -> list[SliceRows]:
         """The rows of each slice of a spec, sorted by the model's prediction."""
         if not self._kept or not codes:
-            empty = self._view({name: np.zeros(0) for name in ("label", "weight", *self.models)}, model)
+            empty = self._view({name: np.zeros(0) for name in ("label", "weight", "bucket", *self.models)}, model)
             return [empty for _ in codes]
         table = self._kept[0]
         column, scores = table["codes"][:, spec], table[self.models[model]]
@@ -282,8 +287,9 @@ class MetricsAccumulator:
         """The metrics: `rows`, `task`, `slices`, the overall one first, `withheld`, and `plots` of the overall slice.
 
         Each slice is `slice` (text), `key` (JSON), `pairs`, `n`, `exact`, `errors` (metric → bound), `auc_error` (the
-        largest of these) and `metrics`: model → metric → value, or the reason why it is undefined. `withheld` has, for
-        each slicing with slices of fewer than `min_examples` rows, its `columns`, and how many `slices` and `rows`.
+        largest of these), `metrics`: model → metric → value, or the reason why it is undefined, and `intervals` (see
+        `intervals_of`). `withheld` has, for each slicing with slices of fewer than `min_examples` rows, its `columns`,
+        and how many `slices` and `rows`.
 
         Raises:
             InputError: Labels or predictions that cannot be judged, or no rows.
@@ -319,6 +325,7 @@ class MetricsAccumulator:
                         }
                         for model, each in zip(self.models, sums, strict=True)
                     },
+                    "intervals": intervals_of(self.config, self._metrics, self.models, sums),
                 }
             )
         hidden: dict[tuple[str, ...], list[int]] = {}

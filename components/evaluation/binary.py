@@ -299,7 +299,25 @@ def auc(*, method: Summation = "interpolation") -> Metric:
         pairs = float(np.sum(tally.positives * (below + share * tally.negatives)))
         return pairs / float(tally.positives.sum()) / float(tally.negatives.sum())
 
-    return Metric("AUC", "higher", ScoreTable(), result, bar=True, error=_auc_error)
+    variance = _delong_variance if method == "interpolation" else None
+    return Metric("AUC", "higher", ScoreTable(), result, bar=True, error=_auc_error, variance=variance)
+
+
+def _delong_variance(tally: ScoreTally) -> Result:
+    """The variance of the AUC after DeLong, DeLong and Clarke-Pearson 1988.
+
+    That of the shares of negatives below each positive, over the number of positives, and that of the shares of
+    positives above each negative, over the number of negatives; a tie counts half.
+    """
+    positives, negatives = tally.positives, tally.negatives
+    many, others = float(positives.sum()), float(negatives.sum())
+    if min(many, others) < 2:
+        return "fewer than two labels of a class"
+    below = (np.cumsum(negatives) - negatives / 2) / others
+    above = 1 - (np.cumsum(positives) - positives / 2) / many
+    area = float(np.sum(positives * below)) / many
+    of_positives = float(np.sum(positives * (below - area) ** 2)) / (many - 1) / many
+    return of_positives + float(np.sum(negatives * (above - area) ** 2)) / (others - 1) / others
 
 
 def _auc_error(tally: ScoreTally) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ...errors import InputError, suggest
 from ...pipelines import FunctionRef
 from ...user_code import users_line
+from .confidence import Confidence, Method
 from .definitions import Direction, Metric
 from .metrics import (
     DEFAULTS,
@@ -29,6 +30,7 @@ from .metrics import (
 from .rows import TASKS, Task
 
 FirstRun: TypeAlias = Literal["bless", "refuse"]
+Judgement: TypeAlias = Literal["value", "lenient", "strict"]
 # As in data.slices, which is not imported: building a pipeline loads no Arrow.
 SliceValue: TypeAlias = str | int | float | bool | None
 SliceSpec: TypeAlias = tuple[str, ...]
@@ -93,6 +95,9 @@ class Threshold:
         direction: Which way is better; only for change bounds, and only needed where the metric does not say.
         slice: Columns (every slice of these columns is held to the bound) or a mapping of column to value (one slice;
             None is the slice of missing values). Empty: the overall slice.
+        judge: What must keep the bounds, where the configuration asks for `confidence`: the "value"; any part of its
+            interval ("lenient": only what is surely too bad fails); or all of it ("strict": only what is surely good
+            enough passes).
 
     Raises:
         InputError: An unknown metric, no bound, bounds that nothing can keep, or a direction nobody can guess.
@@ -105,6 +110,7 @@ class Threshold:
     change_relative: float | None = None
     direction: Direction | None = None
     slice: Sequence[str | Sequence[SliceValue]] | Mapping[str, SliceValue] = ()
+    judge: Judgement = "value"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
@@ -121,6 +127,12 @@ class Threshold:
         if self.direction not in (None, "higher", "lower"):
             raise InputError(
                 f"Threshold({self.metric!r}): direction must be 'higher' or 'lower', not {self.direction!r}"
+            )
+        words = get_args(Judgement)
+        if self.judge not in words:
+            raise InputError(
+                f"Threshold({self.metric!r}): judge must be 'value', 'lenient' or 'strict', not {self.judge!r}",
+                fix=suggest(str(self.judge), words, "use"),
             )
         known = without_options(self.metric)
         if known is not None:
@@ -198,6 +210,7 @@ class EvaluationConfig:
         classes: The class of each score of a prediction, in their order, where multi-class labels are not positions.
         min_examples: A slice with fewer rows is withheld: neither its name nor its metrics are written anywhere, only
             how many such slices and rows there are. The overall slice never is. 0: every slice is shown.
+        confidence: How intervals are computed, or only the method's name; None: without intervals.
 
     Raises:
         InputError: Metrics that judge different kinds of model, an unknown or repeated metric, another word for
@@ -216,6 +229,7 @@ class EvaluationConfig:
     task: Task | None = None
     classes: Sequence[str | int] | None = None
     min_examples: int = 0
+    confidence: Confidence | Method | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
@@ -240,6 +254,10 @@ class EvaluationConfig:
                 f"EvaluationConfig: first_run must be 'bless' or 'refuse', not {self.first_run!r}",
                 fix=suggest(str(self.first_run), words, "use"),
             )
+        if self.confidence is not None:
+            object.__setattr__(self, "confidence", _confidence(self.confidence))
+            if self.resampling.method == "delong" and self.weight is not None:
+                raise InputError("Confidence: DeLong's interval has no weights", fix='take method="jackknife"')
         object.__setattr__(self, "slices", _specs(self.slices))
         if self.task not in (None, *TASKS):
             raise InputError(
@@ -320,6 +338,12 @@ class EvaluationConfig:
                 f"{list(threshold.columns)}, which are not measured",
                 fix=f"add {list(threshold.columns)} to slices",
             )
+        if threshold.judge != "value" and self.confidence is None:
+            raise InputError(
+                f"EvaluationConfig: the threshold on {threshold.metric!r} judges an interval, and none is computed",
+                fix='add confidence="jackknife" to the configuration',
+                where=threshold.where,
+            )
         known = self.__dict__["_built"].get(threshold.metric)
         if known is None:
             return threshold
@@ -331,6 +355,12 @@ class EvaluationConfig:
         """The user's "file:line" that wrote it, where that is known."""
         written: str | None = self.__dict__.get("_where")
         return written
+
+    @property
+    def resampling(self) -> Confidence:
+        """`confidence`, as what it holds once it was checked; only where there are intervals."""
+        assert isinstance(self.confidence, Confidence)
+        return self.confidence
 
     @property
     def specs(self) -> tuple[SliceSpec, ...]:
@@ -383,6 +413,16 @@ class EvaluationConfig:
             return cls(**{**value, "thresholds": thresholds})
         except TypeError as error:
             raise InputError(f"this is not an EvaluationConfig: {error}") from error
+
+
+def _confidence(value: Any) -> Confidence:  # Any: what a user wrote
+    if isinstance(value, Confidence):
+        return value
+    if isinstance(value, str):
+        return Confidence(value)  # type: ignore[arg-type]  # which it checks
+    if isinstance(value, Mapping):  # out of JSON
+        return Confidence(**value)
+    raise InputError(f"EvaluationConfig: confidence must be a Confidence, not {value!r}", fix='write "jackknife"')
 
 
 def _metrics(metrics: Any) -> tuple[str | MetricConfig, ...]:  # Any: what a user wrote

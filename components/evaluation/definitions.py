@@ -37,6 +37,7 @@ class Metric:
         bar: Whether reports draw it as a bar; only for values from 0 to 1.
         error: The most by which its value can be off where a slice was too large for its rows to be kept.
         plot: Points [x, y] to draw of the overall slice, from the same sums.
+        variance: The variance of its value by a formula, or why there is none, where rows have no weights.
         tasks: The kinds of model that it can judge; of a user's own metric, since ours are listed in `METRICS`.
     """
 
@@ -47,6 +48,7 @@ class Metric:
     bar: bool = False
     error: Callable[[Any], float] | None = None
     plot: Callable[[Any], list[list[float]]] | None = None
+    variance: Callable[[Any], Result] | None = None
     tasks: tuple[Task, ...] = TASKS
 
     @property

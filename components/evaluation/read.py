@@ -22,6 +22,8 @@ class SliceMetrics:
         values: Metric → value, None where undefined.
         baseline: Metric → the baseline's value; None where undefined or where there was no baseline.
         undefined: Metric → why it has no value.
+        intervals: Metric → the two ends of its interval, where there is one.
+        change_intervals: Likewise of the change from the baseline.
     """
 
     title: str
@@ -30,6 +32,8 @@ class SliceMetrics:
     values: dict[str, float | None]
     baseline: dict[str, float | None]
     undefined: dict[str, str]
+    intervals: dict[str, tuple[float, float]]
+    change_intervals: dict[str, tuple[float, float]]
 
 
 def read_slices(content: Path) -> list[SliceMetrics]:
@@ -50,11 +54,17 @@ def read_slices(content: Path) -> list[SliceMetrics]:
         key = row["slice_key"]
         if key not in slices:
             pairs = tuple((name, value) for name, value in json.loads(key))
-            slices[key] = SliceMetrics(row["slice"], pairs, row["n"], {}, {}, {})
+            slices[key] = SliceMetrics(row["slice"], pairs, row["n"], {}, {}, {}, {}, {})
         slices[key].values[row["metric"]] = row["value"]
         slices[key].baseline[row["metric"]] = row["baseline"]
         if row["undefined"] is not None:
             slices[key].undefined[row["metric"]] = row["undefined"]
+        for into, lower, upper in (
+            (slices[key].intervals, "lower", "upper"),
+            (slices[key].change_intervals, "change_lower", "change_upper"),
+        ):
+            if row.get(lower) is not None:
+                into[row["metric"]] = row[lower], row[upper]
     return list(slices.values())
 
 

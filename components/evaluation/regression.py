@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class Variances:
 class Squares(Sums):
     """Exact Σw, Σw·y, Σw·p, Σw·y², Σw·p², Σw·y·p: variances are their differences, which would cancel in floats."""
 
+    resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
     names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
 
     def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:

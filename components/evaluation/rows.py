@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,12 +25,14 @@ class SliceRows:
         prediction: (n,), or (n, k) with a score for each of k classes.
         weight: (n,), 1 where examples have no weight.
         baseline: As `prediction`, of the model to compare with; None where there is none.
+        bucket: (n,), the bucket of each row, where intervals are wanted.
     """
 
     label: NDArray[Any]
     prediction: Floats
     weight: Floats
     baseline: Floats | None = None
+    bucket: NDArray[np.int16] | None = None
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -37,4 +40,16 @@ class SliceRows:
     def take(self, which: Any) -> SliceRows:
         """Some of the rows, by a slice, a mask or positions."""
         baseline = None if self.baseline is None else self.baseline[which]
-        return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline)
+        bucket = None if self.bucket is None else self.bucket[which]
+        return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket)
+
+    @cached_property
+    def by_bucket(self) -> list[tuple[int, SliceRows]]:
+        """Each bucket that has rows, with its rows in their order."""
+        assert self.bucket is not None
+        order = np.argsort(self.bucket, kind="stable")
+        present, starts = np.unique(self.bucket[order], return_index=True)
+        rows = self.take(order)
+        ends = [*starts[1:].tolist(), len(self)]
+        parts = zip(present.tolist(), starts.tolist(), ends, strict=True)
+        return [(bucket, rows.take(slice(start, end))) for bucket, start, end in parts]

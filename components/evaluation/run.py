@@ -36,10 +36,16 @@ METRICS_SCHEMA: Final = pa.schema(
         pa.field("change", pa.float64()),
         pa.field("exact", pa.bool_(), nullable=False),
         pa.field("error_bound", pa.float64()),
+        pa.field("lower", pa.float64()),
+        pa.field("upper", pa.float64()),
+        pa.field("change_lower", pa.float64()),
+        pa.field("change_upper", pa.float64()),
     ]
 )
 """One row for each slice and metric. `slice` is for people, `slice_key` a JSON list of [column, value]; `undefined` is
-why `value` is null; `exact` whether the rows themselves were used; `error_bound` the most AUC can be off, else null.
+why `value` is null; `exact` whether the rows themselves were used; `error_bound` the most AUC can be off, else null;
+`lower` and `upper` are the ends of the value's interval, `change_lower` and `change_upper` of the change's, null where
+there is none.
 """
 
 
@@ -128,9 +134,16 @@ def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:
                     "change": None if known is None or old is None else known - old,
                     "exact": item["exact"],
                     "error_bound": item["errors"].get(name),
+                    **_ends(item, "candidate", name, "lower", "upper"),
+                    **_ends(item, "change", name, "change_lower", "change_upper"),
                 }
             )
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
+
+
+def _ends(item: Mapping[str, Any], kind: str, metric: str, lower: str, upper: str) -> dict[str, float]:
+    interval = item["intervals"].get(kind, {}).get(metric)
+    return {lower: interval[0], upper: interval[1]} if isinstance(interval, tuple) else {}
 
 
 def _number(value: object) -> float | None:

@@ -59,6 +59,8 @@ class ScoreTable(MetricState):
     not depend on the order of rows or merges; with weights the bins are float sums in the order of the merge tree.
     """
 
+    resampled_by = "scores"
+
     def init(self) -> Leaves:
         """Empty bins, (2, bins): negatives, positives."""
         return {"mass": np.zeros((2, BINS))}

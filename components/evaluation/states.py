@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from ...data.aggregates.sums import ExactSum
 from .rows import Floats, SliceRows
@@ -33,6 +33,8 @@ class MetricState(Protocol):
 
     keeps_rows: ClassVar[bool] = False
     """Whether only `exact` works, so that a slice's rows are kept whatever their number."""
+    resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
+    """What stands in for it where rows are in buckets (see `resampling`): itself, sums of floats, tables of scores."""
 
     def init(self) -> Leaves:
         """No rows."""
@@ -58,6 +60,7 @@ class MetricState(Protocol):
 class Sums(MetricState, Protocol):
     """States that are exact sums: a subclass says of what. Each is rounded once."""
 
+    resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "sums"
     names: ClassVar[tuple[str, ...]]
 
     def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...data.slices import title
-from .config import EvaluationConfig, Threshold
+from .confidence import Interval
+from .config import EvaluationConfig, Judgement, Threshold
 from .definitions import Metric
 from .metrics import COUNTS, without_options
 from .rows import Task
@@ -43,10 +44,12 @@ def validate(
     Returns:
         `blessed`; `baseline` ("compared" or "no baseline yet"); `thresholds`, a list of `slice`, `key`, `metric`,
         `n`, `value`, `baseline` (its value), `change`, `relative_change` (text "inf" where infinite), the bounds,
-        `passed` (None where nothing of the threshold applies) and `text`; `missing_slices`, what was to be judged
-        and has no examples; `min_examples`, and `withheld`: how many slices and rows by slicing have fewer;
-        `withheld_thresholds`, a list of `slice`, `metric`, `judged`, `withheld` (slices), `passed` (False where none
-        is left to judge, else None) and `text`; `failures`, one line for each reason why the model is not blessed.
+        `judge`, `interval` and `change_interval` (their two ends, None where there are none), `passed` (None where
+        nothing of the threshold applies) and `text`; `missing_slices`, what was to be judged and has no examples;
+        `confidence`, how intervals were computed, None without; `min_examples`, and `withheld`: how many slices and
+        rows by slicing have fewer; `withheld_thresholds`, a list of `slice`, `metric`, `judged`, `withheld` (slices),
+        `passed` (False where none is left to judge, else None) and `text`; `failures`, one line for each reason why
+        the model is not blessed.
     """
     checks: list[dict[str, Any]] = []
     missing: list[str] = []
@@ -74,6 +77,7 @@ def validate(
         "examples": result["rows"],
         "thresholds": checks,
         "missing_slices": list(dict.fromkeys(missing)),
+        "confidence": config.to_json()["confidence"],
         "min_examples": config.min_examples,
         "withheld": [{**group, "text": _withheld(group, config.min_examples)} for group in result.get("withheld", ())],
         "withheld_thresholds": unseen,
@@ -155,14 +159,19 @@ def _counted(count: int, noun: str) -> str:
 def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric: Metric) -> dict[str, Any]:
     value = item["metrics"]["candidate"][threshold.metric]
     before = item["metrics"]["baseline"][threshold.metric] if baseline else None
+    intervals = item.get("intervals") or {}
     change = relative = None
     if isinstance(value, float) and isinstance(before, float):
         change, relative = value - before, relative_change(value, before)
     name = f"{metric.inline} of {item['slice']}" if item["pairs"] else f"overall {metric.inline}"
     skipped = threshold.has_change and not baseline
-    parts = list(_value_parts(threshold, value)) if threshold.has_value else []
+    parts = (
+        list(_value_parts(threshold, value, _interval(intervals, "candidate", threshold)))
+        if threshold.has_value
+        else []
+    )
     if threshold.has_change and baseline:
-        parts += _change_parts(threshold, value, before, change, relative)
+        parts += _change_parts(threshold, value, before, change, relative, intervals)
     passed = all(passed for passed, _ in parts) if parts else None
     shown = [text for ok, text in parts if ok is passed] + ([f"change not judged, {NO_BASELINE}"] if skipped else [])
     if passed and _bounds_the_better_side(threshold, metric):
@@ -181,6 +190,9 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric
         "change_absolute": threshold.change_absolute,
         "change_relative": threshold.change_relative,
         "direction": threshold.direction,
+        "judge": threshold.judge,
+        "interval": _ends(_interval(intervals, "candidate", threshold)),
+        "change_interval": _ends(_interval(intervals, "change", threshold)),
         "skipped": skipped,
         "passed": passed,
         "text": f"{name} {_number(value)}: {', '.join(dict.fromkeys(shown))}",
@@ -194,20 +206,54 @@ def _bounds_the_better_side(threshold: Threshold, metric: Metric) -> bool:
     return (threshold.upper if metric.direction == "lower" else threshold.lower) is None
 
 
-def _value_parts(threshold: Threshold, value: float | str) -> Iterator[tuple[bool, str]]:
+def _interval(intervals: Mapping[str, Any], kind: str, threshold: Threshold) -> Interval | None:
+    interval: Interval | None = intervals.get(kind, {}).get(threshold.metric)
+    return interval
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return list(interval) if isinstance(interval, tuple) else None
+
+
+def _judged(value: float, interval: Interval | None, judge: Judgement, *, at_least: bool) -> tuple[float, str]:
+    """What must keep a bound, and how it is said: the value, or the end of its interval that decides."""
+    if judge == "value":
+        return value, ""
+    if not isinstance(interval, tuple):
+        return value, f" (without an interval: {interval})"
+    lenient = judge == "lenient"
+    # The better end for the lenient, the worse one for the strict.
+    return interval[1 if lenient is at_least else 0], f" (of {interval[0]:.4g} to {interval[1]:.4g}, {judge})"
+
+
+def _value_parts(threshold: Threshold, value: float | str, interval: Interval | None) -> Iterator[tuple[bool, str]]:
     if isinstance(value, str):
         yield False, value
         return
-    if threshold.lower is not None:
-        passed = value >= threshold.lower
-        yield passed, f"{'≥' if passed else '<'} {threshold.lower:g}"
-    if threshold.upper is not None:
-        passed = value <= threshold.upper
-        yield passed, f"{'≤' if passed else '>'} {threshold.upper:g}"
+    for bound, at_least in ((threshold.lower, True), (threshold.upper, False)):
+        if bound is not None:
+            deciding, said = _judged(value, interval, threshold.judge, at_least=at_least)
+            passed = deciding >= bound if at_least else deciding <= bound
+            passed = passed and not _unsure(threshold, interval)
+            yield passed, f"{_sign(passed, at_least)} {bound:g}{said}"
+
+
+def _unsure(threshold: Threshold, interval: Interval | None) -> bool:
+    """Whether a strict threshold has no interval to judge."""
+    return threshold.judge == "strict" and not isinstance(interval, tuple)
+
+
+def _sign(passed: bool, at_least: bool) -> str:
+    return ("≥" if at_least else "≤") if passed else ("<" if at_least else ">")
 
 
 def _change_parts(
-    threshold: Threshold, value: float | str, before: float | str | None, change: float | None, relative: float | None
+    threshold: Threshold,
+    value: float | str,
+    before: float | str | None,
+    change: float | None,
+    relative: float | None,
+    intervals: Mapping[str, Any],
 ) -> Iterator[tuple[bool, str]]:
     if isinstance(value, str):
         yield False, value
@@ -215,16 +261,19 @@ def _change_parts(
     if change is None or relative is None:
         yield False, f"the baseline's value is undefined: {before}"
         return
-    for bound, moved, form in (
-        (threshold.change_absolute, change, "{:+.4g}"),
-        (threshold.change_relative, relative, "{:+.4%}"),
+    for bound, moved, form, kind in (
+        (threshold.change_absolute, change, "{:+.4g}", "change"),
+        (threshold.change_relative, relative, "{:+.4%}", "relative_change"),
     ):
         if bound is None:
             continue
         higher = threshold.direction == "higher"
-        passed = moved >= bound - _ROUNDING if higher else moved <= bound + _ROUNDING
-        sign = ("≥" if higher else "≤") if passed else ("<" if higher else ">")
-        yield passed, f"change {form.format(moved)} {sign} {form.format(bound)} (baseline {_number(before)})"
+        interval = _interval(intervals, kind, threshold)
+        deciding, said = _judged(moved, interval, threshold.judge, at_least=higher)
+        passed = deciding >= bound - _ROUNDING if higher else deciding <= bound + _ROUNDING
+        passed = passed and not _unsure(threshold, interval)
+        sign = _sign(passed, higher)
+        yield passed, f"change {form.format(moved)} {sign} {form.format(bound)}{said} (baseline {_number(before)})"
 
 
 def relative_change(value: float, before: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Slice, metric
+from drivetrain.components.evaluation import Confidence, EvaluationConfig, Slice, metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.metrics import METRICS, without_options
 from drivetrain.components.evaluation.rows import TASKS, Task
@@ -86,6 +86,38 @@ def test_equal_rows_give_equal_bytes(
         assert together.result() == whole.result()
     through = [MetricsAccumulator.from_bytes(state([part]).to_bytes()) for part in parts]
     assert reduce(merged, through).to_bytes() == whole.to_bytes()
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("exact_rows", [0, 25, 1000])
+def test_intervals_are_the_same_through_bytes_and_merges_of_the_same_shards(task: Task, exact_rows: int) -> None:
+    config = EvaluationConfig(
+        "y", "p", slices=[["c"], ["tags"]], metrics=every(task), exact_rows=exact_rows, task=task, weight="w",
+        confidence=Confidence("bootstrap", buckets=15, resamples=20),
+    )  # fmt: skip
+    table = rows_of(task, 1, 90)
+    shards = [table.slice(start, 30) for start in (0, 30, 60)]
+
+    def state(shard: pa.RecordBatch, batch: int) -> MetricsAccumulator:
+        accumulator = MetricsAccumulator(config, baseline=True)
+        for start in range(0, 30, batch):
+            accumulator.add_batch(shard.slice(start, batch))
+        return accumulator
+
+    results = []
+    for batch in (30, 7):
+        first, *others = [state(shard, batch) for shard in shards]
+        for other in others:
+            first.merge(MetricsAccumulator.from_bytes(other.to_bytes()) if batch == 7 else other)
+        results.append(first.result()["slices"])
+    wide = [item for item in results[0] if item["n"] == 90]
+    assert any(isinstance(each, tuple) for each in wide[0]["intervals"]["change"].values())
+    for left, right in zip(*results, strict=True):
+        for kind, intervals in left["intervals"].items():
+            for name, interval in intervals.items():
+                # Sums of floats over batches of another size differ in their last bits.
+                same = interval if isinstance(interval, str) else pytest.approx(interval, rel=1e-9, abs=1e-12)
+                assert right["intervals"][kind][name] == same, (left["slice"], kind, name)
 
 
 def test_summed_slices_have_the_values_of_kept_ones() -> None:

@@ -144,14 +144,31 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
     assert all(link.startswith(("#", "data:")) for link in re.findall(r"(?:src|href)\s*=\s*[\"']?([^\"'\s>]+)", page))
 
 
+def test_intervals_are_written_and_read(source: Source, tmp_path: Path) -> None:
+    judged = config(Threshold("auc", lower=0.5, judge="strict"), confidence="jackknife")
+    content, extra = folders(tmp_path, "a")
+    write(run(source, judged, baseline=Guess(0.1, label=False)), content, extra)
+    overall = read_slices(content)[0]
+    for name in ("auc", "log_loss"):
+        low, high = overall.intervals[name]
+        assert low < float(overall.values[name] or 0) < high
+        assert high - low < 0.1
+    low, high = overall.change_intervals["log_loss"]
+    assert low < float(overall.values["log_loss"] or 0) - float(overall.baseline["log_loss"] or 0) < high < 0
+    assert "example_count" not in overall.intervals
+    assert re.search(r"0\.8\d+.{0,60}\(0\.8\d+ to 0\.8\d+", (extra / "report.html").read_text())
+    assert read_validation(content)["thresholds"][0]["interval"] == list(overall.intervals["auc"])
+
+
 def test_a_folder_without_an_evaluation(tmp_path: Path) -> None:
     for read in (read_slices, read_validation):
         with pytest.raises(InputError, match="holds no evaluation"):
             read(tmp_path)
 
 
-def test_two_evaluations_give_equal_content(source: Source, tmp_path: Path) -> None:
-    judged = config(Threshold("auc", lower=0.8))
+@pytest.mark.parametrize("confidence", [None, "bootstrap"])
+def test_two_evaluations_give_equal_content(confidence: Any, source: Source, tmp_path: Path) -> None:
+    judged = config(Threshold("auc", lower=0.8), confidence=confidence)
     prints = []
     for name, threads in (("a", 1), ("b", 2)):
         content, extra = folders(tmp_path, name)
@@ -166,7 +183,7 @@ def test_two_evaluations_give_equal_content(source: Source, tmp_path: Path) -> N
 @pytest.mark.parametrize("exact_rows", [100, 200_000])
 @pytest.mark.parametrize("metrics", [None, ["auc", metric("precision", threshold=0.3), "flip_rate", calls]])
 def test_local_and_beam_give_equal_bytes(source: Source, exact_rows: int, metrics: Any) -> None:
-    judged = config(Threshold("auc", lower=0.8), exact_rows=exact_rows, metrics=metrics)
+    judged = config(Threshold("auc", lower=0.8), exact_rows=exact_rows, metrics=metrics, confidence="jackknife")
     make = partial(MetricsAccumulator, judged, True)
     scores = Scores(judged, Guess(2.0), Guess(1.0, label=False))
     states = [executor(name).combine(source, make, scores).to_bytes() for name in ("local", "beam")]

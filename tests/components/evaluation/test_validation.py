@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from drivetrain import InputError
 from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.components.evaluation.validation import matches, relative_change, summary, validate
 
@@ -146,3 +147,54 @@ def test_what_is_withheld_is_not_judged() -> None:
     fine = validate(measured, config(judged.thresholds[0], min_examples=3), baseline=False, withheld=withheld)
     assert fine["blessed"]
     assert summary(measured, fine).endswith("; blessed (1 slice withheld)")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "judge", "passed", "says"),
+    [
+        ({"lower": 0.75}, "value", False, "< 0.75"),
+        ({"lower": 0.75}, "lenient", True, "≥ 0.75 (of 0.65 to 0.8, lenient)"),
+        ({"lower": 0.81}, "lenient", False, "< 0.81 (of 0.65 to 0.8, lenient)"),
+        ({"lower": 0.66}, "strict", False, "< 0.66 (of 0.65 to 0.8, strict)"),
+        ({"lower": 0.65}, "strict", True, "≥ 0.65 (of 0.65 to 0.8, strict)"),
+        ({"upper": 0.66}, "lenient", True, "≤ 0.66"),
+        ({"upper": 0.64}, "lenient", False, "> 0.64"),
+        ({"upper": 0.79}, "strict", False, "> 0.79"),
+        ({"change_absolute": 0.0}, "value", False, "change -0.02 < +0"),
+        ({"change_absolute": 0.0}, "lenient", True, "change -0.02 ≥ +0 (of -0.05 to 0.01, lenient)"),
+        ({"change_absolute": 0.02}, "lenient", False, "change -0.02 < +0.02 (of -0.05 to 0.01, lenient)"),
+        ({"change_absolute": -0.04}, "strict", False, "change -0.02 < -0.04 (of -0.05 to 0.01, strict)"),
+        ({"change_relative": -0.07}, "strict", True, "(of -0.07 to 0.015, strict)"),
+    ],
+)
+def test_a_threshold_may_judge_the_interval(bounds: dict[str, Any], judge: Any, passed: bool, says: str) -> None:
+    measured = result(0.72, 0.74)
+    measured["slices"][0]["intervals"] = {
+        "candidate": {"auc": (0.65, 0.8)}, "change": {"auc": (-0.05, 0.01)}, "relative_change": {"auc": (-0.07, 0.015)}
+    }  # fmt: skip
+    judged = config(Threshold("auc", judge=judge, **bounds), confidence="jackknife")
+    verdict = validate(measured, judged, baseline=True)
+    (check,) = verdict["thresholds"]
+    assert check["passed"] is passed is verdict["blessed"]
+    assert says in check["text"]
+    assert (check["interval"], check["change_interval"]) == ([0.65, 0.8], [-0.05, 0.01])
+    assert verdict["confidence"]["method"] == "jackknife"
+    json.dumps(verdict, allow_nan=False)
+
+
+@pytest.mark.parametrize(("judge", "passed"), [("lenient", True), ("strict", False)])
+def test_without_an_interval_the_lenient_judge_the_value_and_the_strict_refuse(judge: Any, passed: bool) -> None:
+    measured = result(0.72)
+    measured["slices"][0]["intervals"] = {"candidate": {"auc": "rows in 3 buckets only, of at least 10"}}
+    verdict = validate(
+        measured, config(Threshold("auc", lower=0.7, judge=judge), confidence="jackknife"), baseline=False
+    )
+    assert verdict["thresholds"][0]["passed"] is passed
+    assert "(without an interval: rows in 3 buckets only, of at least 10)" in verdict["thresholds"][0]["text"]
+
+
+def test_an_interval_is_judged_only_where_it_is_computed() -> None:
+    with pytest.raises(InputError, match="judges an interval, and none is computed"):
+        config(Threshold("auc", lower=0.7, judge="lenient"))
+    with pytest.raises(InputError, match="judge must be 'value', 'lenient' or 'strict', not 'mild'"):
+        Threshold("auc", lower=0.7, judge="mild")  # type: ignore[arg-type]

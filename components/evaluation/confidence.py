@@ -1,0 +1,143 @@
+"""How sure a metric is: intervals from what it would be had other rows been drawn.
+
+Rows are put into buckets, at random but the same in every run. The jackknife leaves out one bucket at a time
+(Quenouille 1956, Tukey 1958; by groups: Efron and Stein 1981), the bootstrap draws each bucket a Poisson(1) number of
+times (Chamandy et al. 2012). Both see buckets only, so that a slice of any size needs no more than one state for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InputError, suggest
+from .definitions import Result
+
+Method: TypeAlias = Literal["jackknife", "bootstrap", "delong"]
+Interval: TypeAlias = tuple[float, float] | str
+"""Its two ends, or the reason why there is none."""
+Counts: TypeAlias = NDArray[np.int64]
+
+_LEAST_BUCKETS: Final = 10
+_BUCKETS: Final[Mapping[str, int]] = {"jackknife": 20, "delong": 20, "bootstrap": 100}
+_MOST_BUCKETS: Final = 1000
+_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How intervals are computed.
+
+    Args:
+        method: "jackknife" leaves out one bucket of rows at a time; "bootstrap" draws buckets anew, with replacement;
+            "delong" computes the interval of the AUC by its formula, which has no weights, and all others as the
+            jackknife does.
+        level: How often, over many data sets, the interval is to hold the true value.
+        buckets: How many parts the rows are put into; 20, of the bootstrap 100.
+        resamples: How often the bootstrap draws.
+        seed: Which rows share a bucket, and what the bootstrap draws.
+
+    Raises:
+        InputError: Another method, or a number out of range.
+    """
+
+    method: Method = "jackknife"
+    level: float = 0.95
+    buckets: int | None = None
+    resamples: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        methods = get_args(Method)
+        if self.method not in methods:
+            raise InputError(
+                f"Confidence: method must be one of {', '.join(methods)}, not {self.method!r}",
+                fix=suggest(str(self.method), methods, "use"),
+            )
+        level: Any = self.level
+        if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+            raise InputError(f"Confidence: level must lie between 0 and 1, not {self.level!r}", fix="0.95 is usual")
+        if self.buckets is None:
+            object.__setattr__(self, "buckets", _BUCKETS[self.method])
+        for name, least, most in (
+            ("buckets", _LEAST_BUCKETS, _MOST_BUCKETS),
+            ("resamples", 20, 100_000),
+            ("seed", 0, 2**63 - 1),
+        ):
+            number: Any = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+                raise InputError(f"Confidence: {name} must be a whole number from {least} to {most}, not {number!r}")
+
+    @property
+    def parts(self) -> int:
+        """`buckets`, as what it holds once it was checked."""
+        assert self.buckets is not None
+        return self.buckets
+
+    def draws(self) -> Counts:
+        """How often each bucket is in each resample, (resamples, buckets)."""
+        if self.method != "bootstrap":
+            return 1 - np.eye(self.parts, dtype=np.int64)
+        return np.random.Generator(np.random.PCG64(self.seed)).poisson(1.0, (self.resamples, self.parts))
+
+    def bucket_of(self, start: int, columns: Sequence[NDArray[Any]]) -> NDArray[np.int16]:
+        """The bucket of each row, from its position within its shard and from its values.
+
+        By the position rows of equal values part, and by the values rows that are first in their shards.
+
+        Args:
+            start: The position of the first row.
+            columns: (n,) or (n, k), of floats, whole numbers or booleans.
+        """
+        seed = np.uint64(self.seed * int(_STEP) % 2**64)
+        mixed = _mixed(np.arange(start, start + len(columns[0]), dtype=np.uint64) + seed)
+        for column in columns:
+            for values in column.T if column.ndim == 2 else (column,):
+                mixed = _mixed(mixed ^ (np.asarray(values, np.float64) + 0.0).view(np.uint64))
+        return (mixed % np.uint64(self.parts)).astype(np.int16)
+
+    def interval(self, value: Result, resampled: Sequence[Result]) -> Interval:
+        """The interval around a metric's value.
+
+        value ± t·SE, with Student's t of one degree of freedom less than there are buckets or resamples, whichever are
+        fewer. SE² is (g − 1)/g · Σ(θᵢ − θ̄)² over the g buckets left out, or the variance of the resamples.
+
+        Args:
+            value: Of all rows.
+            resampled: Of each resample; of the jackknife only for buckets that have rows.
+        """
+        if isinstance(value, str):
+            return value
+        known = np.array([each for each in resampled if not isinstance(each, str)], dtype=np.float64)
+        if len(resampled) < _LEAST_BUCKETS:
+            return f"rows in {len(resampled)} buckets only, of at least {_LEAST_BUCKETS}"
+        if len(known) < len(resampled):
+            return f"undefined in {len(resampled) - len(known)} of {len(resampled)} resamples"
+        count = len(known)
+        spread = float(np.sum((known - np.mean(known)) ** 2))
+        bootstrap = self.method == "bootstrap"
+        error = math.sqrt(spread / (count - 1) if bootstrap else spread * (count - 1) / count)
+        return self.around(value, error, (min(count, self.parts) if bootstrap else count) - 1)
+
+    def around(self, value: float, error: float, freedom: float) -> tuple[float, float]:
+        """Its ends, value ± t·error, with t of so many degrees of freedom; infinite: of the normal distribution."""
+        from scipy.special import ndtri, stdtrit  # late: half a second to import
+
+        tail = (1 + self.level) / 2
+        half = error * float(ndtri(tail) if math.isinf(freedom) else stdtrit(freedom, tail))
+        return value - half, value + half
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Splitmix64's finalizer (Steele, Lea and Flood 2014): every bit of the result depends on every bit."""
+    bits = bits + _STEP
+    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
+    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    return bits ^ (bits >> np.uint64(31))

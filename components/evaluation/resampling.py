@@ -1,0 +1,210 @@
+"""What metrics are computed from, bucket by bucket, and from it what they are computed from in each resample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .confidence import Counts
+from .rows import SliceRows
+from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
+from .states import Leaves, MetricState, Sums
+
+_GROUPS: Final = 4096  # of scores in a slice whose rows are at hand: their spread needs no more
+_JOINED: Final = 16  # bins of the score table that are one here, as there are as many tables as buckets
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """A slice's buckets.
+
+    Attributes:
+        occupied: (buckets,), whether there are rows in it.
+        of: From how often each bucket counts, (buckets,), to what metrics are computed from.
+    """
+
+    occupied: NDArray[np.bool_]
+    of: Callable[[Counts], Any]  # Any: what the state's metrics take
+
+    def each(self, counts: Counts, *, leave_out: bool) -> list[Any]:
+        """What metrics are computed from, for each resample that differs from all rows.
+
+        Args:
+            counts: (resamples, buckets).
+            leave_out: Whether resample i is without bucket i, so that it is passed over where the bucket is empty.
+        """
+        wanted = counts[self.occupied] if leave_out else counts
+        return [self.of(row) for row in wanted]
+
+
+def bucketed(state: MetricState, buckets: int) -> MetricState:
+    """The state that gives `Resamples` of what a state gives; its rows have a `bucket`."""
+    kinds: dict[str, Callable[..., MetricState]] = {"sums": BucketSums, "scores": BucketScores, "rows": BucketRows}
+    return kinds[state.resampled_by](state, buckets)
+
+
+@dataclass(frozen=True)
+class BucketSums(MetricState):
+    """Of exact sums, a float sum for each bucket, in the order of the rows and of merges."""
+
+    inner: Sums
+    buckets: int
+
+    def init(self) -> Leaves:
+        """Sums of nothing, (buckets,)."""
+        return {name: np.zeros(self.buckets) for name in (*self.inner.init(), "rows")}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Add each row's terms to its bucket."""
+        for bucket, part in rows.by_bucket:
+            leaves["rows"][bucket] += len(part)
+            for name, values in self.inner.terms(part):
+                leaves[name][bucket] += values.sum()
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Add the sums."""
+        return {name: left[name] + right[name] for name in left}
+
+    def finish(self, leaves: Leaves) -> Resamples:
+        """The buckets."""
+        names = [name for name in leaves if name != "rows"]
+        table = np.stack([leaves[name] for name in names])
+        return Resamples(
+            leaves["rows"] > 0,
+            lambda counts: self.inner.summed(dict(zip(names, (table * counts).sum(axis=1).tolist(), strict=True))),
+        )
+
+
+@dataclass(frozen=True)
+class BucketScores(MetricState):
+    """Of a table of scores, one for each bucket; with coarser scores than the table's own."""
+
+    inner: ScoreTable
+    buckets: int
+
+    def init(self) -> Leaves:
+        """Empty bins, (buckets, 2, bins): negatives, positives."""
+        return {"mass": np.zeros((self.buckets, 2, BINS // _JOINED + 1)), "rows": np.zeros(self.buckets)}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """Add each row's weight to its bin."""
+        leaves["mass"] += _mass(rows, bin_of(rows.prediction) // _JOINED, leaves["mass"].shape)
+        leaves["rows"] += np.bincount(_buckets(rows), minlength=self.buckets)
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Add the bins."""
+        return {name: left[name] + right[name] for name in left}
+
+    def finish(self, leaves: Leaves) -> Resamples:
+        """The buckets."""
+        mass = leaves["mass"]
+        some = np.flatnonzero(mass.any(axis=(0, 1)))
+        middles = np.minimum(some * _JOINED + _JOINED // 2, BINS - 1)
+        return _of_scores(leaves["rows"] > 0, bin_middle(middles), mass[:, :, some])
+
+    def exact(self, rows: SliceRows) -> Resamples:
+        """The buckets, from groups of neighbouring scores of about equal size."""
+        scores = rows.prediction
+        if len(scores) > 1 and not bool((scores[1:] >= scores[:-1]).all()):
+            rows = rows.take(np.argsort(scores, kind="stable"))
+            scores = rows.prediction
+        first = np.concatenate([[True], scores[1:] > scores[:-1]])[: len(scores)]
+        starts = np.flatnonzero(first)
+        if len(starts) > _GROUPS:
+            # A group starts with the first new score after each of equally many rows.
+            starts = np.unique(
+                starts[np.searchsorted(starts, np.arange(_GROUPS) * len(scores) // _GROUPS).clip(max=len(starts) - 1)]
+            )
+        group = np.zeros(len(scores), dtype=np.int64)
+        group[starts[1:]] = 1
+        group = np.cumsum(group)
+        occupied = np.bincount(_buckets(rows), minlength=self.buckets) > 0
+        return _of_scores(occupied, scores[starts], _mass(rows, group, (self.buckets, 2, len(starts))))
+
+
+def _buckets(rows: SliceRows) -> NDArray[np.int64]:
+    assert rows.bucket is not None
+    return rows.bucket.astype(np.int64)
+
+
+def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    buckets, _, cells = shape
+    at = (_buckets(rows) * 2 + rows.label) * cells + cell
+    mass: NDArray[np.float64] = np.bincount(at, rows.weight, minlength=buckets * 2 * cells).astype(np.float64)
+    return mass.reshape(shape)
+
+
+def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[np.float64]) -> Resamples:
+    def tally(counts: Counts) -> ScoreTally:
+        negatives, positives = np.einsum("b,bcs->cs", counts.astype(np.float64), mass)
+        some = (positives + negatives) > 0
+        return ScoreTally(scores[some], positives[some], negatives[some], exact=False)
+
+    return Resamples(occupied, tally)
+
+
+@dataclass(frozen=True)
+class BucketRows(MetricState):
+    """Of any state, one for each bucket; where the rows are at hand, the rows themselves are drawn."""
+
+    inner: MetricState
+    buckets: int
+
+    @property
+    def keeps_rows(self) -> bool:  # type: ignore[override]  # the class's own where the state within decides
+        """As the state within."""
+        return self.inner.keeps_rows
+
+    def init(self) -> Leaves:
+        """No buckets."""
+        return {"rows": np.zeros(self.buckets)}
+
+    def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
+        """With further rows. Names are "bucket.name"."""
+        for bucket, part in rows.by_bucket:
+            leaves["rows"][bucket] += len(part)
+            before = _of_bucket(leaves, bucket) or self.inner.init()
+            leaves |= {f"{bucket}.{name}": leaf for name, leaf in self.inner.add(before, part).items()}
+        return leaves
+
+    def merge(self, left: Leaves, right: Leaves) -> Leaves:
+        """Bucket by bucket."""
+        left["rows"] = left["rows"] + right["rows"]
+        for bucket in range(self.buckets):
+            mine, theirs = _of_bucket(left, bucket), _of_bucket(right, bucket)
+            merged = self.inner.merge(mine, theirs) if mine and theirs else mine or theirs
+            left |= {f"{bucket}.{name}": leaf for name, leaf in merged.items()}
+        return left
+
+    def finish(self, leaves: Leaves) -> Resamples:
+        """The buckets."""
+        parts = [_of_bucket(leaves, bucket) for bucket in range(self.buckets)]
+
+        def joined(counts: Counts) -> Any:
+            drawn = [
+                deepcopy(part) for part, count in zip(parts, counts.tolist(), strict=True) for _ in range(count) if part
+            ]
+            return self.inner.finish(reduce(self.inner.merge, drawn, self.inner.init()))
+
+        return Resamples(leaves["rows"] > 0, joined)
+
+    def exact(self, rows: SliceRows) -> Resamples:
+        """The buckets."""
+        bucket = _buckets(rows)
+        occupied = np.bincount(bucket, minlength=self.buckets) > 0
+        return Resamples(
+            occupied, lambda counts: self.inner.exact(rows.take(np.repeat(np.arange(len(rows)), counts[bucket])))
+        )
+
+
+def _of_bucket(leaves: Leaves, bucket: int) -> Leaves:
+    start = f"{bucket}."
+    return {name.removeprefix(start): leaf for name, leaf in leaves.items() if name.startswith(start)}
