@@ -11,7 +11,7 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.dsl.pipeline import load_pipelines
-from ..pipelines.launcher.home import refuse_imported
+from ..pipelines.launcher.runs import refuse_imported
 from .exit_codes import EXIT_CODES
 from .options import ConsoleSettings, Labels, parameter, shared, tag_options
 from .run import carry_out

@@ -6,11 +6,12 @@ from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
 from .launcher.decisions import decide
 from .launcher.decisions import waiting as waiting_tasks
-from .launcher.home import Home, Run, RunOptions, UnreadableRun, list_runs, open_run, recorded_runs, tag_run
+from .launcher.home import Home
 from .launcher.observers import Observer
 from .launcher.partial import Selection
 from .launcher.results import NodeResult
 from .launcher.root import RootLocation, find_root
+from .launcher.runs import Run, RunOptions, UnreadableRun, list_runs, open_run, recorded_runs, tag_run
 from .launcher.spin import SpinResult, spin
 from .project.context import LaunchContext, current
 from .project.files import (

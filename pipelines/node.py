@@ -29,11 +29,12 @@ from ..errors import DrivetrainError, InputError
 from ..redaction import mark_secret
 from .ir.tasks import parse_task
 from .launcher import processes
-from .launcher.home import STORE, Home, Run, open_run
+from .launcher.home import STORE, Home
 from .launcher.launcher import Launcher
 from .launcher.logs import flush
 from .launcher.process_state import ProcessState
 from .launcher.results import AttemptTimeout, NodeResult
+from .launcher.runs import Run, open_run
 from .launcher.states import EndState
 from .project.functions import package_name
 

@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
 from .launcher.heartbeat import heartbeat
-from .launcher.home import Home, Run, RunOptions, close_run, new_run, open_run, record_status, reopen_run, run_lease
+from .launcher.home import Home
 from .launcher.launcher import LEASE, Launcher
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
 from .launcher.run_records import keep_end
+from .launcher.runs import Run, RunOptions, close_run, new_run, open_run, record_status, reopen_run, run_lease
 from .launcher.states import EndState, RunState, run_state
 from .runners.capabilities import check_capabilities, check_reach
 

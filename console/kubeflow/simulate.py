@@ -68,12 +68,13 @@ def simulate(
     With --json the last line is that of `drivetrain run`, with "kubeflow": {"run", "state", "pods", "decided"} in it.
     """
     from ...pipelines.ir.tasks import parse_task
-    from ...pipelines.kubeflow.lint import lint, refuse
+    from ...pipelines.kubeflow.findings import refuse
+    from ...pipelines.kubeflow.lint import lint
     from ...pipelines.kubeflow.ownership import SIMULATED
     from ...pipelines.kubeflow.simulate import Eviction, SimulatedCluster, read, result_of
     from ...pipelines.kubeflow.simulate import simulate as carry_out_here
     from ...pipelines.kubeflow.submit import arguments_of
-    from ...pipelines.launcher.home import new_run
+    from ...pipelines.launcher.runs import new_run
 
     if source.is_dir():
         if project is not None:

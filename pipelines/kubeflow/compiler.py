@@ -18,7 +18,7 @@ from ...digest import canonical_json, digest
 from ..ir.expressions import spelled
 from ..ir.ir import Edge, Node, Pipeline, Source, UidSource
 from . import cel
-from .lint import LONGEST_NAME
+from .findings import LONGEST_NAME
 from .manifests import ITEMS, PASSED, RUN, STATUS
 from .plan import Plan, PlannedTask, kubernetes_name, plan
 from .platform import platform_document

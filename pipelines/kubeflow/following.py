@@ -11,8 +11,9 @@ from ...errors import DrivetrainError, InputError
 from ...redaction import redact
 from ..ir.tasks import parse_task
 from ..launcher.flow import Flow
-from ..launcher.home import Home, Run, open_run
+from ..launcher.home import Home
 from ..launcher.logs import Logs
+from ..launcher.runs import Run, open_run
 from ..launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
 from . import reconcile
 from .api_errors import ApiError

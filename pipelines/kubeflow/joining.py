@@ -16,8 +16,9 @@ from ...errors import InputError
 from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
 from ..ir.ir import Pipeline
 from ..launcher import run_records as records
-from ..launcher.home import ALONE, Home, Run, RunOptions, open_run
+from ..launcher.home import ALONE, Home
 from ..launcher.root import find_root
+from ..launcher.runs import Run, RunOptions, open_run
 from ..launcher.states import RunState
 from .manifests import RUN
 from .ownership import CLUSTER, Submission, hand_over, submission

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from ...metadata import ContextRecord, NotFound, Owner
-from ..launcher.home import Home, Run
+from ..launcher.home import Home
+from ..launcher.runs import Run
 from ..launcher.states import RunState
 
 CLUSTER = Owner("kubeflow", "", 0, "")

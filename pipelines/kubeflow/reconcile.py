@@ -19,9 +19,10 @@ from ...metadata import Owner
 from ..ir.tasks import parse_task, task_name
 from ..launcher import run_records as records
 from ..launcher.heartbeat import heartbeat
-from ..launcher.home import Home, Run, open_run, record_status
+from ..launcher.home import Home
 from ..launcher.launcher import LEASE, Launcher
 from ..launcher.results import NodeResult
+from ..launcher.runs import Run, open_run, record_status
 from ..launcher.states import EndState
 from ..run import end_status, state_of
 

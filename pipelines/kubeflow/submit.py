@@ -21,16 +21,18 @@ from ...metadata import Owner
 from ..dsl.pipeline import PipelineFunction
 from ..ir.ir import Pipeline
 from ..launcher import run_records as records
-from ..launcher.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
+from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
+from ..launcher.runs import Run, RunOptions, close_run, new_run, open_run, reopen_run
 from ..launcher.states import RunState
 from ..run import state_of
 from ..runners.capabilities import check_capabilities
 from .api_errors import ApiError
 from .client import KfpClient, KfpRun
 from .compiler import CompiledPipeline, compile_pipeline
-from .lint import lint_documents, refuse
+from .findings import refuse
+from .lint import lint_documents
 from .manifests import RUN
 from .ownership import Submission, hand_over, on_cluster, simulated, submission, within_reach
 from .refusals import parameter_type

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from .compiler import VARIABLE
-from .lint import Finding
+from .findings import Finding
 
 # A host of an image, or a bucket, of capitals alone: neither registries nor stores are called so.
 _PLACEHOLDER: Final = re.compile(r"(?:^|://)([A-Z][A-Z0-9_]{2,})(?=/|$)")

@@ -20,7 +20,7 @@ from ...redaction import redact
 from ..dsl.pipeline import load_compiled
 from ..ir.tasks import parse_task
 from ..launcher import run_records as records
-from ..launcher.home import open_run
+from ..launcher.runs import open_run
 from ..launcher.spin import spin
 from .joining import PodEnvironment
 from .redaction import redact_secrets

@@ -41,13 +41,14 @@ from . import processes
 from .decisions import decision
 from .flow import Outputs
 from .heartbeat import heartbeat
-from .home import Home, Run
+from .home import Home
 from .observers import LoggingObserver
 from .pending_uploads import drop, pack, unsent
 from .preflight import preflight
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
 from .reuse import change_since, properties_of
+from .runs import Run
 from .source_texts import keep_sources
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from ...errors import InputError
 from ..ir.tasks import parse_task
-from .home import Home, Run
+from .home import Home
+from .runs import Run
 
 _FIELDS = ("approved", "by", "comment")
 

@@ -22,8 +22,8 @@ from ..ir.expressions import (
 from ..ir.ir import Edge, Json
 from ..ir.tasks import Index, Task, parse_task, task_name
 from ..project.secret import Secret
-from .home import Run
 from .readiness import Needs, Readiness, UpstreamTask, Verdict, readiness
+from .runs import Run
 from .states import EndState
 
 Outputs: TypeAlias = Mapping[str, Sequence[ArtifactRecord]]

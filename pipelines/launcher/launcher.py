@@ -22,7 +22,7 @@ from ..resolvers.windows import Absent
 from .attempt import Attempt
 from .flow import LEFT_OUT, Flow
 from .heartbeat import heartbeat
-from .home import Home, Run, open_run
+from .home import Home
 from .logs import Logs
 from .observers import FailsafeObserver, LoggingObserver, NullObserver, Observer
 from .partial import needed, stand_in
@@ -33,6 +33,7 @@ from .results import NodeResult, brief, format_traceback
 from .retries import Retries
 from .reuse import done_before, what_changed
 from .run_records import keep_record
+from .runs import Run, open_run
 from .states import EndState
 
 LEASE = 60.0

@@ -10,7 +10,8 @@ from ...metadata import ExecutionRecord
 from ..ir.ir import Pipeline
 from ..ir.tasks import Task
 from .flow import Flow
-from .home import Home, Run, list_runs, open_run, refuse_imported
+from .home import Home
+from .runs import Run, list_runs, open_run, refuse_imported
 from .states import EndState
 
 

@@ -13,8 +13,9 @@ from ..ir.tasks import Task
 from ..project.files import FileSet, NoFileError, resolve_files
 from ..project.functions import FunctionRef
 from .flow import shared_depth
-from .home import Home, Run
+from .home import Home
 from .resolve import Resolver
+from .runs import Run
 
 
 def preflight(home: Home, run: Run, task: Task, output: str, facts: Mapping[str, object]) -> None:

@@ -8,9 +8,10 @@ from ...metadata import ContextRecord, ExecutionRecord
 from ..ir.ir import Node
 from ..ir.tasks import Task
 from .flow import Flow, Outputs
-from .home import Home, Run
+from .home import Home
 from .resolve import ResolvedTask
 from .results import NodeResult, failure_properties, format_traceback
+from .runs import Run
 from .states import EndState
 
 

@@ -17,13 +17,14 @@ from ..ir.ir import Node
 from ..ir.tasks import Task
 from ..project.files import FileSet, SqlQuery
 from .flow import Flow
-from .home import Home, Run
+from .home import Home
 from .logs import Logs
 from .observers import LoggingObserver
 from .records import TaskRecords
 from .resolve import ResolvedTask
 from .results import NodeResult, format_traceback, reason_of
 from .retries import Retries, postpone
+from .runs import Run
 from .states import EndState
 
 

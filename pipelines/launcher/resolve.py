@@ -42,7 +42,8 @@ from ..resolvers.answers import Answers
 from ..resolvers.choosing import BoundQuery, choose
 from ..resolvers.history import History
 from .flow import Flow
-from .home import Home, Run
+from .home import Home
+from .runs import Run
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import ExecutionRecord, MetadataStore
 from ..ir.options import NodeOptions
 from ..project.functions import reference
-from .home import Run
 from .results import AttemptTimeout
+from .runs import Run
 from .states import RunState
 
 

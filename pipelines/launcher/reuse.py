@@ -8,8 +8,9 @@ from typing import Any
 from ...metadata import ContextRecord, ExecutionRecord, explain
 from ..ir.ir import Node
 from ..project.reads import first_changed
-from .home import Home, Run
+from .home import Home
 from .resolve import ResolvedTask
+from .runs import Run
 
 
 def done_before(home: Home, run: Run, work: ResolvedTask) -> tuple[ExecutionRecord | None, str]:

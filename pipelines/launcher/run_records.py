@@ -24,7 +24,8 @@ from ...metadata import ExecutionRecord, MetadataStore, described
 from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from .flow import Flow
-from .home import Home, Run
+from .home import Home
+from .runs import Run
 from .states import RunState
 
 FORMAT = "drivetrain-record/1"

@@ -23,10 +23,11 @@ from ..resolvers.answers import Answers
 from .attempt import arguments, checked_outputs
 from .decisions import decision
 from .flow import Flow
-from .home import Home, Run
+from .home import Home
 from .observers import NullObserver, Observer
 from .readiness import readiness
 from .resolve import Resolver
+from .runs import Run
 
 
 @dataclass(frozen=True)

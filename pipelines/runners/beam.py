@@ -17,9 +17,10 @@ from typing import Any
 from ...beam_job import elsewhere, job_options, run_job
 from ...errors import DrivetrainError, InputError
 from ...metadata.postgres import holds_password
-from ..launcher.home import Home, open_run
+from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
+from ..launcher.runs import open_run
 from ..launcher.states import EndState, RunState
 from .children import Supervisor
 from .pool import TaskWorker

@@ -12,8 +12,8 @@ from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings, KeyReference, PodSettings
 from drivetrain.pipelines.kubeflow.simulate import Document, SimulatedCluster, read, result_of, simulate
 from drivetrain.pipelines.kubeflow.submit import arguments_of
-from drivetrain.pipelines.launcher.home import new_run, reopen_run
 from drivetrain.pipelines.launcher.partial import Selection, base_run
+from drivetrain.pipelines.launcher.runs import new_run, reopen_run
 
 
 def compiled(pipeline: PipelineFunction[..., object]) -> Document:

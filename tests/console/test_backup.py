@@ -104,9 +104,9 @@ def test_runs_of_one_second_are_known_again_in_the_order_they_began(
             return cls(2026, 1, 1, microsecond=next(microseconds), tzinfo=tz)
 
     with monkeypatch.context() as patch:
-        patch.setattr("drivetrain.pipelines.launcher.home.datetime", Clock)
+        patch.setattr("drivetrain.pipelines.launcher.runs.datetime", Clock)
         randomness = SimpleNamespace(token_hex=lambda _: next(random))
-        patch.setattr("drivetrain.pipelines.launcher.home.secrets", randomness)
+        patch.setattr("drivetrain.pipelines.launcher.runs.secrets", randomness)
         drivetrain("run", "shop")
         (shop / "helper.py").write_text("def total(rows):\n    return 7\n")
         drivetrain("run", "shop")

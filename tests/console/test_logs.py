@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 from drivetrain.pipelines import Home, RunOptions, load_pipeline
-from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.pipelines.launcher.runs import new_run
 from drivetrain.pipelines.node import RECORD
 from drivetrain.pipelines.project.secret import Secret
 from drivetrain.tests.pipelines.faulty import waits

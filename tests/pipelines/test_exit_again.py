@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from drivetrain.pipelines import Home, open_run, resume, run_pipeline
-from drivetrain.pipelines.launcher.home import record_status, reopen_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.runs import record_status, reopen_run
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
 

@@ -23,9 +23,9 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
-from drivetrain.pipelines.launcher.home import close_run, reopen_run
 from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.pipelines.launcher.observers import NullObserver
+from drivetrain.pipelines.launcher.runs import close_run, reopen_run
 from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.tests.pipelines import faulty
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import DrivetrainError
-from ...launcher.home import Home, Run, open_run
+from ...launcher.home import Home
 from ...launcher.launcher import Launcher
 from ...launcher.observers import NullObserver, Observer
 from ...launcher.results import NodeResult
+from ...launcher.runs import Run, open_run
 from ...launcher.states import EndState
 from ...run import RunResult, state_of
 from .. import reconcile

@@ -6,7 +6,7 @@ import pytest
 from drivetrain.console.session import view
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline, spin
-from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.runs import new_run
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
 

@@ -21,8 +21,8 @@ from drivetrain.pipelines.kubeflow.connection import ApiSettings
 from drivetrain.pipelines.kubeflow.kubernetes_api import KubernetesApi
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings
 from drivetrain.pipelines.kubeflow.submit import SubmitResult, submit
-from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.runs import new_run
 from drivetrain.pipelines.launcher.states import RunState
 
 from . import kubernetes_server

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
-from drivetrain.pipelines.kubeflow.lint import Finding, lint, lint_documents
+from drivetrain.pipelines.kubeflow.findings import Finding
+from drivetrain.pipelines.kubeflow.lint import lint, lint_documents
 from drivetrain.tests.pipelines.kubeflow.cluster import CASES, REFUSED, conformance
 from drivetrain.tests.pipelines.kubeflow.planted import (
     EXITS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from drivetrain.pipelines.ir.ir import Node
 from drivetrain.pipelines.ir.options import NodeOptions
-from drivetrain.pipelines.kubeflow.lint import EXECUTOR, platform_findings
+from drivetrain.pipelines.kubeflow.lint_platform import EXECUTOR, platform_findings
 from drivetrain.pipelines.kubeflow.platform import executor_config, platform_document
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
 from drivetrain.pipelines.kubeflow.settings import (

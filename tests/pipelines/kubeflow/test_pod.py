@@ -23,8 +23,8 @@ from drivetrain.pipelines.kubeflow import pod
 from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
 from drivetrain.pipelines.launcher import run_records as records
 from drivetrain.pipelines.launcher.flow import Flow
-from drivetrain.pipelines.launcher.home import open_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.runs import open_run
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS, Image, Pod
 
 PIPELINE = """

@@ -10,7 +10,7 @@ import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions
 from drivetrain.pipelines.kubeflow import reconcile
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings
-from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.runs import new_run
 
 from .shop import PLAIN
 

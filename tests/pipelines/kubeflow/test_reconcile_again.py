@@ -10,8 +10,8 @@ from drivetrain.pipelines import Home, Run, RunOptions, load_pipeline, open_run
 from drivetrain.pipelines.kubeflow import reconcile
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.launcher import run_records as records
-from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.runs import new_run
 
 from .shop import PARTS
 

@@ -21,7 +21,7 @@ from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import KfpClient
 from drivetrain.pipelines.kubeflow.settings import ClusterSettings, PodSettings
 from drivetrain.pipelines.kubeflow.submit import arguments_of, resubmit, submit
-from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.runs import new_run
 from drivetrain.pipelines.launcher.states import RunState
 
 from .api_server import KfpServer, Request

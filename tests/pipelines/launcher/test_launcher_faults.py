@@ -22,8 +22,8 @@ from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore, Owner
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
-from drivetrain.pipelines.launcher import home as homes
 from drivetrain.pipelines.launcher import launcher as launching
+from drivetrain.pipelines.launcher import runs
 from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.runners import inline
@@ -323,7 +323,7 @@ def test_a_run_from_before_the_boot_is_interrupted(home: Home, pipe: Pipe, monke
     before = {**Owner.current().to_dict(), "boot_id": "another"}
     home.store.update_context(open_run(home, result.run).context, {"state": "RUNNING", "owner": before})
     monkeypatch.setattr(Owner, "rebooted", lambda self: self.boot_id == "another")
-    assert homes.open_run(home, result.run).state == "INTERRUPTED"
+    assert runs.open_run(home, result.run).state == "INTERRUPTED"
     assert resume(home).state == "COMPLETE"
 
 
@@ -334,7 +334,7 @@ def test_a_run_of_another_machine_of_this_name_is_judged_by_its_lease(
     result = run_pipeline(home, pipe("Make()"))
     clone = replace(Owner.current(), boot_id="another")
     home.store.update_context(open_run(home, result.run).context, {"state": "RUNNING", "owner": clone.to_dict()})
-    claim = home.store.claim(homes.run_lease(result.run), owner=clone, lease=600)
+    claim = home.store.claim(runs.run_lease(result.run), owner=clone, lease=600)
     assert claim is not None
     assert open_run(home, result.run).state == "RUNNING"
     with pytest.raises(InputError, match="is being worked on by process"):
@@ -352,10 +352,10 @@ def test_a_run_holds_its_lease_until_its_end_is_recorded(
     home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leased: list[bool | None] = []
-    close = homes.close_run
+    close = runs.close_run
 
-    def closing(home: Home, run: homes.Run, state: RunState) -> None:
-        leased.append(home.store.is_lease_over(homes.run_lease(run.id), Owner.current()))
+    def closing(home: Home, run: runs.Run, state: RunState) -> None:
+        leased.append(home.store.is_lease_over(runs.run_lease(run.id), Owner.current()))
         close(home, run, state)
 
     monkeypatch.setattr("drivetrain.pipelines.run.close_run", closing)
@@ -365,7 +365,7 @@ def test_a_run_holds_its_lease_until_its_end_is_recorded(
         run_pipeline(home, pipe("Make()"))
     assert leased == [False, False]
     run = open_run(home, None).id
-    assert home.store.is_lease_over(homes.run_lease(run), Owner.current())
+    assert home.store.is_lease_over(runs.run_lease(run), Owner.current())
 
 
 def test_a_runner_that_breaks_ends_the_run(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from drivetrain.metadata import Payloads
 from drivetrain.pipelines import Home, RunOptions, run_pipeline
-from drivetrain.pipelines.launcher.home import open_run
 from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.launcher.runs import open_run
 from drivetrain.tests.pipelines.processes import Pipe
 
 

@@ -14,7 +14,7 @@ from drivetrain.pipelines.ir.ir import Loop, Node, Pipeline
 from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.ir.tasks import Index, parse_task, task_name
 from drivetrain.pipelines.launcher.flow import Flow
-from drivetrain.pipelines.launcher.home import Run
+from drivetrain.pipelines.launcher.runs import Run
 from drivetrain.pipelines.runners.schedule import Schedule
 from drivetrain.pipelines.runners.steps import steps
 from hypothesis import given

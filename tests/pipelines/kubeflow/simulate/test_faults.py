@@ -28,7 +28,7 @@ from drivetrain.pipelines.kubeflow.simulate import (
     simulate,
 )
 from drivetrain.pipelines.launcher import run_records as records
-from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.runs import new_run
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
