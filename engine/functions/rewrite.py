@@ -7,17 +7,17 @@ node keeps its place in the user's file, so tracebacks, debuggers and JAX's own 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from .jumps import FlaggedFor, Scope, expression, lowered, statement
 from .source import Definition, parameters
-from .syntax import (
-    assigned,
-    binds,
-    hint,
-    in_place,
-    own_nodes,
-)
+
+_HINTS: Final = ("loop_options", "set_max_steps")
+_MUTATORS: Final = (
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse",
+    "setdefault", "sort", "update",
+)  # fmt: skip
 
 
 def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
@@ -37,13 +37,13 @@ def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
     # Defaults are taken from the function itself: here they only keep their number.
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if item is None else ast.Constant(None) for item in tree.args.kw_defaults]
-    shared = [item for item in own_nodes(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
+    shared = [item for item in _own_nodes(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
     tree.body = lowered(_Hoisted().body(tree))
     parameter_names = parameters(node)
     outer = {name for item in shared for name in item.names}
     globals_ = {name for item in shared if isinstance(item, ast.Global) for name in item.names}
-    blocks = [item for item in own_nodes(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
-    state = {name for block in blocks for name in assigned([block])}
+    blocks = [item for item in _own_nodes(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
+    state = {name for block in blocks for name in _assigned([block])}
     change = _Rewrite(state, outer, globals_, owner, parameter_names[0] if parameter_names else None)
     body = [converted for item in tree.body for converted in change.statements(item)]
     unset = [name for name in sorted(state) if name not in outer and name not in parameter_names]
@@ -105,7 +105,7 @@ class _Rewrite(ast.NodeTransformer):
     # --- statements ----------------------------------------------------------------------------------------------
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
-        names = assigned([node])
+        names = _assigned([node])
         test = self.visit(node.test)
         yes, no, get, put = (self._new(word) for word in ("then", "else", "get", "set"))
         call = expression(
@@ -121,14 +121,14 @@ class _Rewrite(ast.NodeTransformer):
         ]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        names = assigned([node])
+        names = _assigned([node])
         test, body, get, put = (self._new(word) for word in ("test", "while", "get", "set"))
         call = self._loop_call(
             f"ag__.while_({test}, {body}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, 0)", node
         )
         answer = ast.copy_location(ast.Return(node.test), node.test)
         return [
-            self._function(test, "", assigned([node.test]), [answer], node),
+            self._function(test, "", _assigned([node.test]), [answer], node),
             self._function(body, "", names, node.body, node),
             *self._accessors(get, put, names, node),
             call,
@@ -138,7 +138,7 @@ class _Rewrite(ast.NodeTransformer):
         return self.visit_For(node)
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
-        names = assigned([node])
+        names = _assigned([node])
         body, get, put = (self._new(word) for word in ("for", "get", "set"))
         flags = node.flags if isinstance(node, FlaggedFor) else ()
         test = f"lambda: ag__.none_of({', '.join(flags)})" if flags else "None"
@@ -159,7 +159,7 @@ class _Rewrite(ast.NodeTransformer):
         call_statement = statement(text, node)
         assert isinstance(call_statement, ast.Expr)
         assert isinstance(call_statement.value, ast.Call)
-        hint_call = hint(node.body)
+        hint_call = _hint(node.body)
         call_statement.value.args[-1] = expression("None", node)
         if hint_call is not None:
             lazy = expression("lambda: 0", node)
@@ -230,7 +230,7 @@ class _Rewrite(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        if binds(*node.values[1:]):
+        if _binds(*node.values[1:]):
             plain = self._plain(node)
             assert isinstance(plain, ast.BoolOp)
             plain.values[:-1] = [self._certain(value, "an `and` or `or`") for value in plain.values[:-1]]
@@ -248,7 +248,7 @@ class _Rewrite(ast.NodeTransformer):
         return call
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        if binds(node.body, node.orelse):
+        if _binds(node.body, node.orelse):
             plain = self._plain(node)
             assert isinstance(plain, ast.IfExp)
             plain.test = self._certain(plain.test, "a ternary")
@@ -257,7 +257,7 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         single = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
-        if single or binds(*node.comparators[1:]):
+        if single or _binds(*node.comparators[1:]):
             return self.generic_visit(node)
         words = tuple(type(op).__name__ for op in node.ops)
         call = self._lazy("ag__.compare", [node.left, *node.comparators], node, certain=2)
@@ -293,7 +293,7 @@ class _Rewrite(ast.NodeTransformer):
         call = expression(f"{operator}()", node)
         assert isinstance(call, ast.Call)
         for index, part in enumerate(parts):
-            if index < certain and binds(*parts[:certain]):
+            if index < certain and _binds(*parts[:certain]):
                 argument = expression("ag__.value(0)", part)
                 assert isinstance(argument, ast.Call)
                 argument.args = [self.visit(part)]
@@ -342,10 +342,10 @@ class _Rewrite(ast.NodeTransformer):
     def _guards(self, node: ast.stmt) -> list[ast.stmt]:
         """What goes before a statement: operators that refuse its changes where a block of the graph hides them."""
         guards: dict[str, ast.stmt] = {}
-        for target, how, owner, root in in_place(node):
+        for target, how, owner, root in _in_place(node):
             call = f"ag__.changes({ast.unparse(target)!r}, {how!r}, {root!r}, lambda: 0)"
             guards.setdefault(call, self._guard(call, owner, node))
-        for name in assigned([node]):
+        for name in _assigned([node]):
             if name in self.shared:
                 call = f"ag__.changes({name!r}, 'name', {name!r}, lambda: 0)"
                 guards[call] = self._guard(call, ast.Name(name, ast.Load()), node)
@@ -363,7 +363,7 @@ class _Rewrite(ast.NodeTransformer):
     def _changes(self, node: ast.AST, names: Sequence[str]) -> str:
         """Source of a tuple of (what is changed in place, how, a thunk of its owner): staging refuses those."""
         sources: dict[str, str] = {}
-        for target, how, owner, root in in_place(node):
+        for target, how, owner, root in _in_place(node):
             if root in names:  # made within the block: nobody outside sees it
                 continue
             if any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(owner)):
@@ -373,3 +373,79 @@ class _Rewrite(ast.NodeTransformer):
             if name in self.globals:
                 sources[f"({name!r}, 'global', lambda: None)"] = ""
         return f"({', '.join(sources)}{',' if sources else ''})"
+
+
+# --- what a syntax tree assigns, changes in place and hints at, within one scope ---
+
+
+def _assigned(body: Iterable[ast.AST]) -> list[str]:
+    """The names that statements assign in their own scope, in order."""
+    names: set[str] = set()
+    for item in body:
+        for node in [item, *_own_nodes(item)]:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                names.add(node.id)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+                names.add(node.name)
+            elif isinstance(node, ast.MatchMapping) and node.rest:
+                names.add(node.rest)
+    return sorted(names)
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """What is below a node, without what belongs to inner functions, classes and comprehensions."""
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        yield from (item.target for item in ast.walk(node) if isinstance(item, ast.NamedExpr))
+        return
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, Scope):
+            yield from _own_nodes(child)
+
+
+def _binds(*parts: ast.expr) -> bool:
+    """Whether an expression assigns by :=, which a thunk could not do for its function."""
+    return any(isinstance(item, ast.NamedExpr) for part in parts for item in ast.walk(part))
+
+
+def _in_place(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr, str]]:
+    """What is changed in place below a node: the target, how, what it belongs to, the name that this begins with."""
+    for item in _own_nodes(node):
+        if isinstance(item, (ast.Attribute, ast.Subscript)) and isinstance(item.ctx, (ast.Store, ast.Del)):
+            target: ast.expr = item
+            how, owner = "set", item.value
+        elif isinstance(item, ast.Call) and getattr(item.func, "attr", "") in _MUTATORS:
+            assert isinstance(item.func, ast.Attribute)
+            target, how, owner = item.func, "call", item.func.value
+        elif isinstance(item, ast.Call) and getattr(item.func, "id", "") == "next" and item.args:
+            target, how, owner = item, "next", item.args[0]
+        else:
+            continue
+        root = _root_of(owner)
+        if root is not None:
+            yield target, how, owner, root
+
+
+def _root_of(node: ast.expr) -> str | None:
+    """The name that an attribute or item begins with."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _hint(body: Sequence[ast.stmt]) -> ast.expr | None:
+    """The call of a hint at the head of a loop's body (after our own flags), as a copy."""
+    for item in body[:2]:
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
+            called = item.value.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in _HINTS:
+                copied = ast.parse(ast.unparse(item.value), mode="eval").body
+                for node in ast.walk(copied):
+                    ast.copy_location(node, item)
+                return copied
+    return None

@@ -7,7 +7,7 @@ where a dimension is symbolic), so that shapes computed in the graph are known t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any, Final
@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
-from .onnx_windows import average_pool, conv, max_pool
 
 Value = Any  # a NumPy array (known while tracing) or a JAX array
 Attributes = Mapping[str, Any]  # Any: numbers, texts, lists and arrays, by ONNX's names
 Operator = Callable[..., Any]
+_Pairs = list[tuple[int, int]]
 
 _END: Final = 2**31 - 1  # what exporters write for "to the end", or more
 
@@ -248,12 +248,82 @@ def _elu(attributes: Attributes, x: Value) -> Value:
     return jnp.where(x > 0, x, attributes.get("alpha", 1.0) * jnp.expm1(jnp.minimum(x, 0)))
 
 
+# --- a window that slides over an image, in any number of dimensions: values are [batch, channels, *space] ---
+
+
+def _conv(attributes: Attributes, x: Value, kernel: Value, bias: Value = None) -> Value:
+    """Conv, grouped and dilated as the attributes say."""
+    x, kernel = jnp.asarray(x), jnp.asarray(kernel)
+    window = kernel.shape[2:]
+    strides, dilations, pads = _window(attributes, x, window)
+    convolved = jax.lax.conv_general_dilated(
+        x, kernel, strides, pads, rhs_dilation=dilations, feature_group_count=attributes.get("group", 1)
+    )
+    return convolved if bias is None else convolved + jnp.reshape(bias, (-1, *[1] * len(window)))
+
+
+def _max_pool(attributes: Attributes, x: Value) -> Value:
+    """MaxPool's first output; its second, the indices of the maxima, is not computed."""
+    x = jnp.asarray(x)
+    window = attributes["kernel_shape"]
+    strides, dilations, pads = _window(attributes, x, window)
+    least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else np.iinfo(x.dtype).min
+    return _reduced_windows(x, x.dtype.type(least), jax.lax.max, window, strides, dilations, pads)
+
+
+def _average_pool(attributes: Attributes, x: Value) -> Value:
+    """AveragePool; padding counts only where `count_include_pad` says so."""
+    x = jnp.asarray(x)
+    window = attributes["kernel_shape"]
+    strides, dilations, pads = _window(attributes, x, window)
+    zero = x.dtype.type(0)
+    total = _reduced_windows(x, zero, jax.lax.add, window, strides, dilations, pads)
+    if attributes.get("count_include_pad"):
+        return total / np.prod(window).astype(x.dtype)
+    ones = jnp.ones((1, 1, *x.shape[2:]), x.dtype)
+    return total / _reduced_windows(ones, zero, jax.lax.add, window, strides, dilations, pads)
+
+
+def _reduced_windows(
+    x: Value, start: Any, fn: Any, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: _Pairs
+) -> Value:
+    return jax.lax.reduce_window(
+        x,
+        start,
+        fn,
+        (1, 1, *window),
+        (1, 1, *strides),
+        [(0, 0), (0, 0), *pads],
+        window_dilation=(1, 1, *dilations),
+    )
+
+
+def _window(attributes: Attributes, x: Value, window: Sequence[int]) -> tuple[list[int], list[int], _Pairs]:
+    """Strides, dilations and padding per dimension of space."""
+    if attributes.get("ceil_mode"):
+        raise InputError("it rounds sizes up", fix="export it with ceil_mode=0")
+    count = len(window)
+    strides = list(attributes.get("strides", [1] * count))
+    dilations = list(attributes.get("dilations", [1] * count))
+    kind = attributes.get("auto_pad", "NOTSET")
+    if kind in ("NOTSET", "VALID"):
+        explicit = attributes.get("pads", [0] * 2 * count) if kind == "NOTSET" else [0] * 2 * count
+        return strides, dilations, list(zip(explicit[:count], explicit[count:], strict=True))
+    pads = []
+    for size, extent, stride, dilation in zip(x.shape[2:], window, strides, dilations, strict=True):
+        reach = (extent - 1) * dilation + 1
+        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        less = total // 2  # of an odd number, "upper" pads the end with one more
+        pads.append((less, total - less) if kind == "SAME_UPPER" else (total - less, less))
+    return strides, dilations, pads
+
+
 OPS: Final[Mapping[str, Operator]] = {
     "Abs": _unary(jnp.abs),
     "Add": _elementwise("add"),
     "And": _elementwise("logical_and"),
     "ArgMax": _arg_max,
-    "AveragePool": average_pool,
+    "AveragePool": _average_pool,
     "BatchNormalization": _batch_normalization,
     "Cast": _cast,
     "Ceil": _unary(jnp.ceil),
@@ -261,7 +331,7 @@ OPS: Final[Mapping[str, Operator]] = {
     "Concat": _concat,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
-    "Conv": conv,
+    "Conv": _conv,
     "Div": _div,
     "Dropout": lambda attributes, x, *_: x,
     "Einsum": lambda attributes, *values: jnp.einsum(attributes["equation"], *values),
@@ -288,7 +358,7 @@ OPS: Final[Mapping[str, Operator]] = {
     "LogSoftmax": _softmax(jax.nn.log_softmax),
     "MatMul": _elementwise("matmul"),
     "Max": _elementwise("maximum"),
-    "MaxPool": max_pool,
+    "MaxPool": _max_pool,
     "Min": _elementwise("minimum"),
     "Mul": _elementwise("multiply"),
     "Neg": _unary(jnp.negative),
