@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -42,14 +43,17 @@ class _Outlet(io.FileIO):
             return super().write(data)
         except OSError as error:
             _drop(self.fileno())
-            if not isinstance(error, BrokenPipeError):
+            if not isinstance(error, BrokenPipeError) and error.errno != errno.EBADF:  # a component has closed it
                 _LOST.append(error)
             return len(data)
 
 
 @contextmanager
 def output_while_read() -> Iterator[None]:
-    """Within the block no print fails, of a component either: the work goes on, whatever became of the output."""
+    """Within the block no print fails, of a component either: the work goes on, whatever became of the output.
+
+    A descriptor that a component has closed is one that nobody reads, from then on.
+    """
     before = sys.stdout, sys.stderr
     outlets = []
     for name, stream in zip(("stdout", "stderr"), before, strict=True):
@@ -66,6 +70,13 @@ def output_while_read() -> Iterator[None]:
             with suppress(ValueError):  # a component has closed it
                 outlet.flush()
         sys.stdout, sys.stderr = before
+        for outlet in outlets:
+            try:
+                os.fstat(outlet.fileno())
+            except ValueError:  # the stream is closed, not the descriptor
+                pass
+            except OSError:
+                _drop(outlet.fileno())
 
 
 def drop_output() -> None:
@@ -75,8 +86,9 @@ def drop_output() -> None:
 
 def _drop(number: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, number)
-    os.close(nowhere)
+    if nowhere != number:  # as it is where the descriptor was closed, and is the lowest that is free
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 def lost_output() -> OSError | None:

@@ -195,6 +195,8 @@ def read_manifest(data: bytes) -> dict[str, TreeDigest]:
     digests = {}
     for part in PARTS:
         files = tuple(FileEntry(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in body[part]["files"])
+        if len({file.path for file in files}) < len(files):
+            raise ValueError(f"a file of {part} is listed twice")
         digests[part] = TreeDigest(str(body[part]["fingerprint"]), files)
     return digests
 

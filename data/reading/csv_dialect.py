@@ -101,12 +101,15 @@ class CsvFile:
             return cast("BinaryIO", gzip.open(self.path, "rb"))
         if not name.endswith(".zip"):
             return self.path.open("rb")
-        with zipfile.ZipFile(self.path) as archive:
-            inside = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
-            if len(inside) != 1 or not inside[0].lower().endswith((".csv", ".tsv")):
-                held = ", ".join(inside[:3]) or "nothing"
-                raise InputError(f"{self.path} holds {held}, not one CSV", fix="unpack it and name the CSV files")
-            return cast("BinaryIO", archive.open(inside[0]))
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                inside = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
+                if len(inside) != 1 or not inside[0].lower().endswith((".csv", ".tsv")):
+                    held = ", ".join(inside[:3]) or "nothing"
+                    raise InputError(f"{self.path} holds {held}, not one CSV", fix="unpack it and name the CSV files")
+                return cast("BinaryIO", archive.open(inside[0]))
+        except UnicodeDecodeError as error:
+            raise zipfile.BadZipFile("a name in it cannot be decoded") from error
 
     def _header(self) -> str:
         """The first line that is not blank, with the line breaks in its quotes."""

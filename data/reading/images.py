@@ -38,6 +38,7 @@ _DIGITS: Final = "sklearn/datasets/data/digits.csv.gz"
 _SHARD_IMAGES: Final = 4096
 _BATCH_BYTES: Final = 32 << 20
 _LARGEST: Final = 256 << 20  # bytes of an image; what an archive holds may be far larger than the archive
+_DAMAGED: Final = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, UnicodeDecodeError)
 _SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -106,7 +107,7 @@ def holds_images(path: Path) -> bool:
                 return any(_ENDING.search(member) for member in archive.namelist())
         with tarfile.open(path) as tar:
             return any(_ENDING.search(member.name) for member in tar)
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile):
+    except (*_DAMAGED, RuntimeError):
         return False  # whoever reads it will say what is wrong with it
 
 
@@ -248,7 +249,7 @@ def _contents(base: Path, wanted: set[str] | None) -> Iterator[tuple[str, bytes]
         raise InputError(
             f"{base} cannot be unpacked ({str(error)[:200]})", fix="pack it without a password, by deflate"
         ) from error
-    except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise InputError(f"{base} is damaged ({str(error)[:200]})", fix="write or copy the file again") from error
 
 

@@ -158,7 +158,7 @@ class _ComponentReader:
             if hint in (list, dict) and not isinstance(value, hint):
                 raise ValueError
             return value if isinstance(value, hint) else hint(str(value) if hint is str else value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             raise node.error(f"the default {value!r:.60} is not of type {hint.__name__}", "give one") from None
 
     def words(self, node: YamlValue | None) -> tuple[Word, ...]:

@@ -94,6 +94,20 @@ def test_what_prints_goes_on_where_nobody_reads_it(monkeypatch: pytest.MonkeyPat
         stream.close()
 
 
+def test_a_descriptor_that_a_component_closes_is_one_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for late in (False, True):
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "w") as stream:
+            monkeypatch.setattr(sys, "stdout", stream)
+            with output_while_read():
+                os.close(writing)
+                if not late:
+                    print("during the run", flush=True)
+            print("after the run", flush=True)
+            assert lost_output() is None
+        os.close(reading)
+
+
 def test_nothing_is_missed_that_standard_error_says_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -163,6 +163,17 @@ def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(paylo
     assert payloads.problems(URI, tree.fingerprint) == ["content is not what the store says"]
 
 
+def test_a_manifest_that_lists_a_file_twice_is_damaged(payloads: LocalPayloads) -> None:
+    payloads.publish(staged(payloads), URI)
+    path = payloads.local(URI) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["extra"]["files"] *= 2
+    path.chmod(0o644)
+    path.write_text(json.dumps(manifest))
+    assert len(payloads.problems(URI)) == 1
+    assert "a file of extra is listed twice" in payloads.problems(URI)[0]
+
+
 def test_a_signature_beside_what_was_published_is_no_change(payloads: LocalPayloads) -> None:
     fingerprint = payloads.publish(staged(payloads), URI).fingerprint
     (payloads.local(URI) / "content.sig").write_text("{}")  # as `drivetrain bundle sign` does

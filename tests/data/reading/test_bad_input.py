@@ -342,6 +342,28 @@ def test_a_zip_with_a_password(tmp_path: Path) -> None:
             ExampleGen(str(tmp_path / name))
 
 
+@pytest.mark.parametrize(("name", "inside"), [("x.zip", "x.csv"), ("y.zip", "a/1.png")])
+@pytest.mark.parametrize(
+    ("start", "offset", "value", "says"),
+    [
+        (b"PK\x01\x02", 6, 127, r"version 12\.7"),  # of the format that is needed to unpack it
+        (b"PK\x03\x04", 30, 0xB7, "damaged"),  # the first letter of the name, said to be UTF-8
+    ],
+)
+def test_a_zip_that_lies(
+    name: str, inside: str, start: bytes, offset: int, value: int, says: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr(inside, "a\n1\n")
+    data = bytearray((tmp_path / name).read_bytes())
+    data[data.find(start) + offset] = value
+    for header, flags in ((b"PK\x03\x04", 7), (b"PK\x01\x02", 9)):
+        data[data.find(header) + flags] |= 8  # the name is UTF-8
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=says):
+        ExampleGen(str(tmp_path / name))
+
+
 def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,6 +195,11 @@ CONTAINER = "name: X\ninputs:\n- {name: a, type: String}\n- {name: b, type: Mode
         (CONTAINER + "    image: x\n    args:\n    - if: {cond: {}, then: x}\n", 9, "only isPresent"),
         (CONTAINER + "    image: x\n    args: x\n", 8, "args must be a list"),
         ("name: X\ninputs:\n- {name: a, type: Integer, default: x}\nimplementation: 1\n", 3, "'x' is not of type int"),
+        (
+            f"name: X\ninputs:\n- {{name: a, type: JsonArray, default: '{'[' * 20_000}'}}\nimplementation: 1\n",
+            3,
+            "is not of type list",
+        ),
         ("name: X\ninputs:\n- {name: a, typ: Integer}\nimplementation: 1\n", 3, "unsupported field 'typ'"),
         ("name: X\ninputs:\n- {name: a}\n- {name: A}\nimplementation: 1\n", 4, "two inputs are called 'A'"),
     ],
