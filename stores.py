@@ -3,7 +3,7 @@
 The room above names files relative to the address and gets one policy for all stores: what may pass is tried again
 (`retry`), what lasts is one error, and no error shows a secret. Behind each kind of address stands an object with
 fsspec's own methods (`cat_file`, `put_file`, `find`, …): fsspec's file systems as they are, and two small ones of
-ours, so that folders and the web need no package. A new kind of store is another such object, or none where fsspec
+ours (`file_systems`), so that folders and the web need no package. A new kind of store is another such object, or none where fsspec
 has it.
 """
 
@@ -19,38 +19,32 @@ import logging
 import os
 import random
 import re
-import secrets
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, BinaryIO, Final, Literal, TypeAlias, TypeVar
-from urllib.error import HTTPError
-from urllib.parse import quote, unquote, urlsplit
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
-from .digest import sync_folder
+from .addresses import is_url, local_path, refuse_secrets, relative_name, scheme_of
 from .errors import Canceled, DrivetrainError, InputError, missing_extra
+from .file_systems import CountBytes, LocalFiles, WebFiles, refuse_longer
 from .progress import Progress
-from .redaction import holds_credentials, redact
+from .redaction import redact
 
 T = TypeVar("T")
-CountBytes: TypeAlias = Callable[[int], None]
-"""Called with how many bytes of a file were moved so far; may raise to stop."""
 
 PAUSES: Final = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
 """Seconds before the second try of what failed for a reason that may pass, before the third, …"""
 AT_ONCE = 8
 """Files that are moved at the same time."""
 
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SECRET_VARIABLE: Final = re.compile(
     r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|CONNECTION_STRING|SIGNATURE|_SAS", re.IGNORECASE
 )
@@ -71,131 +65,13 @@ _CHECKSUM_KEYS: Final = ("md5Hash", "ETag", "etag", "content_md5", "content_sett
 _BLOCK: Final = 8 << 20
 _PART: Final = 8 << 20  # bytes of a large file that are sent at once, and so held in memory
 _PARTS: Final = 9000  # of which S3 takes 10,000 at most
-_HTTP_TIMEOUT: Final = 60  # seconds without a byte
 _MOST_RECORD: Final = 256 << 20  # bytes of a file that is read whole: a claim, a manifest
 _MOST_UNTOLD: Final = 256 << 30  # bytes of a file whose size its store does not say
 _TICK: Final = 0.2  # seconds between two looks at how much was moved
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """What a kind of store is, beside what fsspec knows of it.
-
-    Attributes:
-        artifacts: Whether the artifacts of a root may lie there.
-        package: What an image installs to reach it; None where it needs none, or one that its user must choose.
-        host: Whether its URLs name a host or a bucket.
-        user: Whether its URLs may name a user or a container before the host.
-        folders: Whether a file's folder must be made before the file.
-        shared: Whether another process finds what this one wrote.
-        part_options: Whether its package takes the size and the number of parts of a large file.
-    """
-
-    artifacts: bool = True
-    package: str | None = None
-    host: Literal["needed", "optional", "none"] = "needed"
-    user: bool = False
-    folders: bool = False
-    shared: bool = True
-    part_options: bool = False
-
-
-SCHEMES: Final[Mapping[str, Scheme]] = {
-    "abfs": Scheme(package="adlfs", user=True),
-    "abfss": Scheme(package="adlfs", user=True),
-    "adl": Scheme(),
-    "az": Scheme(package="adlfs"),
-    "dbfs": Scheme(),
-    "file": Scheme(host="none"),
-    "gcs": Scheme(package="gcsfs"),
-    "gs": Scheme(package="gcsfs"),
-    "hdfs": Scheme(user=True, folders=True),
-    "http": Scheme(artifacts=False),
-    "https": Scheme(artifacts=False),
-    "local": Scheme(artifacts=False, folders=True),
-    "memory": Scheme(host="optional", shared=False),
-    "oci": Scheme(),
-    "oss": Scheme(),
-    "s3": Scheme(package="s3fs", part_options=True),
-    "s3a": Scheme(package="s3fs", part_options=True),
-    "sftp": Scheme(user=True, folders=True),
-    "smb": Scheme(user=True, folders=True),
-    "ssh": Scheme(user=True, folders=True),
-    "webhdfs": Scheme(folders=True),
-}
-"""The kinds of stores that are known by name. An object store that fsspec reaches needs a line here to hold artifacts,
-and nothing else; data are read from any scheme that fsspec knows."""
-_UNKNOWN: Final = Scheme(artifacts=False)
-
-
-def scheme_of(address: str) -> Scheme:
-    """What is known of the store behind an address; a folder of this machine counts as `file://`."""
-    name = address.partition("://")[0].lower() if is_url(address) else "file"
-    return SCHEMES.get(name, _UNKNOWN)
-
-
 class StorageUnavailable(DrivetrainError):  # noqa: N818 - named for what happened
     """A store did not answer as it should, however often it was asked; it may later."""
-
-
-class TooLong(InputError):  # noqa: N818 - named for what is wrong
-    """A file has more bytes than it may have, perhaps without end."""
-
-
-# --- addresses ---
-
-
-def is_url(address: str) -> bool:
-    """Whether an address names something behind a scheme, other than this machine's files."""
-    return _URL.match(address) is not None and not address.startswith("file://")
-
-
-def local_path(address: str | Path) -> Path | None:
-    """The path that an address names on this machine, as text or `file://`; None for any other URL.
-
-    Raises:
-        InputError: It is a `file://` URL of another machine.
-    """
-    text = str(address)
-    if is_url(text):
-        return None
-    if text.startswith("file://"):
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost"):
-            raise InputError(f"{text} names another machine", fix="write file:///path")
-        text = unquote(parts.path)
-    return Path(text)
-
-
-def refuse_secrets(url: str) -> None:
-    """See that a URL can be shown and stored.
-
-    Raises:
-        InputError: It holds a password, a token or a signature; the error does not show it.
-    """
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise InputError(
-            f"this {url.partition(':')[0]}:// URL cannot be parsed ({error})", fix="check the address"
-        ) from None
-    if holds_credentials(url):
-        raise InputError(
-            f"the {parts.scheme}:// URL holds a password, a token or a signature, which would be stored with the run",
-            fix="take it out, and give the credentials by the environment",
-        )
-
-
-def relative_name(name: str) -> str:
-    """Return a relative name that leads nowhere else; "" is the address itself.
-
-    Raises:
-        InputError: It is absolute, has `.` or `..`, an empty part, a backslash or a control character.
-    """
-    parts = name.split("/") if name else []
-    if any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\x00-\x1f\x7f]", name):
-        raise InputError(f"the name {name!r:.80} leads elsewhere, or is empty", fix="use plain relative names")
-    return name
 
 
 # --- the store ---
@@ -250,11 +126,11 @@ class Store:
         folder = local_path(self.address)
         self._files: Any  # fsspec ships no types
         if folder is not None:
-            self._files, self._root = _LocalFiles(folder), str(folder)
+            self._files, self._root = LocalFiles(folder), str(folder)
             return
         refuse_secrets(self.address)
         if self.address.lower().startswith(("http://", "https://")):
-            self._files, self._root = _WebFiles(), self.address
+            self._files, self._root = WebFiles(_MOST_RECORD), self.address
         else:
             self._files, self._root = _file_system(self.address)
 
@@ -269,8 +145,8 @@ class Store:
 
         def get() -> bytes:
             where = self._path(name)
-            if not isinstance(self._files, _WebFiles):  # which bounds what it reads
-                _refuse_longer(self._named(name), int(self._fresh().info(where).get("size") or 0), _MOST_RECORD)
+            if not isinstance(self._files, WebFiles):  # which bounds what it reads
+                refuse_longer(self._named(name), int(self._fresh().info(where).get("size") or 0), _MOST_RECORD)
             return bytes(self._files.cat_file(where))
 
         return self._retry(name, "read", get)
@@ -413,7 +289,7 @@ class Store:
         Raises:
             InputError: It cannot.
         """
-        if isinstance(self._files, (_LocalFiles, _WebFiles)):
+        if isinstance(self._files, (LocalFiles, WebFiles)):
             return
         from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
         from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
@@ -456,7 +332,7 @@ class Store:
 
         def delete() -> None:
             path = self._path(folder)
-            if glob.has_magic(path) and not isinstance(self._files, _LocalFiles):
+            if glob.has_magic(path) and not isinstance(self._files, LocalFiles):
                 # fsspec's `rm` takes such a path for a pattern, and would remove what else it matches.
                 for file in self._fresh().find(path):
                     with suppress(FileNotFoundError):
@@ -467,7 +343,7 @@ class Store:
             if left := self._fresh().find(self._path(folder)):  # s3fs says nothing of a file that it could not delete
                 raise OSError(f"{len(left)} files of it could not be deleted")
 
-        if isinstance(self._files, _LocalFiles) or self.entries(folder):
+        if isinstance(self._files, LocalFiles) or self.entries(folder):
             self._retry(folder, "deleted", delete)
 
     # --- how ---
@@ -475,7 +351,7 @@ class Store:
     def _path(self, name: str) -> str:
         """The one way from a name to what the file system is asked for."""
         self._check_name(name)
-        if isinstance(self._files, _LocalFiles):
+        if isinstance(self._files, LocalFiles):
             self._files.refuse_links(name)
         return f"{self._root}/{name}" if name else self._root
 
@@ -502,7 +378,7 @@ class Store:
 
     def _matches(self) -> list[Match]:
         files = self._fresh()
-        web = isinstance(files, _WebFiles)
+        web = isinstance(files, WebFiles)
         if re.search(r"[*\[]" if web else r"[*?\[]", urlsplit(self._root).path if web else self._root):
             infos = [info for info in files.glob(self._root, detail=True).values() if info["type"] == "file"]
         else:
@@ -515,7 +391,7 @@ class Store:
         def bounded_count(done: int) -> None:
             # What was written, not what is counted: gcsfs counts again what it asks for again.
             if done:
-                _refuse_longer(where, path.stat().st_size, most)
+                refuse_longer(where, path.stat().st_size, most)
             count(done)
 
         count(0)
@@ -552,7 +428,7 @@ class Store:
         return {name: value for name, value in wanted.items() if name in known}
 
     def _callback(self, count: CountBytes) -> Any:  # Any: a class of fsspec's, which ships no types
-        if isinstance(self._files, (_LocalFiles, _WebFiles)):
+        if isinstance(self._files, (LocalFiles, WebFiles)):
             return count
         from fsspec.callbacks import Callback  # type: ignore[import-untyped]
 
@@ -681,15 +557,6 @@ def retry(
     raise AssertionError("unreachable")
 
 
-def _refuse_longer(what: str, size: int, most: int) -> None:
-    """Raise TooLong where an answer, which may never end, has more bytes than it may have."""
-    if size > most:
-        raise TooLong(
-            f"{what} is longer than the {most:,} bytes that it may have",
-            fix="check the address, and what its server sends",
-        )
-
-
 def _counting_wait(count: CountBytes) -> Callable[[float], None]:
     """A wait that asks now and then whether to stop: the pauses are longer than a person who cancels waits."""
 
@@ -810,9 +677,6 @@ def _changed(info: dict[str, Any]) -> float | None:
     return None
 
 
-# --- file systems, in fsspec's words ---
-
-
 def _file_system(url: str) -> tuple[Any, str]:
     """The fsspec file system of a URL, as its host and user say, and the URL's path in it."""
     scheme = url.partition("://")[0].lower()
@@ -836,190 +700,3 @@ def _file_system(url: str) -> tuple[Any, str]:
         ) from error
     except Exception as error:  # of the store's own package
         raise store_error(url, "opened", error, 1) from redacted_cause(error)
-
-
-class _LocalFiles:
-    """A local or mounted folder. As stores of objects do, it writes files whole or not at all, and durably."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-
-    def refuse_links(self, name: str) -> None:
-        """Raise InputError where a name leads through a symbolic link below the root, to who knows where."""
-        path = str(self._root)
-        for part in name.split("/"):
-            path = f"{path}/{part}"
-            if os.path.islink(path):  # noqa: PTH114 - text, not paths: this is asked at every use of every file
-                raise InputError(
-                    f"{name!r} leads through the link {path}", fix="replace the link by what it stands for"
-                )
-
-    def invalidate_cache(self) -> None:
-        pass
-
-    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        with _no_file(path), Path(path).open("rb") as file:
-            file.seek(start)
-            return file.read() if end is None else file.read(end - start)
-
-    def get_file(self, path: str, target: str, callback: CountBytes) -> None:
-        with _no_file(path), Path(path).open("rb") as file, Path(target).open("wb") as copy:
-            _copy(file.read, copy, callback)
-
-    def info(self, path: str) -> dict[str, Any]:
-        with _no_file(path):
-            status = Path(path).stat()
-        kind = "directory" if Path(path).is_dir() else "file"
-        return {"name": path, "type": kind, "size": status.st_size, "mtime": status.st_mtime}
-
-    def ls(self, path: str, detail: bool) -> list[str]:
-        return [str(entry) for entry in Path(path).iterdir()]
-
-    def find(self, path: str, detail: bool = False) -> dict[str, Any]:
-        infos = {}
-        for folder, _, names in os.walk(path):
-            for name in names:
-                if name[0] != "." and not Path(folder, name).is_symlink():
-                    with suppress(FileNotFoundError):  # it is being removed
-                        infos[f"{folder}/{name}"] = self.info(f"{folder}/{name}")
-        return infos
-
-    def put_file(self, path: str, target: str, callback: CountBytes) -> None:
-        with Path(path).open("rb") as file, self._replacing(Path(target)) as copy:
-            _copy(file.read, copy, callback)
-
-    def pipe_file(self, target: str, data: bytes, mode: str = "overwrite") -> None:
-        if mode != "create":
-            with self._replacing(Path(target)) as file:
-                file.write(data)
-            return
-        path = Path(target)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with unfinished.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(unfinished, path)  # a rename would replace what is there; a link fails: of two, one gets the name
-        finally:
-            unfinished.unlink(missing_ok=True)
-        self._sync(path)
-
-    def rm_file(self, path: str) -> None:
-        Path(path).unlink()
-
-    def rm(self, path: str, recursive: bool) -> None:
-        shutil.rmtree(path)
-
-    @contextmanager
-    def _replacing(self, path: Path) -> Iterator[BinaryIO]:
-        """A file to write, which takes the path's name when it is whole and on the disk."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{secrets.token_hex(8)}")  # a name that `find` leaves out
-        try:
-            with unfinished.open("xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-        self._sync(path)
-
-    def _sync(self, path: Path) -> None:
-        """Make a file's name durable, and those of the folders on its way, which may be new."""
-        for folder in path.parents:
-            sync_folder(folder)
-            if folder in (self._root, *self._root.parents):
-                break
-
-
-class _WebFiles:
-    """Files by HTTP, to read: by their addresses, as nothing can be listed or written."""
-
-    def invalidate_cache(self) -> None:
-        pass
-
-    def cat_file(self, url: str, start: int | None = None, end: int | None = None) -> bytes:
-        if start is None or end is None:
-            with _opened(url, "GET") as response:
-                body = bytes(response.read(_MOST_RECORD + 1))
-            _refuse_longer(url, len(body), _MOST_RECORD)
-            if response.length:  # `read` with a size takes a lost connection for the end
-                raise OSError(f"{response.length} bytes did not come")
-            return body
-        with _opened(url, "GET", {"Range": f"bytes={start}-{end - 1}"}) as response:
-            if response.status != 206:  # a server that does not know ranges sends all, perhaps more than memory holds
-                skipped = 0
-                while skipped < start and (block := response.read(min(1 << 20, start - skipped))):
-                    skipped += len(block)
-            body = bytes(response.read(end - start))
-            if len(body) < end - start and response.length:  # as above
-                raise OSError(f"{response.length} bytes did not come")
-            return body
-
-    def get_file(self, url: str, target: str, callback: CountBytes) -> None:
-        with _opened(url, "GET") as response, Path(target).open("wb") as copy:
-            size = response.length  # None where the body comes in chunks, which mark their own end
-            done = _copy(response.read1, copy, callback)
-        if size not in (None, done):
-            raise OSError(f"{done} of {size} bytes came")
-
-    def info(self, url: str) -> dict[str, Any]:
-        try:
-            with _opened(url, "HEAD") as response:
-                size, tag = response.headers.get("Content-Length"), response.headers.get("ETag")
-        except HTTPError as error:
-            if error.code not in (405, 501):  # a server that does not know HEAD
-                raise
-            size, tag = None, None
-        return {"name": url, "type": "file", "size": int(size) if size else None, "ETag": tag}
-
-    def _unlistable(self, url: str, *_: Any, **__: Any) -> Any:
-        raise InputError(f"{url}: nothing can be listed by HTTP", fix="name each file, or the version: version=1")
-
-    def _unwritable(self, url: str, *_: Any, **__: Any) -> Any:
-        raise InputError(f"{url}: nothing can be written by HTTP", fix="write to the folder or store it is served from")
-
-    def put_file(self, path: str, url: str, **_: Any) -> None:
-        self._unwritable(url)
-
-    glob = ls = find = _unlistable
-    pipe_file = rm_file = rm = _unwritable
-
-
-def _opened(url: str, method: str, headers: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """The response to a request. Any: http.client.HTTPResponse, or that of another handler."""
-    from urllib.request import Request, urlopen  # late: it takes longer to import than this module, and few need it
-
-    try:
-        return urlopen(Request(_quoted(url), None, dict(headers), method=method), timeout=_HTTP_TIMEOUT)  # noqa: S310
-    except HTTPError as error:
-        error.close()
-        if error.code in (404, 410):
-            raise FileNotFoundError(url) from None
-        raise
-
-
-def _quoted(url: str) -> str:
-    """A URL as the web takes it: blanks and letters beyond ASCII as %XX, what is so written already as it is."""
-    return quote(url, safe="%/:?#[]@!$&'()*+,;=~")
-
-
-@contextmanager
-def _no_file(path: str) -> Iterator[None]:
-    """Where a part of a path is a file, or the path is a folder, there is no such file, as in stores of objects."""
-    try:
-        yield
-    except (IsADirectoryError, NotADirectoryError) as error:
-        raise FileNotFoundError(path) from error
-
-
-def _copy(read: Callable[[int], bytes], copy: BinaryIO, count: CountBytes) -> int:
-    done = 0
-    while block := read(1 << 20):
-        copy.write(block)
-        done += len(block)
-        count(done)
-    return done

@@ -28,11 +28,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from .addresses import local_path, relative_name
 from .digest import FileEntry, TreeDigest, digest_files, digest_tree, sync_folder, sync_tree, tree_of, write_durably
 from .errors import DrivetrainError, InputError
+from .file_systems import CountBytes
 from .owner import Owner
 from .progress import Progress, no_progress
-from .stores import CountBytes, Store, Transfer, local_path, relative_name
+from .stores import Store, Transfer
 
 ABANDONED: Final = timedelta(days=1)
 """How long after its last write a publisher of another machine counts as dead."""

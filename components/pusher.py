@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..addresses import local_path
 from ..digest import paths_below, write_durably
 from ..errors import InputError
 from ..metadata import Artifact, Model, PushedModel, summarize
 from ..pipelines import component, current
 from ..progress import Progress, no_progress
-from ..stores import Store, local_path
+from ..stores import Store
 from ..versions import not_writable, versions_at
 
 

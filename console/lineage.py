@@ -142,7 +142,7 @@ def _versions(home: Home, start: str) -> list[str]:
 
 def _pushed_address(base: Path, version: str) -> str:
     """One spelling for a pushed version, relative to a folder where it is not a URL."""
-    from ..stores import local_path
+    from ..addresses import local_path
 
     folder = local_path(version)
     return version.rstrip("/") if folder is None else str((base / folder).resolve())

@@ -18,8 +18,9 @@ from typing import Final
 
 from ..digest import FileEntry, TreeDigest, digest_file
 from ..errors import InputError
+from ..file_systems import CountBytes, TooLong
 from ..progress import Progress, no_progress
-from ..stores import CountBytes, Entry, StorageUnavailable, Store, TooLong, Transfer
+from ..stores import Entry, StorageUnavailable, Store, Transfer
 from .errors import AlreadyExists
 from .fetched import Fetched
 from .payload import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..addresses import scheme_of
 from ..errors import InputError
 from ..owner import Owner
 from .payload import Payloads
@@ -23,8 +24,6 @@ def payloads_at(store: MetadataStore) -> str | None:
     context = store.find_context(*_KEY)
     if context is None:
         return None
-    from ..stores import scheme_of  # late: with it comes what moves files, which a local root never does
-
     url = check_root(context.properties["url"])
     if not scheme_of(url).shared and Owner.from_dict(context.properties["owner"]) != Owner.current():
         raise InputError(

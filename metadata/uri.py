@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from ..addresses import SCHEMES
 from ..errors import InputError
 
 # An allow-list, not a list of tricks: no escape, query, fragment, scheme, drive, tilde or hidden name can be spelled.
@@ -63,8 +64,6 @@ def check_root(url: str) -> str:
             has a user, a password, a query, a fragment, an escape, `..`, or a sign that means more
             than text to some store.
     """
-    from ..stores import SCHEMES  # late: with it comes what moves files, which a local root never does
-
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     if not separator:
@@ -76,7 +75,7 @@ def check_root(url: str) -> str:
         allowed = ", ".join(f"{name}://" for name, each in SCHEMES.items() if each.artifacts)
         raise InputError(
             f"artifacts cannot be kept behind {scheme!r:.40}",
-            fix=f"give one of {allowed}; another is a line in stores.py",
+            fix=f"give one of {allowed}; another is a line in addresses.py",
         )
     host, *folders = rest.removesuffix("/").split("/")
     user, at, name = host.rpartition("@")

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from ...addresses import is_url
 from ...errors import InputError
 from ...progress import Progress
-from ...stores import is_url
 from ..sources import Source
 from .csv_files import NULL_VALUES
 from .formats import FORMATS, ReadOptions, format_of

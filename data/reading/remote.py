@@ -18,8 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from ...digest import digest_file
 from ...errors import InputError
+from ...file_systems import CountBytes
 from ...progress import Progress, no_progress
-from ...stores import CountBytes, Match, Store
+from ...stores import Match, Store
 
 
 def fetch_files(pattern: str, folder: Path, progress: Progress = no_progress) -> list[tuple[str, Path]]:

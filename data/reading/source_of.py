@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from ...addresses import is_url
 from ...errors import InputError
-from ...stores import is_url
 from ..sources import BATCH_ROWS, Shard, Source
 from ..types import normal_schema, restore, settle
 from .files import open_files

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
+from ...addresses import SCHEMES
 from ...digest import write_durably
 from ...errors import InputError
-from ...stores import SCHEMES
 from ..project.wheel import Wheel
 
 EPOCH = 315532800

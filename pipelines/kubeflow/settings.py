@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ...addresses import scheme_of
 from ...errors import InputError
 from ...redaction import holds_credentials
-from ...stores import scheme_of
 from ...yaml_lines import YamlValue, read_yaml
 from .connection import ApiSettings
 

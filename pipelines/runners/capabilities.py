@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ...addresses import scheme_of
 from ...errors import InputError
 from ..ir.ir import Pipeline
 from ..ir.options import OPTIONS, Need, NodeOptions, Option
@@ -40,8 +41,6 @@ def check_reach(artifacts: str | None, runner: str) -> None:
     """
     if artifacts is None or "process" not in CAN[runner]:
         return
-    from ...stores import scheme_of  # late: with it comes what moves files, which a local root never does
-
     if not scheme_of(artifacts).shared:
         raise InputError(
             f"the artifacts are in {artifacts}, in the memory of this process, and the {runner} runner runs its tasks "

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain import stores
+from drivetrain import file_systems
 from drivetrain.components.example_gen import ExampleGen
 from drivetrain.components.import_schema import ImportSchema
 from drivetrain.data import open_examples
@@ -136,7 +136,7 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
                     told.append((done, total, unit))
                     os.kill(os.getpid(), signal.SIGTERM)
 
-        monkeypatch.setattr(stores, "_HTTP_TIMEOUT", 1)
+        monkeypatch.setattr(file_systems, "_HTTP_TIMEOUT", 1)
         assert run(lambda _: Watch()).state == "CANCELED"
         assert told[0][2] == "bytes fetched"
         assert {path.name for path in (home.root / "work" / "fetched").rglob("*.csv")} <= {"b.csv"}

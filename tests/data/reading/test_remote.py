@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from drivetrain import stores
+from drivetrain.addresses import is_url
 from drivetrain.data import open_files, statistics
 from drivetrain.data.reading.remote import fetch_files
 from drivetrain.errors import Canceled, DrivetrainError, InputError
-from drivetrain.stores import StorageUnavailable, is_url
+from drivetrain.stores import StorageUnavailable
 
 
 @pytest.fixture(name="memory")
