@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from ..errors import InputError
-from ..metadata import Examples
+from ..metadata import Examples, compare
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
 from ..pipelines.project.spans import common_span
 
@@ -61,7 +61,7 @@ def ExampleGen(
         split_column: A column that names each row's split.
         encoding: Of CSV files, as Python names it, e.g. "latin-1"; by default UTF-8, or UTF-16 by its byte order mark.
         delimiter: Between the cells of CSV files; by default what their header uses.
-        null_values: What a missing cell of a CSV holds; by default nothing, or NA.
+        null_values: What a missing cell of a CSV holds; by default nothing, NA, nan or NaN.
         column_types: Types of CSV columns that the values do not show, e.g. `{"zip": "string"}`, see `data.open_csv`.
         labels: A CSV of the images' labels, see `data.reading.images`; by default the folders they lie in.
         on_error: Whether a broken image is an error, or left out and counted in a note.
@@ -227,3 +227,12 @@ def _one_file(files: Files) -> Path:
     if len(matching) != 1:
         raise InputError(f"labels: {len(matching)} files match", fix="name one CSV")
     return matching[0].path
+
+
+@compare.register
+def row_changes(old: Examples, new: Examples) -> dict[str, object]:
+    """What became of the rows, as `why` tells it."""
+    from ..data.row_changes import row_changes as compared  # late: with it come NumPy and Arrow
+
+    rows = compared(old.content, new.content)
+    return {"change": rows.kind, "added": rows.added, "removed": rows.removed, "columns": list(rows.columns)}

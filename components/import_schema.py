@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InputError
-from ..metadata import Schema
+from ..metadata import Schema, compare
 from ..pipelines import Files, component, current, resolve_files
 from .schema_gen import write_schema
 
@@ -45,3 +45,9 @@ def _one_file(files: Files, what: str) -> Path:
     if len(matching) != 1:
         raise InputError(f"{what} is one file, {files} means {len(matching)}", fix="name one file")
     return matching[0].path
+
+
+@compare.register
+def schema_texts(old: Schema, new: Schema) -> dict[str, object]:
+    """The two schemas, to be compared line by line."""
+    return {"texts": [(schema.content / "schema.yaml").read_text(encoding="utf-8") for schema in (old, new)]}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from ..errors import DrivetrainError
-from ..metadata import ArtifactRecord, Change
+from ..metadata import ArtifactRecord, Change, artifact_type, compare, compares_itself
 from ..pipelines import Home
 from ..pipelines.launcher.source_texts import source_text
 from .source_diff import Hunk, source_diff, text_diff
 
 _COMPARED: Final = 512 << 20
-"""Bytes of two Examples up to which their rows are compared; of larger ones only counts are told."""
+"""Bytes of two artifacts up to which they are compared; of larger ones only counts are told."""
 _SHOWN: Final = 20
 """Lines of a file's difference that are printed; `--json` has all."""
 Records = Mapping[str, Sequence[ArtifactRecord]]
@@ -61,48 +58,42 @@ def _artifacts_difference(home: Home, old: Sequence[ArtifactRecord], new: Sequen
     """How artifacts differ from those that were there before, as JSON.
 
     Returns:
-        `bytes` and, of Examples, `rows`: (old, new) over all of them. Of two Examples on this machine also what became
-        of the rows: `change` (appended, added, removed, edited, replaced, reordered or unchanged), `added`, `removed`
-        and `columns`. Of two Schemas the `hunks` of schema.yaml.
+        `bytes` and, where they have rows by split, `rows`: (old, new) over all of them. Of two on this machine also
+        what their type says (see `metadata.compare`), with `hunks` for its `texts`; or `not_compared`, why it failed.
     """
     answer: dict[str, Any] = {"bytes": [sum(record.size for record in records) for records in (old, new)]}
-    if all(record.type == "Examples" for record in (*old, *new)):
-        answer["rows"] = [sum(_rows(record) for record in records) for records in (old, new)]
-    if len(old) != 1 or len(new) != 1 or old[0].type != new[0].type:
-        return answer
-    contents = [_content(home, record) for record in (old[0], new[0])]
-    if contents[0] is None or contents[1] is None:
-        return answer
-    if new[0].type == "Examples" and sum(answer["bytes"]) <= _COMPARED:
-        answer |= _rows_difference(contents[0], contents[1])
-    if new[0].type == "Schema":
-        with suppress(OSError):
-            texts = [(content / "schema.yaml").read_text(encoding="utf-8") for content in (contents[0], contents[1])]
-            answer["hunks"] = [hunk.to_json() for hunk in text_diff(*texts)]
+    counts = [[_rows(record) for record in records] for records in (old, new)]
+    if None not in (*counts[0], *counts[1]):
+        answer["rows"] = [sum(rows or 0 for rows in side) for side in counts]
+    if len(old) == len(new) == 1 and sum(answer["bytes"]) <= _COMPARED:
+        answer |= _compared(home, old[0], new[0])
     return answer
 
 
-def _rows(record: ArtifactRecord) -> int:
+def _rows(record: ArtifactRecord) -> int | None:
     rows = record.properties.get("rows")
-    return sum(rows.values()) if isinstance(rows, Mapping) else 0
+    return sum(rows.values()) if isinstance(rows, Mapping) else None
 
 
-def _content(home: Home, record: ArtifactRecord) -> Path | None:
-    """The content of an artifact on this machine; nothing is fetched to look at it."""
-    if home.payloads.url is not None or record.external is not None or not home.payloads.present(record.uri):
-        return None
-    return home.payloads.local(record.uri) / "content"
+def _compared(home: Home, old: ArtifactRecord, new: ArtifactRecord) -> dict[str, Any]:
+    here = home.payloads.url is None and all(home.payloads.present(record.uri) for record in (old, new))
+    if not here or old.type != new.type or not can_be_compared(new):  # nothing is fetched to be looked at
+        return {}
+    kind = artifact_type(new.type)
+    try:
+        facts = compare(home.artifact(kind, old), home.artifact(kind, new))
+        if (texts := facts.pop("texts", None)) is not None:
+            facts["hunks"] = [hunk.to_json() for hunk in text_diff(*texts)]
+    except Exception as error:  # the function may be a user's, a payload damaged
+        return {"not_compared": f"{type(error).__name__}: {error!s:.500}"}
+    return facts
 
 
-def _rows_difference(old: Path, new: Path) -> dict[str, Any]:
-    import pyarrow as pa
+def can_be_compared(record: ArtifactRecord) -> bool:
+    """Whether an artifact's type says how two of them differ."""
+    from ..components import example_gen, import_schema  # noqa: F401 - they say it of the standard types
 
-    from ..data.row_changes import row_changes  # late: with it come NumPy and Arrow
-
-    with suppress(DrivetrainError, OSError, pa.ArrowException):  # no rows in them, or damaged: the counts are told
-        rows = row_changes(old, new)
-        return {"change": rows.kind, "added": rows.added, "removed": rows.removed, "columns": list(rows.columns)}
-    return {}
+    return record.external is None and compares_itself(artifact_type(record.type))
 
 
 def lines(difference: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

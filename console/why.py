@@ -11,7 +11,7 @@ import click
 from ..metadata import ArtifactRecord, Change, ExecutionRecord, changes
 from ..pipelines import Home, Run, open_run
 from ..pipelines.launcher.states import EndState
-from .differences import difference, lines, output_difference
+from .differences import can_be_compared, difference, lines, output_difference
 from .exit_codes import OK
 from .live import STYLES
 from .options import ConsoleSettings, shared
@@ -69,12 +69,12 @@ def _is_of_data(change: Change) -> bool:
 
 
 def _outputs(home: Home, old: ExecutionRecord, new: ExecutionRecord) -> list[dict[str, object]]:
-    """How rows, or a schema, that were read from other files differ from those before."""
+    """How outputs that were read from other files differ from those before."""
     before, now = home.store.outputs(old), home.store.outputs(new)
     return [
         output_difference(home, name, before[name], records)
         for name, records in now.items()
-        if name in before and records[0].type in ("Examples", "Schema")
+        if name in before and can_be_compared(records[0])
     ]
 
 

@@ -29,7 +29,7 @@ from .records import (
     NewArtifact,
 )
 from .store import MetadataStore
-from .summary import Summary, summarize, summarizes_itself, summary_of
+from .summary import Summary, compare, compares_itself, summarize, summarizes_itself, summary_of
 from .types import (
     AnalyzerCache,
     Anomalies,
@@ -92,6 +92,8 @@ __all__ = [
     "cache_key",
     "changes",
     "check_uri",
+    "compare",
+    "compares_itself",
     "described",
     "explain",
     "keep_payloads_at",

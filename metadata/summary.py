@@ -1,4 +1,7 @@
-"""What an artifact says of itself in a few lines: recorded when it is published, shown without its code."""
+"""What an artifact says of itself in a few lines, and of how it differs from the one before.
+
+The first is recorded when it is published, and shown without its code.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,22 @@ def summary_of(artifact: Artifact) -> Summary:
         summary = Summary(f"no summary: {type(error).__name__}: {_text_of(error)}")
     report = bool(summary) and (artifact.path / "extra" / "report.html").is_file()
     return replace(summary, report=report)
+
+
+@singledispatch
+def compare(old: Artifact, new: Artifact) -> dict[str, Any]:  # Any: JSON
+    """How an artifact differs from the one before, for `drivetrain why`; nothing, unless a function is registered.
+
+    It is registered as one of `summarize` is, and asked where it is loaded. What it returns is a part of `why --json`.
+    Of it a person is told `change`, `added` and `removed` (of rows), `columns` (a line each) and the lines that differ
+    in `texts`, an old and a new one. It may read the payloads.
+    """
+    return {}
+
+
+def compares_itself(kind: type[Artifact]) -> bool:
+    """Whether a function is registered that says how artifacts of a type differ."""
+    return compare.dispatch(kind) is not compare.dispatch(object)
 
 
 def _check_cells(summary: Summary) -> None:

@@ -126,6 +126,12 @@ def test_why_tells_the_rows_of_data_that_changed(
     (answer,) = last_json(drivetrain("why", "Count", "--json"))["differences"]
     expected = {"kind": "input", "input": "examples", "rows": [42, 42], "change": "edited", "added": 1, "removed": 1}
     assert answer.items() >= expected.items()
+    for part in Path(".drivetrain").glob("artifacts/ExampleGen/*/examples/content/*/*.parquet"):
+        part.chmod(0o644)
+        part.write_bytes(b"damaged")
+    (answer,) = last_json(drivetrain("why", "Count", "--json"))["differences"]
+    assert answer["rows"] == [42, 42]
+    assert "is not what was published" in answer["not_compared"]
 
 
 def test_a_cause_is_no_run_of_long_ago_whose_outputs_came_back(
