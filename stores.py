@@ -1,10 +1,10 @@
 """Files below one address: a folder, `http(s)://` (to read), or any URL that fsspec knows.
 
-The room above names files relative to the address and gets one policy for all stores: what may pass is tried again
-(`retry`), what lasts is one error, and no error shows a secret. Behind each kind of address stands an object with
-fsspec's own methods (`cat_file`, `put_file`, `find`, …): fsspec's file systems as they are, and two small ones of
-ours (`file_systems`), so that folders and the web need no package. A new kind of store is another such object, or none where fsspec
-has it.
+Callers name files relative to the address and get one policy for all stores: what may pass is tried again (`retry`),
+what lasts is one error, and no error shows a secret. Behind each kind of address stands an object with fsspec's own
+methods (`cat_file`, `put_file`, `find`, …): fsspec's file systems as they are, and two small ones of ours
+(`file_systems`), so that folders and the web need no package. A new kind of store is another such object, or none
+where fsspec has it.
 """
 
 from __future__ import annotations

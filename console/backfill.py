@@ -25,7 +25,7 @@ from .options import (
     shared,
     tag_options,
 )
-from .run import closing, exit_code, root_line
+from .run import exit_code, outcome_of, root_line
 from .run_table import RunFacts, RunTable, facts
 from .terminal import echo, terminal
 
@@ -84,7 +84,7 @@ def backfill(
         for span in parse_spans(spans):
             result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)
             done.append((span, result))
-            code = exit_code(result, closing(home, result))
+            code = exit_code(result, outcome_of(home, result))
             worst = worst or code
             if not settings.json:  # each as it ends: a year takes a while
                 _show(terminal(), span, result)

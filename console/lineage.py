@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..errors import InputError
-from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
+from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, Model, NotFound, PushedModel, TransformGraph
 from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
 
-_BUNDLES: Final = ("Model", "TransformGraph")
+_BUNDLES: Final = (Model.__name__, TransformGraph.__name__)
 """The types whose content is a bundle."""
 
 _VERDICTS: Final = ("passed", "blessed")
@@ -106,7 +106,7 @@ def _pushed(home: Home, version: str) -> ArtifactRecord | None:
     digest = None
     with suppress(OSError, ValueError, KeyError, TypeError):
         digest = json.loads(Path(f"{Path(version).absolute()}.json").read_bytes())["digest"]
-    for artifact in home.store.artifacts(type="PushedModel"):
+    for artifact in home.store.artifacts(type=PushedModel.__name__):
         facts = artifact.properties
         if digest is not None and facts.get("digest") not in (None, "", digest):
             continue  # of a simulated cluster, which pushed elsewhere
@@ -132,7 +132,7 @@ def _versions(home: Home, start: str) -> list[str]:
     wanted, written = _pushed_address(Path.cwd(), start), start.rstrip("/")
     folders = {wanted: written, wanted.rpartition("/")[0]: written.rpartition("/")[0] or "."}
     versions: dict[str, None] = {}
-    for artifact in home.store.artifacts(type="PushedModel"):
+    for artifact in home.store.artifacts(type=PushedModel.__name__):
         facts = artifact.properties
         folder = folders.get(_pushed_address(home.base, str(facts.get("destination"))))
         if folder is not None:

@@ -11,9 +11,9 @@ import click
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.observers import NullObserver
 from ..pipelines.launcher.states import EndState, RunState
-from .closing import Closing, closing_of
 from .exit_codes import CRASH, EXIT_CODES, NOT_BLESSED, USER_ERROR
 from .live import watch
+from .model_outcome import ModelOutcome, model_outcome
 from .options import (
     ConsoleSettings,
     Labels,
@@ -87,15 +87,15 @@ def run(
     )
 
 
-def closing(home: Home, result: RunResult) -> Closing:
+def outcome_of(home: Home, result: RunResult) -> ModelOutcome:
     """What a run that was carried out says of its models."""
     outputs = {name: [record for key in node.outputs.values() for record in key] for name, node in result.nodes.items()}
-    return closing_of(open_run(home, result.run), result.state, outputs)
+    return model_outcome(open_run(home, result.run), result.state, outputs)
 
 
-def exit_code(result: RunResult, closing: Closing) -> int:
+def exit_code(result: RunResult, outcome: ModelOutcome) -> int:
     """The exit code of a run. FAILED is the user's (2) where the user can mend every failure, else ours (1)."""
-    if closing.falls_short:
+    if outcome.falls_short:
         return NOT_BLESSED
     failed = [node for node in result.nodes.values() if node.state is EndState.FAILED]
     if failed and all(node.user_error for node in failed):
@@ -117,14 +117,14 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
                 return watched(run) if watched else NullObserver()
 
             result = go(home, begun)
-        end = closing(home, result)
-        code = exit_code(result, end)
-        settings.answer(result.to_json() | end.to_json(), lambda console: _show(console, settings, home, result))
+        outcome = outcome_of(home, result)
+        code = exit_code(result, outcome)
+        settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, settings, home, result))
         for node in result.nodes.values():
             if node.state is EndState.FAILED:
                 echo(f"error: {node.node}: {node.reason}", err=True)
         if not settings.json:
-            for line in (*end.lines(), *_advice(result, settings, code, new=new)):
+            for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
                 terminal().print(line, markup=False, soft_wrap=True)
         return code
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InputError, missing_extra, suggest
-from ..metadata import ContextRecord, ExecutionRecord
+from ..metadata import ContextRecord, Evaluation, ExecutionRecord
 from ..metadata.records import Metrics
 from ..pipelines import Home, Run, UnreadableRun, find_root, recorded_runs
 from .live import STYLES, number
@@ -316,7 +316,7 @@ def facts(home: Home, run: Run | UnreadableRun) -> RunFacts:
     for record in home.store.artifacts(context=run.context, state=None):
         for name in makers.get(record.producer or 0, ()):
             metrics[name] |= record.metrics
-            if record.type == "Evaluation" and "blessed" in record.properties:
+            if record.type == Evaluation.__name__ and "blessed" in record.properties:
                 verdicts.append(record.properties["blessed"] is True)
     metrics = {name: metrics[name] for name in sorted(metrics) if metrics[name]}
     return RunFacts(run, metrics, all(verdicts) if verdicts else None)

@@ -18,7 +18,7 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
-from .closing import Closing, closing_of
+from .model_outcome import ModelOutcome, model_outcome
 from .outline import expanded, outline
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class RunView:
         root: Where it lies.
         tags: What people tagged it with: name → value, "" where it has none.
         note: What people noted of it.
-        closing: What it says of its models at its end.
+        outcome: What it says of its models at its end.
     """
 
     id: str
@@ -150,7 +150,7 @@ class RunView:
     root: Path
     tags: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    closing: Closing = field(default_factory=lambda: Closing("", (), {}), repr=False)
+    outcome: ModelOutcome = field(default=ModelOutcome(RunState.RUNNING), repr=False)
 
     def __repr__(self) -> str:
         took = "" if self.seconds is None else f" in {self.seconds:.2f} s"
@@ -208,7 +208,7 @@ class RunView:
             "metrics": {name: dict(node.metrics) for name, node in self.nodes.items() if node.metrics},
             "tags": dict(self.tags),
             "note": self.note,
-            **self.closing.to_json(),
+            **self.outcome.to_json(),
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
         }
 
@@ -286,7 +286,7 @@ def view(home: Home, run: Run) -> RunView:
         root=home.root,
         tags=run.tags,
         note=run.note,
-        closing=closing_of(run, run.state, {name: node.records.values() for name, node in nodes.items()}),
+        outcome=model_outcome(run, run.state, {name: node.records.values() for name, node in nodes.items()}),
     )
 
 

@@ -83,7 +83,7 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
         console.print(str(node.error).rstrip(), markup=False, soft_wrap=True)
     if len(failed) > _FEW:
         console.print(f"\n{len(failed) - _FEW:,} more failed: `drivetrain logs {run_view.id} NODE` of each")
-    for line in run_view.closing.lines():
+    for line in run_view.outcome.lines():
         console.print(line, markup=False, soft_wrap=True)
 
 

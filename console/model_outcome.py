@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from ..metadata import ArtifactRecord
+from ..metadata import ArtifactRecord, Evaluation, PushedModel
 from ..pipelines import Run
 from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.states import RunState
 
 _BLESSED: Final = ': the model was blessed without one; first_run="refuse" in its configuration refuses that'
 _FEW: Final = 6
 
 
 @dataclass(frozen=True)
-class Closing:
+class ModelOutcome:
     """What became of a run's models. It is read from what the tasks made or reused, so a cached run says the same.
 
     Attributes:
@@ -25,9 +26,9 @@ class Closing:
         required: Whether the run must bless a model (`--require-blessed`).
     """
 
-    state: str
-    evaluations: Sequence[tuple[str, ArtifactRecord]]
-    pushes: Mapping[str, bool]
+    state: RunState
+    evaluations: Sequence[tuple[str, ArtifactRecord]] = ()
+    pushes: Mapping[str, bool] = field(default_factory=dict)
     required: bool = False
 
     @property
@@ -38,7 +39,7 @@ class Closing:
     @property
     def blesses_none(self) -> bool:
         """Whether the run completed, and blessed no model."""
-        return self.state == "COMPLETE" and not any(_is_blessed(record) for _, record in self.evaluations)
+        return self.state is RunState.COMPLETE and not any(_is_blessed(record) for _, record in self.evaluations)
 
     @property
     def falls_short(self) -> bool:
@@ -73,15 +74,15 @@ def _is_blessed(record: ArtifactRecord) -> bool:
     return record.properties.get("blessed") is True
 
 
-def closing_of(run: Run, state: str, records: Mapping[str, Iterable[ArtifactRecord]]) -> Closing:
-    """What a run says at its end, from what each of its tasks made or reused."""
+def model_outcome(run: Run, state: RunState, records: Mapping[str, Iterable[ArtifactRecord]]) -> ModelOutcome:
+    """What became of a run's models, from what each of its tasks made or reused."""
     evaluations: list[tuple[str, ArtifactRecord]] = []
     pushes: dict[str, bool] = {}
     for task, outputs in records.items():
         outputs = list(outputs)
-        evaluations += [(task, record) for record in outputs if record.type == "Evaluation"]
+        evaluations += [(task, record) for record in outputs if record.type == Evaluation.__name__]
         node = run.pipeline[parse_task(task)[0]]
         left_out = run.options.only and node.id not in run.options.only
-        if not left_out and any(kind == "PushedModel" for _, kind in node.outputs):
-            pushes[task] = any(record.type == "PushedModel" for record in outputs)
-    return Closing(state, evaluations, pushes, run.options.require_blessed)
+        if not left_out and any(kind == PushedModel.__name__ for _, kind in node.outputs):
+            pushes[task] = any(record.type == PushedModel.__name__ for record in outputs)
+    return ModelOutcome(state, evaluations, pushes, run.options.require_blessed)
