@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -64,6 +65,16 @@ def test_a_kfp_component_of_any_name() -> None:
     text = f'implementation: {{container: {{image: "{PINNED}", command: [ls]}}}}\n'
     for told, name in (("2nd step", "Component2NdStep"), ('"!"', "Component"), ("Train model", "TrainModel")):
         assert dt.kfp_component(f"name: {told}\n{text}").name == name
+
+
+def test_a_kfp_component_of_code_that_is_in_no_file(tmp_path: Path) -> None:
+    (tmp_path / "component.yaml").write_text(
+        f'name: Say\nimplementation: {{container: {{image: "{PINNED}", command: [ls]}}}}\n'
+    )
+    code = "import drivetrain as dt; print(dt.kfp_component('component.yaml').name); dt.kfp_component('gone.yaml')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout == "Say\n"
+    assert "BuildError: <unknown>: gone.yaml cannot be read" in done.stderr
 
 
 def test_a_secret_that_may_be_left_out_is_not_written_into_a_notebook(tmp_path: Path) -> None:

@@ -271,3 +271,13 @@ def test_where_imports_of_ours_lead_is_remembered_until_it_changes(
     finally:
         for remembered in (closure._ours, closure._find_ours, closure._packages, our_sources.read_ours):
             remembered.cache_clear()
+
+
+def test_what_a_module_was_before_its_edits_does_not_stay_for_ever(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("RATE = 1\n")
+    stamp = sources.stamp_of(str(file))
+    for edit in range(5000):  # as of a module that is edited in a notebook's long life
+        sources._known(str(file), stamp._replace(modified=edit))
+    known = sources._known.cache_info()
+    assert known.currsize == known.maxsize < 5000
