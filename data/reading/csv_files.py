@@ -38,7 +38,7 @@ from .csv_errors import LongRowError, csv_error, encoding_error, ends_in_quotes,
 from .csv_pieces import CsvPiece, CsvPieceReader
 from .csv_types import ColumnTypeGuess, parse_cells
 
-NULL_VALUES: Final = ("", "NA")
+NULL_VALUES: Final = ("", "NA", "nan", "NaN")  # which pandas and pyarrow too read as missing
 _BLOCK_BYTES: Final = 4 << 20
 _SHARD_BYTES: Final = 64 << 20
 _LONG_BLOCK_BYTES: Final = 512 << 20  # of files with rows longer than a block: a row must fit in one

@@ -228,6 +228,9 @@ def parse_cells(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> 
     if pa.types.is_boolean(kind):
         return pc.equal(pc.utf8_lower(_cleaned(column, nulls)), _TRUE)
     try:
-        return pc.cast(column, kind)
+        values = pc.cast(column, kind)
     except pa.ArrowInvalid:
         return pc.cast(_cleaned(column, nulls), kind)
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():  # in quotes, where it may be a missing value
+        return pc.cast(_cleaned(column, nulls), kind)
+    return values

@@ -120,8 +120,8 @@ def test_a_text_among_numbers_is_quoted_and_the_numbers_of_other_splits_are_not(
     assert "all that train has of it can be read as float" in text
     assert "'n/a' (1) cannot be read as float" in text
     assert re.findall(r"^    row (.*): price=(.*), k=", text, re.M) == [("20 of eval", "n/a")]
-    assert re.search(r'^    fix: .*null_values=\["", "NA", "n/a"\]', text, re.M)
-    again = ExampleGen(str(tmp_path / "eval.csv"), null_values=["", "NA", "n/a"])
+    assert re.search(r'^    fix: .*null_values=\["", "NA", "nan", "NaN", "n/a"\]', text, re.M)
+    again = ExampleGen(str(tmp_path / "eval.csv"), null_values=["", "NA", "nan", "NaN", "n/a"])
     assert ExampleValidator(again, StatisticsGen(again), ImportSchema(str(tmp_path / "schema.yaml"))).passed
 
 

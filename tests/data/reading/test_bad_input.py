@@ -433,11 +433,24 @@ def test_not_a_number_and_infinite(tmp_path: Path) -> None:
     nan, inf = float("nan"), float("inf")
     pq.write_table(pa.table({"x": [nan, inf, -inf, 1.0, None]}), tmp_path / "x.parquet")
     (tmp_path / "x.csv").write_text("k,x\n0,nan\n0,inf\n0,-inf\n0,1.0\n0,\n")
-    for name in ("x.parquet", "x.csv"):
+    for name, nan_rows, missing in (("x.parquet", 1, 1), ("x.csv", 0, 2)):
         _, found, _ = walked(str(tmp_path / name))
         one = feature(found, "x")
         told = (one["nan"], one["positive_infinity"], one["negative_infinity"], one["mean"]["value"], one["missing"])
-        assert told == (1, 1, 1, 1.0, 1)
+        assert told == (nan_rows, 1, 1, 1.0, missing)
+    assert pd.read_csv(tmp_path / "x.csv")["x"].isna().sum() == 2
+
+
+@pytest.mark.parametrize("cell", ["nan", "NaN", '"nan"', " nan ", "NA", ""])
+def test_what_pandas_reads_as_missing_is_missing_to_a_schema(cell: str, tmp_path: Path) -> None:
+    rows = [f"{number},{number}.5" for number in range(200)]
+    (tmp_path / "before.csv").write_text("\n".join(["whole,part", *rows]))
+    (tmp_path / "after.csv").write_text("\n".join(["whole,part", *rows[1:], f"{cell},{cell}"]))
+    anomalies = validate(tmp_path / "after.csv", infer_schema(tmp_path / "before.csv")).anomalies
+    assert [(each.feature, each.type) for each in anomalies] == [
+        ("whole", "FEATURE_TYPE_LOW_FRACTION_PRESENT"),
+        ("part", "FEATURE_TYPE_LOW_FRACTION_PRESENT"),
+    ]
 
 
 @pytest.mark.slow

@@ -228,8 +228,8 @@ def test_a_cell_that_is_none_of_the_declared_type_is_quoted_with_how_to_read_it_
     path = write(tmp_path, "k,v\n0,1.5\n0,n/a\n", "x.csv")
     with pytest.raises(InputError, match=r"x\.csv:3: column 'v' holds 'n/a', not double") as caught:
         open_files([path], column_types={"v": "float64"})
-    assert 'null_values=["", "NA", "n/a"]' in (caught.value.fix or "")
-    source = open_files([path], column_types={"v": "float64"}, null_values=["", "NA", "n/a"])
+    assert 'null_values=["", "NA", "nan", "NaN", "n/a"]' in (caught.value.fix or "")
+    source = open_files([path], column_types={"v": "float64"}, null_values=["", "NA", "nan", "NaN", "n/a"])
     assert [row["v"] for row in rows(source)] == [1.5, None]
 
 
