@@ -53,13 +53,13 @@ def table(rows: int, bad: list[int] | None = None) -> pa.Table:
 
 
 def examples_of(folder: Path, tables: Mapping[str, pa.Table], rows_of_shard: int = 128) -> Examples:
-    made, written = Examples.new(span=4), []
+    examples, written = Examples.new(span=4), []
     for split, rows in tables.items():
         pq.write_table(rows, folder / f"{split}.parquet", row_group_size=rows_of_shard)
         source = open_parquet([folder / f"{split}.parquet"])
-        written.append(executor("local").map(source, None, sinks(made.content, [split])))
-    made.rows = Manifest.joined(written).write(made.content, span=4).rows
-    return made
+        written.append(executor("local").map(source, None, sinks(examples.content, [split])))
+    examples.rows = Manifest.joined(written).write(examples.content, span=4).rows
+    return examples
 
 
 @pytest.fixture(scope="module")

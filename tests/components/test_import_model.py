@@ -54,10 +54,10 @@ def examples_of(folder: Path) -> Examples:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> TransformGraph:
-    made = TransformGraph.new()
+    graph = TransformGraph.new()
     pq.write_table(TABLE, tmp_path / "rows.parquet")
-    analyze(preprocess, open_parquet([tmp_path / "rows.parquet"])).save(made.content)
-    return made
+    analyze(preprocess, open_parquet([tmp_path / "rows.parquet"])).save(graph.content)
+    return graph
 
 
 @pytest.fixture

@@ -34,10 +34,10 @@ def test_fsck_names_a_damaged_marker_and_the_fix(shop: Path, ran: Json, drivetra
     marker = shop.parent / ".drivetrain" / "artifacts" / ".store.json"
     marker.write_bytes(b"{")
     for words in ((), ("--repair", "--dry-run")):
-        found = drivetrain("fsck", *words)
-        assert found.exit_code == 1
-        assert "delete it; the next run writes it" in found.stdout
-    assert "nothing can be repaired until the marker is in order" in found.stdout
+        report = drivetrain("fsck", *words)
+        assert report.exit_code == 1
+        assert "delete it; the next run writes it" in report.stdout
+    assert "nothing can be repaired until the marker is in order" in report.stdout
     marker.unlink()
     assert drivetrain("run", "shop").exit_code == 0
     assert marker.is_file()

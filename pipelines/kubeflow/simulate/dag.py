@@ -84,8 +84,8 @@ class DagWalk:
             for name, task in sorted(dag.tasks.items()):
                 if task.trigger_policy.strategy != EXIT:
                     group.create_task(go(name), name=f"{where}{name}")
-        state = "FAILED" if any(each.state == "FAILED" for each in ended.values()) else "SUCCEEDED"
-        return TaskEnd(state, _outputs(dag, ended))
+        failed = any(each.state == "FAILED" for each in ended.values())
+        return TaskEnd("FAILED" if failed else "SUCCEEDED", _outputs(dag, ended))
 
     async def _started(
         self, name: str, task: Any, inputs: TaskValues, ended: Mapping[str, TaskEnd], where: str

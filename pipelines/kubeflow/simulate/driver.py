@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ....errors import DrivetrainError, missing_extra
 from .document import Document
@@ -34,7 +34,7 @@ class TaskValues:
 class TaskEnd:
     """How a task of a DAG ended, in Argo's words, with its outputs."""
 
-    state: str
+    state: Literal["SUCCEEDED", "FAILED", "SKIPPED", "OMITTED"]
     values: TaskValues = field(default_factory=TaskValues)
 
     @property

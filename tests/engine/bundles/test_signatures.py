@@ -81,9 +81,9 @@ def test_a_column_without_a_default_is_required(model: Path) -> None:
     ):
         with pytest.raises(
             InputError, match=r"columns '(carrier|distance)', '(carrier|distance)' are missing: "
-        ) as told:
+        ) as refusal:
             lack()
-        assert "'hour'" not in told.value.message, "it has a default"
+        assert "'hour'" not in refusal.value.message, "it has a default"
 
 
 def test_a_column_that_is_there_twice_is_told_as_such(model: Path) -> None:

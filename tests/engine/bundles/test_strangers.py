@@ -212,8 +212,8 @@ def test_a_kernel_with_types_that_lie_is_refused(made: Path, tmp_path: Path, lie
     ):
         with pytest.raises(
             BundleError, match=rf"device/{program.name} cannot be used: (lapack_spotrf_ffi|Alloc)"
-        ) as told:
+        ) as refusal:
             run()
         if lie in ("a larger matrix", "more rows"):
-            assert "is declared to give (tensor<" in told.value.message
-            assert "but its operands imply (tensor<" in told.value.message
+            assert "is declared to give (tensor<" in refusal.value.message
+            assert "but its operands imply (tensor<" in refusal.value.message

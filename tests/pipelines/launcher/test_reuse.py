@@ -17,7 +17,7 @@ BODY = """
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reason"),
     [
         ("numbers.label", 'input numbers.label: "a" -> "b"'),
         ("numbers.properties", 'input numbers.label: "a" -> "b"'),
@@ -27,16 +27,16 @@ BODY = """
     ids=["attribute", "all", "none", "pickled"],
 )
 def test_a_property_that_a_component_reads_counts(
-    home: Home, pipe: Callable[..., PipelineFunction[..., object]], code: str, told: str | None
+    home: Home, pipe: Callable[..., PipelineFunction[..., object]], code: str, reason: str | None
 ) -> None:
     """Equal content, another label: those that read the label run again, and no others."""
     bodies = {label: BODY.replace("LABEL", repr(label)).replace("CODE", repr(code)) for label in "ab"}
     result = run_pipeline(home, pipe(bodies["a"]))
     assert set(states(result).values()) == {"COMPLETE"}
     first, second = run_pipeline(home, pipe(bodies["b"])), run_pipeline(home, pipe(bodies["b"]))
-    expected = {"Make": "COMPLETE", "Use": "CACHED", "Misbehave": "COMPLETE" if told else "CACHED"}
+    expected = {"Make": "COMPLETE", "Use": "CACHED", "Misbehave": "COMPLETE" if reason else "CACHED"}
     assert states(first) == expected
-    assert told is None or first.nodes["Misbehave"].reason == told
+    assert reason is None or first.nodes["Misbehave"].reason == reason
     assert set(states(second).values()) == {"CACHED"}
     assert value(second, "Use") == 4
     assert set(states(run_pipeline(home, pipe(bodies["a"]))).values()) == {"CACHED"}  # that work is done

@@ -111,20 +111,20 @@ def test_a_failure_stops_what_depends_on_it_and_with_argo_all_that_has_not_begun
     assert sorted(pods.began) == (["a", "c"] if fail_fast else ["a", "c", "d"])
 
 
-@pytest.mark.parametrize(("end", "state"), [("SUCCEEDED", "SUCCEEDED"), ("FAILED", "FAILED")])
-def test_an_exit_task_runs_however_the_other_ended_and_is_told(end: str, state: str) -> None:
-    told = {"parameters": {"status": {"taskFinalStatus": {"producerTask": "work"}}}}
+@pytest.mark.parametrize("end", [TaskEnd("SUCCEEDED"), TaskEnd("FAILED")])
+def test_an_exit_task_runs_however_the_other_ended_and_is_told(end: TaskEnd) -> None:
+    status = {"parameters": {"status": {"taskFinalStatus": {"producerTask": "work"}}}}
     components = {
         "work": {"dag": {"tasks": {"inside": _task()}}},
         "close": _pod({"status": {"parameterType": "TASK_FINAL_STATUS", "isOptional": True}}),
     }
-    pods = Fake({"work/inside": TaskEnd(end)})
-    tasks = {"work": _task(component="work"), "close": _exit("work", component="close") | {"inputs": told}}
+    pods = Fake({"work/inside": end})
+    tasks = {"work": _task(component="work"), "close": _exit("work", component="close") | {"inputs": final_status}}
     tasks["close"]["componentRef"] = {"name": "close"}
-    assert _walk(_document(tasks, components), pods)[0] == state
+    assert _walk(_document(tasks, components), pods)[0] == end.state
     assert pods.began == ["work/inside", "close"]
     status = pods.given["close"].parameters["status"]
-    assert (status["state"], status["pipelineTaskName"]) == (end, "work")
+    assert (status["state"], status["pipelineTaskName"]) == (end.state, "work")
 
 
 @pytest.mark.parametrize(
