@@ -113,7 +113,7 @@ def test_a_failure_stops_what_depends_on_it_and_with_argo_all_that_has_not_begun
 
 @pytest.mark.parametrize("end", [TaskEnd("SUCCEEDED"), TaskEnd("FAILED")])
 def test_an_exit_task_runs_however_the_other_ended_and_is_told(end: TaskEnd) -> None:
-    status = {"parameters": {"status": {"taskFinalStatus": {"producerTask": "work"}}}}
+    final_status = {"parameters": {"status": {"taskFinalStatus": {"producerTask": "work"}}}}
     components = {
         "work": {"dag": {"tasks": {"inside": _task()}}},
         "close": _pod({"status": {"parameterType": "TASK_FINAL_STATUS", "isOptional": True}}),
