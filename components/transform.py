@@ -74,7 +74,7 @@ def Transform(
     written = known if transform is None else _splits("transform", transform, known)
     spans = [engine.Span.of(content, learnt_from) for content in every]
     if not sum(span.source.rows for span in spans):
-        raise InputError(f"Transform: there are no rows in {', '.join(learnt_from)}", fix="analyze another split")
+        raise InputError(f"there are no rows in {', '.join(learnt_from)}", fix="analyze another split")
     sources = {name: engine.Span.joined(engine.Span.of(content, [name]) for content in every) for name in written}
     accepted = load_schema(schema.content / "schema.yaml")
     types = _types(engine.Span.joined(spans).schema, accepted, engine.Span.empty(spans))
@@ -112,7 +112,7 @@ def _splits(parameter: str, asked: Sequence[str], known: Sequence[str]) -> list[
     if unknown or not asked:
         names = ", ".join(map(repr, unknown))
         what = f"{parameter} names {names}, which is not a split" if unknown else f"{parameter} is empty"
-        raise InputError(f"Transform: {what} of all examples", fix=f"name some of {', '.join(known)}")
+        raise InputError(f"{what} of all examples", fix=f"name some of {', '.join(known)}")
     return list(dict.fromkeys(asked))
 
 
@@ -147,7 +147,7 @@ def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Sche
         column_kind = _kind(field.type)
         if wanted not in ("any", column_kind) and column_kind is not None:
             raise InputError(
-                f"Transform: column {field.name!r} is {column_kind}, the schema says {wanted}",
+                f"column {field.name!r} is {column_kind}, the schema says {wanted}",
                 fix="run ExampleValidator to see the rows, then correct the data or the schema",
             )
         fields.append(field)

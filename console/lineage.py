@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _BUNDLES: Final = (Model.__name__, TransformGraph.__name__)
 """The types whose content is a bundle."""
 
+_FILES: Final = 5
+"""Files of one execution that are drawn; `--json` has all."""
 _VERDICTS: Final = ("passed", "blessed")
 """The properties by which an artifact judges another."""
 
@@ -178,6 +181,7 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
         ],
         "executions": [
             {"id": e.id, "node": _node(e), "component": e.component, "state": e.state, "run": run_of(home, e)}
+            | {"files": list(_files(home, e))}
             for e in graph.executions.values()
         ],
         "edges": [
@@ -187,12 +191,37 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
     }
 
 
+def _files(home: Home, execution: ExecutionRecord) -> Iterator[dict[str, Any]]:
+    """The files that an execution read: those that its parameters name, by parameter, and those that its code opened.
+
+    Yields:
+        `parameter` (None of what code opened), `name`, `size` in bytes and `sha256`, as far as they are known.
+    """
+    preimage = home.store.preimage(execution.cache_key) if execution.cache_key else None
+    for parameter, value in (preimage or {}).get("parameters", {}).items():
+        for name, size, digest in _files_in(value):
+            yield {"parameter": parameter, "name": name, "size": size, "sha256": digest}
+    for name, stamp, digest in execution.properties.get("reads", ()):
+        # Neither what was not there, nor a folder, nor the second name of a file beside the project.
+        if stamp is not None and stamp[0] >= 0 and not str(name).startswith("../"):
+            yield {"parameter": None, "name": str(name), "size": stamp[0], "sha256": digest or None}
+
+
+def _files_in(value: object) -> Iterator[list[Any]]:
+    if isinstance(value, dict) and "$files" in value:
+        yield from value["$files"]
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _files_in(item)
+
+
 def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGraph, *, down: bool, fold: bool) -> Tree:
     """The graph as a tree from its start; what was drawn before is named, not drawn again.
 
     With `fold`, of branches that differ in nothing but their runs and contents the newest is drawn and the others are
     counted: a node that has run every night would otherwise be drawn with all that followed, for each night.
     """
+    from rich.markup import escape
     from rich.tree import Tree
 
     outward, inward = ("INPUT", "OUTPUT") if down else ("OUTPUT", "INPUT")
@@ -218,6 +247,13 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
 
     def grow(tree: Tree, kind: str, number: int) -> None:
         drawn.add((kind, number))
+        if kind == "execution" and not down:
+            files = list(_files(home, graph.executions[number]))
+            for file in files[:_FILES]:
+                digest = f" {file['sha256'][:12]}" if file["sha256"] else ""
+                tree.add(f"{escape(file['parameter'] or 'read by its code')}: file {escape(file['name'])}{digest}")
+            if len(files) > _FILES:
+                tree.add(f"[dim]and {len(files) - _FILES:,} more files: --json has all[/]")
         alike: dict[object, list[tuple[str, int, str]]] = defaultdict(list)
         for branch in below[kind, number]:
             alike[(branch[2], shape(*branch[:2])) if fold else branch].append(branch)
@@ -232,8 +268,6 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
             grow(branch, kind, number)
 
     def label(kind: str, number: int, key: str = "") -> str:
-        from rich.markup import escape
-
         if kind == "artifact":
             artifact = graph.artifacts[number]
             name = f"{key}: " if key else ""

@@ -122,7 +122,8 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, settings, home, result))
         for node in result.nodes.values():
             if node.state is EndState.FAILED:
-                echo(f"error: {node.node}: {node.reason}", err=True)
+                reason = node.reason.removeprefix(f"{node.node}: ")  # which errors of commands and notebooks begin with
+                echo(f"error: {node.node}: {reason}", err=True)
         if not settings.json:
             for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
                 terminal().print(line, markup=False, soft_wrap=True)

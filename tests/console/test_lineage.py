@@ -1,10 +1,12 @@
 """`lineage`: up to the beginning and down to the end."""
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import Result
 
 Json = dict[str, Any]
@@ -30,6 +32,50 @@ def test_lineage_goes_up_to_the_beginning_and_down_to_the_end(
         # Both runs' Train; Guard too, twice, since a cached execution consumed it as well.
         assert nodes.count("Train") == nodes.count("Push") == 2
         assert {"Guard", "Judge"} <= set(nodes)
+
+
+def test_lineage_names_the_files_at_its_beginning(
+    tmp_path: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    for number in range(7):
+        (tmp_path / f"{number}.csv").write_text(f"{number}")
+    (tmp_path / "shop" / "prices.json").write_text("3")
+    (tmp_path / "shop" / "pipeline.py").write_text(FILES)
+    assert drivetrain("run", "shop").exit_code == 0
+    reader, adder = last_json(drivetrain("lineage", "Add", "--json"))["executions"]
+    digest = hashlib.sha256((tmp_path / "0.csv").read_bytes()).hexdigest()
+    assert len(reader["files"]) == 7
+    assert reader["files"][0] == {"parameter": "data", "name": "0.csv", "size": 1, "sha256": digest}
+    prices = hashlib.sha256(b"3").hexdigest()
+    assert adder["files"] == [{"parameter": None, "name": "prices.json", "size": 1, "sha256": prices}]
+    text = drivetrain("lineage", "Add").stdout
+    assert f"data: file 0.csv {digest[:12]}" in text
+    assert "and 2 more files: --json has all" in text
+    assert f"read by its code: file prices.json {prices[:12]}" in text
+    assert "file" not in drivetrain("lineage", "Add", "--down").stdout
+
+
+FILES = """from pathlib import Path
+import drivetrain as dt
+from drivetrain.metadata import Examples
+from drivetrain.pipelines import FileSet
+
+@dt.component
+def Read(*, data: FileSet) -> Examples:
+    examples = Examples.new(rows={"train": len(data.files)})
+    (examples.content / "rows").write_text("rows")
+    return examples
+
+@dt.component
+def Add(examples: Examples) -> int:
+    return int((Path(__file__).parent / "prices.json").read_text())
+
+@dt.pipeline
+def shop() -> None:
+    Add(Read(data=dt.files("*.csv")))
+"""
 
 
 def test_lineage_of_nothing_says_what_there_is(two_runs: Runs, drivetrain: Command) -> None:

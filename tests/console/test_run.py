@@ -88,6 +88,18 @@ def test_wrong_input_and_wrong_code_are_two(shop: Path, drivetrain: Command) -> 
     assert logged.count("File ") > 1, "the whole of it is in the log"
 
 
+def test_an_error_that_begins_with_the_nodes_name_is_not_said_to_be_its_twice(
+    tmp_path: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.py").write_text(
+        "import drivetrain as dt\n"
+        'Count = dt.shell_component("Count", ["false"])\n\n@dt.pipeline\ndef counting() -> None:\n    Count()\n'
+    )
+    result = drivetrain("run", ".")
+    assert result.stderr.splitlines()[1] == "error: Count: `false` ended with exit code 1"
+
+
 def test_a_crash_of_ours_is_one(shop: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivetrain.pipelines.launcher.attempt.checked_outputs", None)
     crash = drivetrain("run", "shop")
