@@ -70,7 +70,7 @@ def test_the_schema_decides_between_whole_and_float(tmp_path: Path) -> None:
     raw = examples(tmp_path)
     _, graph, *_ = Transform(raw, schema(x="float"), fn=preprocess)
     assert Bundle.load(graph.content).signatures["transform"].inputs["x"].dtype == "float64"
-    with pytest.raises(InputError, match="^column 'word' is string, the schema says int"):
+    with pytest.raises(InputError, match=r"^column 'word' is string, the schema says int"):
         Transform(raw, schema(word="int"), fn=preprocess)
 
 
@@ -111,7 +111,7 @@ def test_splits_to_analyze_must_exist_and_have_rows(tmp_path: Path) -> None:
     assert both.rows["train"] == 90
     with pytest.raises(InputError, match="names 'trian', which is not a split"):
         Transform(raw, schema(), fn=preprocess, analyze=["trian"])
-    with pytest.raises(InputError, match="^there are no rows in empty"):
+    with pytest.raises(InputError, match=r"^there are no rows in empty"):
         Transform(raw, schema(), fn=preprocess, analyze=["empty"])
 
 
@@ -122,7 +122,7 @@ def test_only_the_splits_asked_for_are_written(tmp_path: Path) -> None:
     assert rows_of(out, "eval") == rows_of(Transform(raw, schema(), fn=preprocess).examples, "eval")
     with pytest.raises(InputError, match="transform names 'evla', 'rest', which is not a split"):
         Transform(raw, schema(), fn=preprocess, transform=["evla", "train", "rest"])
-    with pytest.raises(InputError, match="^transform is empty"):
+    with pytest.raises(InputError, match=r"^transform is empty"):
         Transform(raw, schema(), fn=preprocess, transform=[])
 
 
