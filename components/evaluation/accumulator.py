@@ -16,7 +16,8 @@ from ...data.arrays import arrow_of, numpy_of
 from ...data.slices import SliceTable, key_text, rank_of, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
-from .checks import Problems, check_classes, labels_of, scores_of, weights_of
+from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
+from .confidence import hash_of
 from .config import EvaluationConfig
 from .definitions import Metric, checked
 from .intervals import bucketed_states, intervals_of
@@ -32,8 +33,8 @@ _SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its state
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
 
 _Table: TypeAlias = dict[str, NDArray[Any]]
-"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, `weight` where there are weights, and
-`bucket` where there are intervals. A row that is in several slices of a spec comes several times, each time with other
+"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, `weight`, `query` and `bucket` where there
+are weights, queries and intervals. A row that is in several slices of a spec comes several times, each time with other
 codes."""
 
 
@@ -44,7 +45,8 @@ class MetricsAccumulator:
     slices of more than `exact_rows` rows: for the same shards along the same tree.)
 
     Args:
-        config: What to measure.
+        config: What to measure. With queries, all documents of one must be in one shard, or no slice may have more
+            than `exact_rows` rows.
         baseline: Whether the batches hold the baseline's predictions as well.
     """
 
@@ -78,17 +80,24 @@ class MetricsAccumulator:
             fine &= usable
         if config.weight is not None:
             table["weight"] = weights_of(batch.column("weight"), config.weight, self._problems, self.rows)
+        if config.query is not None:
+            table["query"], known = queries_of(batch.column("query"), config.query, self._problems, self.rows)
+            fine &= known
         if table[CANDIDATE].ndim == 2:
             fine &= check_classes(table["label"], table[CANDIDATE], config, self._problems, self.rows)
         self._check_widths(table)
         if config.confidence is not None:
-            table["bucket"] = config.resampling.bucket_of(self.rows, [table[name] for name in ("label", *self.models)])
+            hashes = table.get("query")
+            if hashes is None:
+                hashes = hash_of(self.rows, [table[name] for name in ("label", *self.models)])
+            table["bucket"] = config.resampling.bucket_of(hashes)
         self.rows += batch.num_rows
         positions, codes = encode(self._slices, columns, batch.num_rows, config.expressions)
         if positions is not None:
             table, fine = _rows(table, positions), fine[positions]
         table["codes"] = codes
-        self._take(table if fine.all() else _rows(table, fine))
+        # A query may go on in the next batch of its shard: slices of queries are summed up at its end.
+        self._take(table if fine.all() else _rows(table, fine), spill=config.query is None)
 
     def _check_widths(self, table: _Table) -> None:
         first = self._kept[0] if self._kept else table
@@ -119,12 +128,12 @@ class MetricsAccumulator:
         for table in other._sorted():
             self._take(table | {"codes": renumber[table["codes"]]})
 
-    def _take(self, table: _Table) -> None:
+    def _take(self, table: _Table, *, spill: bool = True) -> None:
         self._count(len(self._slices) - 1, 0)
         codes = table["codes"]
         self._counts += np.bincount(codes[codes >= 0], minlength=len(self._counts))
-        if self._limit is not None:
-            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
+        if spill:
+            self._spill_large()
         mine, table = self._split(table, self._summed)
         self._sum_up(mine)
         if len(table["codes"]):
@@ -136,6 +145,10 @@ class MetricsAccumulator:
             self._counts = np.concatenate([self._counts, np.zeros(missing, dtype=np.int64)])
         if rows:
             self._counts[code] += rows
+
+    def _spill_large(self) -> None:
+        if self._limit is not None:
+            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
 
     def _spill(self, codes: Iterable[int]) -> None:
         """Turn slices into states, the rows kept so far included; further rows of them are only added to these."""
@@ -192,7 +205,8 @@ class MetricsAccumulator:
         """The rows as the metrics of a model see them."""
         weight = table["weight"] if "weight" in table else np.ones(len(table["label"]))
         before = table[BASELINE] if model == 0 and len(self.models) > 1 else None
-        return SliceRows(table["label"], table[self.models[model]], weight, before, table.get("bucket"))
+        score = table[self.models[model]]
+        return SliceRows(table["label"], score, weight, before, table.get("bucket"), table.get("query"))
 
     def compact(self) -> None:
         """Join the rows kept so far into one table."""
@@ -203,7 +217,7 @@ class MetricsAccumulator:
         return [_rows(table, self._order(table)) for table in _joined(self._kept)]
 
     def _order(self, table: _Table) -> NDArray[np.int64]:
-        keys = [table[name] for name in (*self.models, "label", "weight", "bucket", "codes") if name in table]
+        keys = [table[name] for name in (*self.models, "label", "weight", "query", "bucket", "codes") if name in table]
         flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
         order = np.argsort(flat[0])
         first = flat[0][order]
@@ -218,6 +232,7 @@ class MetricsAccumulator:
     def _canonical(self) -> None:
         """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value."""
         self._count(len(self._slices) - 1, 0)
+        self._spill_large()
         renumber = self._slices.sort()
         counts = np.empty_like(self._counts)
         counts[renumber] = self._counts
@@ -270,7 +285,9 @@ class MetricsAccumulator:
     def _by_slice(self, model: int, spec: int, codes: Sequence[int]) -> list[SliceRows]:
         """The rows of each slice of a spec, sorted by the model's prediction."""
         if not self._kept or not codes:
-            empty = self._view({name: np.zeros(0) for name in ("label", "weight", "bucket", *self.models)}, model)
+            empty = self._view(
+                {name: np.zeros(0) for name in ("label", "weight", "query", "bucket", *self.models)}, model
+            )
             return [empty for _ in codes]
         table = self._kept[0]
         column, scores = table["codes"][:, spec], table[self.models[model]]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...data.rowhash import hash_column
 from ...errors import InputError, suggest
 from .config import EvaluationConfig
 from .rows import Floats
@@ -89,9 +90,13 @@ def labels_of(
     values = _numbers(column, name)
     missing = np.isnan(values)
     problems.add(f"{name} is missing", missing, values, offset)
-    if config.task == "regression":
+    if config.task in ("regression", "ranking"):
         odd = np.isinf(values)
         problems.add(f"{name} is infinite", odd, values, offset)
+        if config.task == "ranking":
+            negative = ~odd & (values < 0)
+            problems.add(f"{name} is negative, which no relevance is,", negative, values, offset)
+            odd = odd | negative
         return values + 0.0, ~(missing | odd)
     odd = ~missing & (values != 0) & (values != 1)
     problems.add(f"{name} is neither 0 nor 1", odd, values, offset)
@@ -134,7 +139,7 @@ def scores_of(
     values = _matrix(column, f"prediction {name}") if several else _numbers(column, f"prediction {name}")
     missing = np.isnan(values)
     problems.add(f"prediction {name} is missing or NaN", missing, values, offset)
-    if config.task == "regression":
+    if config.task in ("regression", "ranking"):
         outside = np.isinf(values)
         problems.add(f"prediction {name} is infinite", outside, values, offset)
     else:
@@ -180,6 +185,16 @@ def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> 
     bad = ~(np.isfinite(values) & (values >= 0))
     problems.add(f"weight {name!r} is missing, infinite or negative", bad, values, offset)
     return np.where(bad, 0.0, values) + 0.0
+
+
+def queries_of(
+    column: pa.Array, name: str, problems: Problems, offset: int
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """A number for the query of each row, by a hash of 64 bits, and which rows have one; both (rows,)."""
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if missing.any():
+        problems.add(f"query {name!r} is missing", missing, column.to_pylist(), offset)
+    return hash_column(column), ~missing
 
 
 def _numbers(column: pa.Array, what: str) -> Floats:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InputError, suggest
 from .definitions import Result
+
+if TYPE_CHECKING:
+    from ...data.rowhash import Hashes
 
 Method: TypeAlias = Literal["jackknife", "bootstrap", "delong"]
 Interval: TypeAlias = tuple[float, float] | str
@@ -26,9 +29,6 @@ Counts: TypeAlias = NDArray[np.int64]
 _LEAST_BUCKETS: Final = 10
 _BUCKETS: Final[Mapping[str, int]] = {"jackknife": 20, "delong": 20, "bootstrap": 100}
 _MOST_BUCKETS: Final = 1000
-_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
-_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND: Final = np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,12 @@ class Confidence:
             return 1 - np.eye(self.parts, dtype=np.int64)
         return np.random.Generator(np.random.PCG64(self.seed)).poisson(1.0, (self.resamples, self.parts))
 
-    def bucket_of(self, start: int, columns: Sequence[NDArray[Any]]) -> NDArray[np.int16]:
-        """The bucket of each row, from its position within its shard and from its values.
+    def bucket_of(self, hashes: Hashes) -> NDArray[np.int16]:
+        """The bucket of each row, from a hash of it; rows of one hash stay together."""
+        from ...data.rowhash import mix  # late: Arrow, which building a pipeline does not load
 
-        By the position rows of equal values part, and by the values rows that are first in their shards.
-
-        Args:
-            start: The position of the first row.
-            columns: (n,) or (n, k), of floats, whole numbers or booleans.
-        """
-        seed = np.uint64(self.seed * int(_STEP) % 2**64)
-        mixed = _mixed(np.arange(start, start + len(columns[0]), dtype=np.uint64) + seed)
-        for column in columns:
-            for values in column.T if column.ndim == 2 else (column,):
-                mixed = _mixed(mixed ^ (np.asarray(values, np.float64) + 0.0).view(np.uint64))
-        return (mixed % np.uint64(self.parts)).astype(np.int16)
+        seed = mix(np.array([self.seed], dtype=np.uint64))
+        return (mix(hashes ^ seed) % np.uint64(self.parts)).astype(np.int16)
 
     def interval(self, value: Result, resampled: Sequence[Result]) -> Interval:
         """The interval around a metric's value.
@@ -135,9 +126,19 @@ class Confidence:
         return value - half, value + half
 
 
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Splitmix64's finalizer (Steele, Lea and Flood 2014): every bit of the result depends on every bit."""
-    bits = bits + _STEP
-    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
-    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
-    return bits ^ (bits >> np.uint64(31))
+def hash_of(start: int, columns: Sequence[NDArray[Any]]) -> Hashes:
+    """A hash of each row, from its position within its shard and from its values.
+
+    By the position rows of equal values part, and by the values rows that are first in their shards.
+
+    Args:
+        start: The position of the first row.
+        columns: (n,) or (n, k), of floats, whole numbers or booleans.
+    """
+    from ...data.rowhash import mix  # late, as above
+
+    hashes = mix(np.arange(start, start + len(columns[0]), dtype=np.uint64))
+    for column in columns:
+        for values in column.T if column.ndim == 2 else (column,):
+            hashes = mix(hashes ^ (np.asarray(values, np.float64) + 0.0).view(np.uint64))
+    return hashes

@@ -186,8 +186,9 @@ class EvaluationConfig:
     """How a model is judged.
 
     The metrics decide what labels and predictions must be. Binary: labels 0 or 1, predictions a probability of 1.
-    Regression: finite numbers. Multi-class: the label is the position of a class or one of `classes`, the prediction a
-    list of one probability for each class. Multi-label: lists, of 0 or 1 and of probabilities.
+    Regression: finite numbers. Ranking: how relevant a document is, ≥ 0, and a number to rank it by. Multi-class: the
+    label is the position of a class or one of `classes`, the prediction a list of one probability for each class.
+    Multi-label: lists, of 0 or 1 and of probabilities.
 
     Args:
         label: The output of the bundle's `evaluate` signature that holds the label.
@@ -206,10 +207,12 @@ class EvaluationConfig:
             lose anything, and the result bounds the error of the AUC.
         first_run: What becomes of a model for which there is no baseline, as in the first run: "bless" it where it
             keeps the bounds on values, or "refuse" it.
-        task: "binary", "regression", "multiclass" or "multilabel"; None: the first of them that all metrics can judge.
+        task: "binary", "regression", "multiclass", "multilabel" or "ranking"; None: the first of them that all metrics
+            can judge.
         classes: The class of each score of a prediction, in their order, where multi-class labels are not positions.
         min_examples: A slice with fewer rows is withheld: neither its name nor its metrics are written anywhere, only
             how many such slices and rows there are. The overall slice never is. 0: every slice is shown.
+        query: Of rankings, an output of `evaluate`, or else a raw column, that says which query a document is of.
         confidence: How intervals are computed, or only the method's name; None: without intervals.
 
     Raises:
@@ -229,6 +232,7 @@ class EvaluationConfig:
     task: Task | None = None
     classes: Sequence[str | int] | None = None
     min_examples: int = 0
+    query: str | None = None
     confidence: Confidence | Method | None = None
 
     def __post_init__(self) -> None:
@@ -266,6 +270,8 @@ class EvaluationConfig:
             )
         if self.classes is not None:
             object.__setattr__(self, "classes", _unique(self.classes, "EvaluationConfig: class"))
+        if self.query is not None and self.task is None:
+            object.__setattr__(self, "task", "ranking")
         items = (
             DEFAULTS[self.task or ("binary" if self.classes is None else "multiclass")]
             if self.metrics is None
@@ -274,6 +280,16 @@ class EvaluationConfig:
         object.__setattr__(self, "metrics", items)
         wanted = (self.task,) if self.task is not None else TASKS if self.classes is None else _OF_CLASSES
         object.__setattr__(self, "task", task_of(items, wanted))
+        if (self.task == "ranking") is not (self.query is not None):
+            raise InputError(
+                f"EvaluationConfig: {self.task} models are judged without query={self.query!r}"
+                if self.query is not None
+                else "EvaluationConfig: rankings are judged query by query, and no query is named",
+                fix="remove it"
+                if self.query is not None
+                else 'query="…", the column that says which query a row is of',
+                where=self.where,
+            )
         object.__setattr__(self, "_built", {name_of(item): self._build(item) for item in items if not is_users(item)})
         object.__setattr__(self, "thresholds", tuple(self._checked(threshold) for threshold in self.thresholds))
         _unique(self.thresholds, "EvaluationConfig: a threshold")

@@ -18,6 +18,7 @@ from .definitions import Definition, Metric
 from .means import MEAN_METRICS
 from .multiclass import MULTICLASS_METRICS
 from .multilabel import MULTILABEL_METRICS
+from .ranking import RANKING_METRICS
 from .regression import REGRESSION_METRICS
 from .rows import TASKS, Task
 
@@ -28,6 +29,7 @@ _FAMILIES: Final = (
     MEAN_METRICS,
     MULTICLASS_METRICS,
     MULTILABEL_METRICS,
+    RANKING_METRICS,
     COMPARISON_METRICS,
 )
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Labels: TypeAlias = NDArray[np.bool_]
-Task: TypeAlias = Literal["binary", "regression", "multiclass", "multilabel"]
-TASKS: tuple[Task, ...] = ("binary", "regression", "multiclass", "multilabel")
+Task: TypeAlias = Literal["binary", "regression", "multiclass", "multilabel", "ranking"]
+TASKS: tuple[Task, ...] = ("binary", "regression", "multiclass", "multilabel", "ranking")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +21,12 @@ class SliceRows:
 
     Attributes:
         label: Binary: (n,), booleans. Regression: (n,), floats. Multi-class: (n,), the index of the class. Multi-label:
-            (n, k), booleans.
+            (n, k), booleans. Ranking: (n,), floats ≥ 0.
         prediction: (n,), or (n, k) with a score for each of k classes.
         weight: (n,), 1 where examples have no weight.
         baseline: As `prediction`, of the model to compare with; None where there is none.
         bucket: (n,), the bucket of each row, where intervals are wanted.
+        query: Ranking: (n,), a number for each query; all its documents are there.
     """
 
     label: NDArray[Any]
@@ -33,6 +34,7 @@ class SliceRows:
     weight: Floats
     baseline: Floats | None = None
     bucket: NDArray[np.int16] | None = None
+    query: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -41,7 +43,8 @@ class SliceRows:
         """Some of the rows, by a slice, a mask or positions."""
         baseline = None if self.baseline is None else self.baseline[which]
         bucket = None if self.bucket is None else self.bucket[which]
-        return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket)
+        query = None if self.query is None else self.query[which]
+        return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket, query)
 
     @cached_property
     def by_bucket(self) -> list[tuple[int, SliceRows]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,9 @@ from .metrics import COUNTS
 from .scoring import Scores
 from .slice_sql import check_expressions
 from .validation import summary, validate
+
+_BUCKET_ROWS: Final = 250_000
+_MOST_BUCKETS: Final = 4_096
 
 METRICS_SCHEMA: Final = pa.schema(
     [
@@ -82,10 +86,14 @@ def evaluate(
     check_columns(wanted, known, config.where)
     check_expressions(config.expressions.values(), source.schema)
     if inputs is not None:
-        weight = {config.weight} & set(known)
-        source = source.select([name for name in known if name in wanted or name in weight]).with_dictionaries()
+        others = {config.weight, config.query} & set(known)
+        source = source.select([name for name in known if name in wanted or name in others]).with_dictionaries()
     make = partial(MetricsAccumulator, config, baseline is not None)
-    accumulator = executor.combine(source, make, Scores(config, model, baseline), progress)
+    scores = Scores(config, model, baseline)
+    if config.query is not None and source.rows > config.exact_rows:
+        accumulator = _by_query(source, executor, scores, make, progress)
+    else:
+        accumulator = executor.combine(source, make, scores, progress)
     metrics = accumulator.result()
     verdict = validate(metrics, config, baseline=baseline is not None, withheld=accumulator.withheld())
     return {
@@ -96,6 +104,20 @@ def evaluate(
         "bars": [name for name, metric in config.measures.items() if metric.bar],
         "classes": config.classes,
     }
+
+
+def _by_query(
+    source: Source,
+    executor: Executor,
+    scores: Scores,
+    make: Callable[[], MetricsAccumulator],
+    progress: Progress,
+) -> MetricsAccumulator:
+    """As `Executor.combine`, with the documents of a query in one shard."""
+    buckets = min(source.rows // _BUCKET_ROWS + 1, _MOST_BUCKETS)
+    with tempfile.TemporaryDirectory(prefix="drivetrain-queries-") as folder:
+        exchanged = executor.exchange(source, "query", buckets, Path(folder), via=scores, progress=progress)
+        return executor.combine(exchanged, make)
 
 
 def overall(metrics: Mapping[str, Any]) -> dict[str, float]:

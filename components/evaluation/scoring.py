@@ -17,8 +17,8 @@ from .slice_sql import values_of
 class Scores:
     """A batch function over raw examples; gives what `MetricsAccumulator` takes.
 
-    Columns out: `label`, `candidate`, `baseline` where there is one, `weight` where configured, and `slice:NAME` for
-    each raw column or expression that slices are made of. One row out for each row in.
+    Columns out: `label`, `candidate`, `baseline` where there is one, `weight` and `query` where configured, and
+    `slice:NAME` for each raw column or expression that slices are made of. One row out for each row in.
 
     Args:
         config: Which outputs and columns to take.
@@ -57,6 +57,10 @@ class Scores:
             source = outputs if config.weight in outputs.schema.names else batch
             check_columns({config.weight: "the weight"}, source.schema.names, config.where)
             columns["weight"] = _output(source, config.weight, "weight", batch.num_rows)
+        if config.query is not None:
+            source = outputs if config.query in outputs.schema.names else batch
+            check_columns({config.query: "the query"}, source.schema.names, config.where)
+            columns["query"] = _output(source, config.query, "query", batch.num_rows)
         expressions = config.expressions
         for name in config.slice_columns:
             raw = name not in expressions

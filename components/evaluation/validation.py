@@ -21,6 +21,7 @@ _HEADLINES: Final[Mapping[Task, tuple[str, ...]]] = {
     "regression": ("rmse", "r2"),
     "multiclass": ("accuracy", "macro_f1"),
     "multilabel": ("exact_match", "micro_f1"),
+    "ranking": ("ndcg", "mean_reciprocal_rank"),
 }
 """What a summary shows; where neither was measured, the first two metrics."""
 _REFUSED: Final = f'{NO_BASELINE}, and first_run="refuse" blesses no model without one'

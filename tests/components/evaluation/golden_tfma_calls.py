@@ -49,7 +49,7 @@ OTHERS = {
     "SquaredPearsonCorrelation": "squared_pearson_correlation", "SparseCategoricalAccuracy": "accuracy",
     "CategoricalAccuracy": "accuracy", "SparseCategoricalCrossentropy": "log_loss",
     "CategoricalCrossentropy": "log_loss", "ExactMatch": "exact_match",
-    "SymmetricPredictionDifference": "symmetric_prediction_difference",
+    "SymmetricPredictionDifference": "symmetric_prediction_difference", "MinLabelPosition": "min_label_position",
 }  # fmt: skip
 NUMBERS = {"mse", "rmse", "mae", "mape", "msle", "squared_pearson_correlation"}
 SAME_OPTIONS = ("specificity", "sensitivity", "recall", "precision")
@@ -57,7 +57,6 @@ IGNORED = ("curve", "num_thresholds")  # the first chooses among ours; ours are 
 MATRICES = {"MultiClassConfusionMatrixAtThresholds", "MultiClassConfusionMatrixPlot"}
 NOT_YET = {
     "CalibrationPlot": "calibration by buckets of the user's choice",
-    "NDCG": "ranking by query", "MinLabelPosition": "ranking by query", "QueryStatistics": "ranking by query",
     "cross_slicing_specs": "differences between slices",
     "compute_confidence_intervals": "confidence intervals",
     "class_weights": "averages weighted otherwise than by labels",
@@ -155,8 +154,6 @@ def _run(
     metrics: list[Any] = []
     thresholds: list[Threshold] = []
     for spec in config["metrics_specs"]:
-        if "query_key" in spec:
-            raise NotYetError(NOT_YET["NDCG"])
         for each in spec["metrics"]:
             for one, configured in _measures(each, spec, several, output):
                 asked.append(one)
@@ -166,11 +163,14 @@ def _run(
     unique = {item.name: item for item in metrics}
     weight = candidate.get("example_weight_key", [None])[0]
     task = {"classes": "multiclass", "labels": "multilabel"}.get(several)
+    query = next((spec["query_key"][0] for spec in config["metrics_specs"] if "query_key" in spec), None)
+    # Ours has one label, by which a document has a gain and is relevant where that is above 0.
+    label = next((each.option["gain_key"] for each in asked if "gain_key" in each.option), label)
     if several == "" and any(item.metric in NUMBERS for item in unique.values()):
         task = "regression"
     judged = EvaluationConfig(
         "label", "prediction", metrics=list(unique.values()), thresholds=thresholds, weight=weight, task=task,  # type: ignore[arg-type]
-        slices=list(dict.fromkeys(slices)), min_examples=_least(config),
+        slices=list(dict.fromkeys(slices)), min_examples=_least(config), query=query,
     )  # fmt: skip
     source = folder / "rows.parquet"
     pq.write_table(_table(case["input"]), source)
@@ -229,6 +229,20 @@ def _measures(
             metric(name, threshold=at, name=f"{theirs} {name} {at}") for at in option["thresholds"] for name in names
         ]
         return [(Asked(theirs, theirs, key, option, kind), measures)]
+    if kind == "QueryStatistics":
+        names = {"total_queries": "query_count", "total_documents": "example_count"}
+        return [
+            (Asked(name, name, key, option, kind), [metric(names.get(name, name), name=name)])
+            for name in ("total_queries", "total_documents", "min_documents", "max_documents")
+        ]
+    if kind == "NDCG":
+        return [
+            (
+                Asked(theirs, f"{theirs} {k}", key | {"sub_key": {"top_k": k}}, option, kind),
+                [metric("ndcg", name=f"{theirs} {k}", k=k)],
+            )
+            for k in option["top_k_list"]
+        ]
     ours = AT_THRESHOLD.get(kind) or OTHERS.get(kind) or snake(kind)
     if kind == "ExactMatch" and several == "classes":
         ours = "accuracy"  # of one class out of several, TFMA compares the class with the vector of scores

@@ -12,6 +12,7 @@ import pytest
 from drivetrain import InputError
 from drivetrain.components.evaluation import Confidence, EvaluationConfig
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.confidence import hash_of
 from scipy import stats
 
 SHIFT = 1.2
@@ -64,7 +65,7 @@ def test_the_jackknife_of_a_mean_is_that_of_its_buckets() -> None:
     rows = batch(500, 1)
     label, score = rows["label"].to_numpy(), rows["candidate"].to_numpy()
     losses = (score - label) ** 2
-    bucket = config.resampling.bucket_of(0, [label.astype(bool), score])
+    bucket = config.resampling.bucket_of(hash_of(0, [label.astype(bool), score]))
     without = np.array([losses[bucket != each].mean() for each in range(10)])
     error = math.sqrt(0.9 * float(np.sum((without - without.mean()) ** 2)))
     half = float(stats.t.ppf(0.95, 9)) * error
@@ -86,15 +87,17 @@ def test_delong_is_the_variance_of_the_placements() -> None:
 def test_rows_spread_evenly_over_buckets_even_where_all_are_equal() -> None:
     confidence = Confidence(buckets=20)
     for columns in ([np.zeros(10_000)], [np.zeros((10_000, 3)), np.ones(10_000, dtype=bool)]):
-        counts = np.bincount(confidence.bucket_of(7, columns), minlength=20)
+        counts = np.bincount(confidence.bucket_of(hash_of(7, columns)), minlength=20)
         assert stats.chisquare(counts).pvalue > 1e-4
-    first = [int(confidence.bucket_of(0, [np.array([value])])[0]) for value in np.random.default_rng(0).random(2000)]
+    first = [
+        int(confidence.bucket_of(hash_of(0, [np.array([value])]))[0]) for value in np.random.default_rng(0).random(2000)
+    ]
     assert stats.chisquare(np.bincount(first, minlength=20)).pvalue > 1e-4
 
 
 def test_a_seed_gives_the_same_buckets_and_another_seed_others() -> None:
     scores = np.random.default_rng(0).random(1000)
-    same, again, other = (Confidence(seed=seed).bucket_of(0, [scores]) for seed in (5, 5, 6))
+    same, again, other = (Confidence(seed=seed).bucket_of(hash_of(0, [scores])) for seed in (5, 5, 6))
     assert (same == again).all()
     assert (same != other).mean() > 0.9
     assert (Confidence("bootstrap", seed=1).draws() != Confidence("bootstrap", seed=2).draws()).any()
