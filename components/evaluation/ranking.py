@@ -118,7 +118,7 @@ def _average_precision(ranked: Rankings, k: int | None) -> Floats:
     """The mean over the relevant documents of the precision where each stands; 0 for those beyond the first k."""
     relevant = ranked.relevant
     so_far = np.cumsum(relevant)
-    before = np.repeat(so_far[ranked.starts] - relevant[ranked.starts], ranked.sizes)
+    before: NDArray[np.int64] = np.repeat(so_far[ranked.starts] - relevant[ranked.starts], ranked.sizes)
     precision = np.where(relevant, (so_far - before) / (ranked.position + 1), 0.0)
     if k is not None:
         precision = np.where(ranked.position < k, precision, 0.0)

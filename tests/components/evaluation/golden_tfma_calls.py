@@ -230,9 +230,9 @@ def _measures(
         ]
         return [(Asked(theirs, theirs, key, option, kind), measures)]
     if kind == "QueryStatistics":
-        names = {"total_queries": "query_count", "total_documents": "example_count"}
+        counts = {"total_queries": "query_count", "total_documents": "example_count"}
         return [
-            (Asked(name, name, key, option, kind), [metric(names.get(name, name), name=name)])
+            (Asked(name, name, key, option, kind), [metric(counts.get(name, name), name=name)])
             for name in ("total_queries", "total_documents", "min_documents", "max_documents")
         ]
     if kind == "NDCG":
