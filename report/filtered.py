@@ -15,11 +15,11 @@ const field = document.querySelector('#filter');
 const counter = document.querySelector('#found');
 let items = null;
 function read() {
-  const found = [];
-  for (const [place, list] of document.querySelectorAll('[data-items]').entries())
+  const all = [];
+  for (const [at, list] of document.querySelectorAll('[data-items]').entries())
     for (const item of list.querySelectorAll(list.dataset.items))
-      found.push([item, item.textContent.toLowerCase(), place === 0]);
-  return found;
+      all.push([item, item.textContent.toLowerCase(), at === 0]);
+  return all;
 }
 field.closest('form').hidden = false;
 field.closest('form').addEventListener('submit', event => event.preventDefault());

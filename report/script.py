@@ -15,11 +15,11 @@ const SPACE = new DOMParser().parseFromString('<svg></svg>', 'text/html').body.f
 const SVG = new Set(['svg', 'g', 'rect', 'line', 'text', 'title']);
 
 function el(tag, attributes = {}, ...children) {
-  const made = SVG.has(tag) ? document.createElementNS(SPACE, tag)
+  const element = SVG.has(tag) ? document.createElementNS(SPACE, tag)
     : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) if (value != null) made.setAttribute(name, value);
-  made.append(...children.filter(child => child != null));
-  return made;
+  for (const [name, value] of Object.entries(attributes)) if (value != null) element.setAttribute(name, value);
+  element.append(...children.filter(child => child != null));
+  return element;
 }
 
 function number(value) {
@@ -66,8 +66,8 @@ function grid(heads, cells, css = '', headed = true) {
   const top = el('tr', {}, ...heads.map((head, at) => el('th', {scope: 'col', class: at ? 'n' : null}, head)));
   const lines = rows.map(cells => el('tr', {}, ...cells.map((cell, at) =>
     el(at || !headed ? 'td' : 'th', {class: at ? 'n' : null, scope: at || !headed ? null : 'row'}, cell ?? ''))));
-  const made = el('table', {class: css}, el('thead', {}, top), el('tbody', {}, ...lines));
-  return el('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table'}, made);
+  const table = el('table', {class: css}, el('thead', {}, top), el('tbody', {}, ...lines));
+  return el('div', {class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'table'}, table);
 }
 
 // Controls keep their state in the address, so that a view can be linked.
@@ -124,8 +124,8 @@ const observer = new IntersectionObserver(entries => {
 
 const collator = new Intl.Collator('en', {numeric: true});
 const order = {
-  schema: (a, b) => a.place - b.place,
-  name: (a, b) => collator.compare(a.feature.name, b.feature.name) || a.place - b.place,
+  schema: (a, b) => a.rank - b.rank,
+  name: (a, b) => collator.compare(a.feature.name, b.feature.name) || a.rank - b.rank,
 };
 
 function arrange() {
@@ -133,18 +133,18 @@ function arrange() {
   const key = state.sort;
   const least = value => value == null ? -Infinity : value;
   const by = order[key] || ((a, b) => {
-    const one = least(a.feature.sort[key]), other = least(b.feature.sort[key]);
-    return one === other ? a.place - b.place : other - one;
+    const left = least(a.feature.sort[key]), right = least(b.feature.sort[key]);
+    return left === right ? a.rank - b.rank : right - left;
   });
   let shown = 0;
   for (const list of document.querySelectorAll('.cards')) {
-    const own = cards.filter(card => card.feature.group === list.dataset.group).sort(by);
+    const members = cards.filter(card => card.feature.group === list.dataset.group).sort(by);
     let here = 0;
-    for (const card of own) {
+    for (const card of members) {
       card.hidden = !card.feature.name.toLowerCase().includes(text) || !wanted(card.feature);
       if (!card.hidden) here += 1;
     }
-    list.replaceChildren(...own);
+    list.replaceChildren(...members);
     list.closest('section').hidden = !here;
     $('.count', list.closest('section')).textContent = number(here);
     shown += here;
@@ -168,14 +168,14 @@ narrow.addEventListener('change', update);
 """
 
 START: Final = r"""
-const cards = data.features.map((feature, place) => {
-  const id = 'feature-' + place;
+const cards = data.features.map((feature, rank) => {
+  const id = 'feature-' + rank;
   const head = el('h3', {id}, feature.name);
-  const made = el('article', {class: 'card', 'aria-labelledby': id},
+  const card = el('article', {class: 'card', 'aria-labelledby': id},
     el('div', {class: 'cardhead'}, head, ...marks(feature)), el('div', {class: 'content'}));
-  Object.assign(made, {feature, place, seen: false, version: -1});
-  observer.observe(made);
-  return made;
+  Object.assign(card, {feature, rank, seen: false, version: -1});
+  observer.observe(card);
+  return card;
 });
 readAddress();
 update();

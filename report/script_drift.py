@@ -9,17 +9,17 @@ const SIDES = ['previous', 'current'];
 const wanted = feature => !state.drifted || feature.drifted;
 
 function marks(feature) {
-  const made = [el('span', {class: 'badge'}, feature.type)];
-  if (feature.status !== 'compared') made.push(el('span', {class: 'badge warn'}, feature.status));
-  if (feature.drifted) made.push(el('span', {class: 'badge bad'}, 'drifted'),
+  const badges = [el('span', {class: 'badge'}, feature.type)];
+  if (feature.status !== 'compared') badges.push(el('span', {class: 'badge warn'}, feature.status));
+  if (feature.drifted) badges.push(el('span', {class: 'badge bad'}, 'drifted'),
     el('span', {class: 'soft'}, feature.reason));
-  return made;
+  return badges;
 }
 
-function cell(found) {
-  if (!found) return '';
-  const parts = [el('span', {}, (found.exact ? '' : '≈ ') + (found.text ?? number(found.value)))];
-  if (found.p) parts.push(el('br'), el('span', {class: 'soft'}, found.p));
+function cell(measure) {
+  if (!measure) return '';
+  const parts = [el('span', {}, (measure.exact ? '' : '≈ ') + (measure.text ?? number(measure.value)))];
+  if (measure.p) parts.push(el('br'), el('span', {class: 'soft'}, measure.p));
   return el('span', {}, ...parts);
 }
 

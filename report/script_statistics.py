@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 SCRIPT: Final = r"""
-const sets = data.sets.map((set, place) => ({...set, place, css: 's' + place % 6}));
+const sets = data.sets.map((set, index) => ({...set, index, css: 's' + index % 6}));
 // Only one of several data sets has a box to be shown or not.
-const on = () => sets.filter(set => state['set' + set.place] ?? true);
+const on = () => sets.filter(set => state['set' + set.index] ?? true);
 const wanted = () => true;
 
 function marks(feature) {
-  const made = [el('span', {class: 'badge'}, feature.type)];
+  const badges = [el('span', {class: 'badge'}, feature.type)];
   if (feature.sort.drift != null) {
     const far = feature.sort.drift;
-    made.push(el('span', {class: 'soft', title: 'how far the values are from those of ' + sets[0].name +
+    badges.push(el('span', {class: 'soft', title: 'how far the values are from those of ' + sets[0].name +
       ': 0 where all are as frequent, 1 where none is in both'},
       'distance ' + (!far ? '0' : far < 0.001 ? '<0.001' : far.toFixed(3))));
   }
-  return made;
+  return badges;
 }
 
 // A number is itself, or [estimate] where it is not exact.
@@ -29,23 +29,23 @@ const share = (value, of) =>
   value == null || !of ? '' : (Array.isArray(value) ? '≈ ' : '') + percent(plain(value) / of);
 
 function view(feature, set) {
-  const found = feature.sets[set.place];
-  if (!found || !state.weighted || !found.weighted) return found;
-  return {...found, ...found.weighted, total: set.weighted, base: found.items ?? found.count};
+  const facts = feature.sets[set.index];
+  if (!facts || !state.weighted || !facts.weighted) return facts;
+  return {...facts, ...facts.weighted, total: set.weighted, base: facts.items ?? facts.count};
 }
 
-const total = (set, found) => found.total ?? set.rows;
-const middle = [['mean', found => shown(found.mean)], ['std', found => shown(found.std)],
-  ['zeros', found => share(found.zeros, found.base ?? found.items ?? found.count)]];
-const spread = [['min', found => shown(found.min)], ['median', found => shown(found.median)],
-  ['max', found => shown(found.max)]];
-const distinct = ['distinct', found => shown(found.unique)];
+const total = (set, facts) => facts.total ?? set.rows;
+const middle = [['mean', facts => shown(facts.mean)], ['std', facts => shown(facts.std)],
+  ['zeros', facts => share(facts.zeros, facts.base ?? facts.items ?? facts.count)]];
+const spread = [['min', facts => shown(facts.min)], ['median', facts => shown(facts.median)],
+  ['max', facts => shown(facts.max)]];
+const distinct = ['distinct', facts => shown(facts.unique)];
 const COLUMNS = {
   numeric: [...middle, ...spread, distinct],
   time: [...spread, distinct],
-  text: [distinct, ['most frequent', found => found.top?.length ? found.top[0][0] : ''],
-    ['its rows', found => found.top?.length ? number(found.top[0][1]) : ''],
-    ['avg length', found => shown(found.length)]],
+  text: [distinct, ['most frequent', facts => facts.top?.length ? facts.top[0][0] : ''],
+    ['its rows', facts => facts.top?.length ? number(facts.top[0][1]) : ''],
+    ['avg length', facts => shown(facts.length)]],
   other: [],
 };
 
@@ -55,18 +55,18 @@ function key(set) {
 
 function figures(feature, chosen) {
   const columns = [
-    ['count', found => number(found.count)],
-    ['missing', (found, set) => percent(total(set, found) ? found.missing / total(set, found) : 0)],
+    ['count', facts => number(facts.count)],
+    ['missing', (facts, set) => percent(total(set, facts) ? facts.missing / total(set, facts) : 0)],
     ...COLUMNS[feature.group],
   ];
-  if (chosen.some(set => feature.sets[set.place]?.lengths)) {
-    columns.push(['lengths', found => found.lengths ?
-      shown(found.lengths.min) + ' to ' + shown(found.lengths.max) : '']);
-    columns.push(['mean len.', found => found.lengths ? shown(found.lengths.mean) : '']);
+  if (chosen.some(set => feature.sets[set.index]?.lengths)) {
+    columns.push(['lengths', facts => facts.lengths ?
+      shown(facts.lengths.min) + ' to ' + shown(facts.lengths.max) : '']);
+    columns.push(['mean len.', facts => facts.lengths ? shown(facts.lengths.mean) : '']);
   }
   const cells = (set, column) => {
-    const found = view(feature, set);
-    return found ? column[1](found, set) : '';
+    const facts = view(feature, set);
+    return facts ? column[1](facts, set) : '';
   };
   // Columns stand below those of the other features, as long as all of them have room for their numbers.
   const longest = Math.max(...chosen.flatMap(set => columns.map(column => String(cells(set, column)).length)));
@@ -114,21 +114,21 @@ function histogram(name, parts) {
   if (!(high > low)) { low -= 0.5; high += 0.5; }
   const unit = (high - low) / Math.max(...kept.map(part => part.counts.length));
   // Heights are densities, so that buckets of unlike width compare; of one width they are the counts.
-  const columns = kept.flatMap((part, at) => part.counts.map((count, place) => {
-    let from = each[at][place], to = each[at][place + 1];
+  const columns = kept.flatMap((part, at) => part.counts.map((count, index) => {
+    let from = each[at][index], to = each[at][index + 1];
     const thin = !(to - from > unit / 50);
     let value = thin ? count : count * unit / (to - from);
     if (thin) { from -= unit / 4; to += unit / 4; }
     if (state.unit === 'percent') value /= part.total || 1;
-    return {part, place, count, from, to, value};
+    return {part, index, count, from, to, value};
   }));
   const scale = value => state.log ? Math.log1p(state.unit === 'percent' ? value * 1e4 : value) : value;
   const most = Math.max(...columns.map(column => scale(column.value))) || 1;
   const x = value => Math.min(Math.max((value - low) / (high - low), 0), 1) * WIDE;
   const drawn = columns.filter(column => column.count).map(column => {
     const height = Math.max(scale(column.value) / most * (TALL - 3), 1.5);
-    const {part, place} = column;
-    const said = `${part.set.name}: ${range(...ends_of(part, place))}: ` +
+    const {part, index} = column;
+    const said = `${part.set.name}: ${range(...ends_of(part, index))}: ` +
       `${number(column.count)} (${percent(column.count / (part.total || 1))})`;
     return el('rect', {class: 'area ' + part.set.css, x: (x(column.from) + 0.5).toFixed(1),
       width: Math.max(x(column.to) - x(column.from) - 1, 1.5).toFixed(1), y: (TALL - height).toFixed(1),
@@ -150,11 +150,11 @@ function quantiles(name, parts) {
   const scale = value => state.log ? Math.sign(value) * Math.log1p(Math.abs(value)) : value;
   const x = value => (scale(value) - scale(low)) / (scale(high) - scale(low)) * WIDE;
   const strip = Math.min(26, TALL / kept.length);
-  const drawn = kept.flatMap((part, at) => each[at].slice(1).map((to, place) => {
-    const from = each[at][place];
-    return el('rect', {class: 'area ' + part.set.css + (place % 2 ? ' odd' : ''), x: x(from).toFixed(1),
+  const drawn = kept.flatMap((part, at) => each[at].slice(1).map((to, index) => {
+    const from = each[at][index];
+    return el('rect', {class: 'area ' + part.set.css + (index % 2 ? ' odd' : ''), x: x(from).toFixed(1),
       width: Math.max(x(to) - x(from), 1).toFixed(1), y: (at * strip + 2).toFixed(1), height: strip - 4},
-      el('title', {}, `${part.set.name}: ${brief(part.quantiles[place])} … ${brief(part.quantiles[place + 1])}`));
+      el('title', {}, `${part.set.name}: ${brief(part.quantiles[index])} … ${brief(part.quantiles[index + 1])}`));
   }));
   const label = 'quantiles of ' + name + '; each cell holds the same share of the rows';
   return [drawing(label, kept.length * strip, drawn), ends(kept[0].quantiles[0], kept[0].quantiles.at(-1))];
@@ -164,17 +164,17 @@ function topValues(parts, limit) {
   const counts = new Map();
   for (const part of parts) for (const [value, count] of part.top || []) {
     if (!counts.has(value)) counts.set(value, new Map());
-    counts.get(value).set(part.set.place, count);
+    counts.get(value).set(part.set.index, count);
   }
   return [...counts].slice(0, limit).map(([value, by]) => [value, by]);
 }
 
 function bars(parts) {
   const rows = topValues(parts, 5);
-  const value = (part, by) => (by.get(part.set.place) || 0) / (state.unit === 'percent' ? part.total || 1 : 1);
-  const scale = found => state.log ? Math.log1p(state.unit === 'percent' ? found * 1e4 : found) : found;
+  const value = (part, by) => (by.get(part.set.index) || 0) / (state.unit === 'percent' ? part.total || 1 : 1);
+  const scale = facts => state.log ? Math.log1p(state.unit === 'percent' ? facts * 1e4 : facts) : facts;
   const most = Math.max(...rows.flatMap(([, by]) => parts.map(part => scale(value(part, by))))) || 1;
-  const say = (part, by) => by.has(part.set.place)
+  const say = (part, by) => by.has(part.set.index)
     ? (state.unit === 'percent' ? percent(value(part, by)) : number(value(part, by))) : '–';
   const texts = alike(rows.flatMap(([, by]) => parts.map(part => say(part, by))));
   const lines = rows.map(([name, by], at) => el('div', {class: 'hbar'},
@@ -198,35 +198,35 @@ function chart(feature, parts) {
 }
 
 function numbers(feature, parts) {
-  const made = [];
+  const tables = [];
   for (const part of parts) {
     if (part.edges?.length > 1) {
-      made.push(el('h4', {}, 'buckets, ' + part.set.name), grid(['from', 'to', 'rows', 'share'], part.counts.map(
+      tables.push(el('h4', {}, 'buckets, ' + part.set.name), grid(['from', 'to', 'rows', 'share'], part.counts.map(
         (count, at) => [...ends_of(part, at).map(brief), number(count),
           percent(count / (part.total || 1))])));
     }
     if (part.quantiles?.length) {
       const levels = part.set.levels || part.quantiles.map((_, at) => at / (part.quantiles.length - 1));
-      made.push(el('h4', {}, 'quantiles, ' + part.set.name),
+      tables.push(el('h4', {}, 'quantiles, ' + part.set.name),
         grid(levels.map(percent), [part.quantiles.map(brief)]));
     }
   }
   const values = topValues(parts, 40);
   if (values.length) {
-    made.push(el('h4', {}, 'most frequent values'), grid(['value', ...parts.map(part => part.set.name)],
-      values.map(([value, by]) => [String(value), ...parts.map(part => number(by.get(part.set.place)))])));
+    tables.push(el('h4', {}, 'most frequent values'), grid(['value', ...parts.map(part => part.set.name)],
+      values.map(([value, by]) => [String(value), ...parts.map(part => number(by.get(part.set.index)))])));
   }
-  return made;
+  return tables;
 }
 
 function content(feature) {
-  const chosen = on().filter(set => feature.sets[set.place]);
+  const chosen = on().filter(set => feature.sets[set.index]);
   const parts = chosen.map(set => {
-    const found = view(feature, set);
-    return {...found, set, total: found.items ?? found.count, whole: /\bint$/.test(feature.type)};
+    const facts = view(feature, set);
+    return {...facts, set, total: facts.items ?? facts.count, whole: /\bint$/.test(feature.type)};
   });
-  const notes = chosen.filter(set => feature.sets[set.place].notes).map(set =>
-    el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + feature.sets[set.place].notes.join('; ')));
+  const notes = chosen.filter(set => feature.sets[set.index].notes).map(set =>
+    el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + feature.sets[set.index].notes.join('; ')));
   const folded = el('details', {}, el('summary', {}, 'all its numbers'));
   folded.addEventListener('toggle', () => {
     if (folded.open && folded.children.length === 1) folded.append(...numbers(feature, parts));
