@@ -66,9 +66,16 @@ def missing_module(error: BaseException) -> DrivetrainError | None:
 _ENGINE: Final = ("flatbuffers", "flax", "jax", "jaxlib", "optax", "orbax", "safetensors")
 
 
+_LISTED: Final = 50
+"""Names that an error lists; nobody reads thousands of columns."""
+
+
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
     """The fix for a name that does not exist: the close ones, or all there are."""
     close = difflib.get_close_matches(name, names, 2) or [
         each for each in names if len(name) > 2 and each.startswith(name)
     ]
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"{there} {', '.join(names) or 'none'}"
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    more = f", … ({len(names):,} in all)" if len(names) > _LISTED else ""
+    return f"{there} {', '.join(names[:_LISTED]) or 'none'}{more}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 from ..metadata import Examples, compare
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
 from ..pipelines.project.spans import common_span
@@ -103,7 +103,7 @@ def ExampleGen(
     if not divided:
         if split_by is not None and split_by not in source.columns:
             raise InputError(
-                f"split_by: there is no column {split_by!r}", fix=f"the columns are: {', '.join(source.columns)}"
+                f"split_by: there is no column {split_by!r}", fix=suggest(split_by, source.columns, "the columns are:")
             )
         by_column = None if split_column is None else ColumnSplit.of(source, split_column)
         route = by_column or HashSplit.of(splits, split_by)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import DrivetrainError, InputError
+from ..errors import DrivetrainError, InputError, suggest
 from .arrays import arrow_of
 from .base import BatchFn
 from .rowhash import hash_rows, mix
@@ -124,7 +124,9 @@ def bucket_of(batch: pa.RecordBatch, keys: Sequence[str], buckets: int) -> NDArr
     """
     missing = [name for name in keys if name not in batch.schema.names]
     if missing:
-        raise InputError(f"there is no column {missing[0]!r}", fix=f"the columns are: {', '.join(batch.schema.names)}")
+        raise InputError(
+            f"there is no column {missing[0]!r}", fix=suggest(missing[0], batch.schema.names, "the columns are:")
+        )
     try:
         hashes = mix(hash_rows(batch.select(list(keys))))
     except InputError as error:

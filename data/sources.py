@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .types import UnfitError, common_type, normal_schema, restore, settle
 
 BATCH_ROWS = 65_536
@@ -91,7 +91,7 @@ class Source:
         missing = [name for name in wanted if name not in self.schema.names]
         if missing:
             raise InputError(
-                f"there is no column {missing[0]!r}", fix=f"the columns are: {', '.join(self.schema.names)}"
+                f"there is no column {missing[0]!r}", fix=suggest(missing[0], self.schema.names, "the columns are:")
             )
         return replace(self, schema=pa.schema([self.schema.field(name) for name in wanted]))
 

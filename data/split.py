@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .arrays import texts
 from .rowhash import hash_column, hash_rows, mix
 from .sources import Source
@@ -83,7 +83,8 @@ class HashSplit:
             hashes = mix(hash_column(batch.column(self.by)))
         else:
             raise InputError(
-                f"split_by: there is no column {self.by!r}", fix=f"the columns are: {', '.join(batch.schema.names)}"
+                f"split_by: there is no column {self.by!r}",
+                fix=suggest(self.by, batch.schema.names, "the columns are:"),
             )
         bounds = np.cumsum([weight for _, weight in self.weights]).astype(np.uint64)
         chosen: NDArray[np.integer] = np.searchsorted(bounds, hashes % bounds[-1], side="right").astype(np.int64)
@@ -115,7 +116,7 @@ class ColumnSplit:
         """
         if by not in source.columns:
             raise InputError(
-                f"split_column: there is no column {by!r}", fix=f"the columns are: {', '.join(source.columns)}"
+                f"split_column: there is no column {by!r}", fix=suggest(by, source.columns, "the columns are:")
             )
         column = source.select([by])
         kind = column.schema.field(by).type

@@ -304,7 +304,7 @@ def _features(
     known = dict.fromkeys((*base.columns, *test.columns))
     for name in (*(columns or ()), *ignore):
         if name not in known:
-            raise InputError(f"neither side has a column {name!r}", fix=f"the columns are: {', '.join(known)}")
+            raise InputError(f"neither side has a column {name!r}", fix=suggest(name, list(known), "the columns are:"))
     wanted = dict.fromkeys(known if columns is None else columns)
     return tuple(name for name in wanted if name not in keys and name not in ignore)
 

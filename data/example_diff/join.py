@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ..arrays import numpy_of
 from ..sources import Shard, Source
 from ..stats.column import kind_of
@@ -76,7 +76,7 @@ def key_schema(base: Source, test: Source, keys: Sequence[str]) -> pa.Schema:
         for side, source in (("base", base), ("test", test)):
             if name not in source.columns:
                 raise InputError(
-                    f"the {side} data has no column {name!r}", fix=f"its columns are: {', '.join(source.columns)}"
+                    f"the {side} data has no column {name!r}", fix=suggest(name, source.columns, "its columns are:")
                 )
         here, there = base.schema.field(name).type, test.schema.field(name).type
         kind = _shared(here, there)

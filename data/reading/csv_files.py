@@ -29,7 +29,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ...progress import Progress
 from ..sources import Shard, Source, unify
 from ..types import named_type, normal_schema, settle
@@ -212,7 +212,8 @@ def _guesses(file: CsvFile, names: list[str], declared: Mapping[str, pa.DataType
     missing = [name for name in declared if name not in names]
     if missing:
         raise InputError(
-            f"column_types: {file.path} has no column {missing[0]!r}", fix=f"its columns are: {', '.join(names)}"
+            f"column_types: {file.path} has no column {missing[0]!r}",
+            fix=suggest(missing[0], names, "its columns are:"),
         )
     return {name: ColumnTypeGuess(declared=declared.get(name)) for name in names}
 

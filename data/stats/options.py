@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ..base import Accumulator
 from ..slices import SliceValue
 from .column import EXACT_LIMIT
@@ -129,8 +129,8 @@ class StatisticsOptions:
         wanted = {name: f"columns={name!r}" for name in self.columns or ()} | self.needed
         for name, use in wanted.items():
             if name not in names:
-                shown = ", ".join(names[:50]) + (f", … ({len(names):,} columns)" if len(names) > 50 else "")
-                raise InputError(f"there is no column {name!r}, which {use} names", fix=f"the columns are: {shown}")
+                fix = suggest(name, names, "the columns are:")
+                raise InputError(f"there is no column {name!r}, which {use} names", fix=fix)
 
     def to_json(self) -> dict[str, Any]:
         """The options as plain values; of the user's accumulators their names."""

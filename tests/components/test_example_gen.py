@@ -10,6 +10,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
+from drivetrain.components.statistics_gen import StatisticsGen
 from drivetrain.data import open_examples
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
@@ -105,6 +106,30 @@ def test_the_same_bytes_on_beam(csv: str, request: pytest.FixtureRequest) -> Non
 def test_an_unknown_split_column_is_named_before_anything_is_written(csv: str) -> None:
     with pytest.raises(InputError, match="split_by: there is no column 'carrier'"):
         ExampleGen(csv, split_by="carrier")
+
+
+@pytest.mark.parametrize(
+    ("component", "options"),
+    [
+        (ExampleGen, {"split_by": "carier"}),
+        (ExampleGen, {"split_column": "carier"}),
+        (ExampleGen, {"column_types": {"carier": "string"}}),
+        (StatisticsGen, {"columns": ["carier"]}),
+        (StatisticsGen, {"label": "carier"}),
+        (StatisticsGen, {"slices": ["carier"]}),
+        (StatisticsGen, {"slices": [{"carier": ["UA"]}]}),
+    ],
+    ids=str,
+)
+def test_an_unknown_column_of_an_option_is_answered_with_the_near_one(
+    component: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("carrier,delay\n" + "UA,1\nAA,2\n" * 20)
+    data = str(path) if component is ExampleGen else ExampleGen(str(path))
+    with pytest.raises(InputError, match="no column 'carier'") as caught:
+        component(data, **options)
+    assert caught.value.fix == "did you mean 'carrier'?"
 
 
 def test_a_split_of_whose_name_no_file_can_be_called_is_refused(csv: str, tmp_path: Path) -> None:
