@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .components.evaluation.standalone import evaluate
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .engine import hub
@@ -50,6 +51,7 @@ __all__ = [
     "artifact",
     "component",
     "container_component",
+    "evaluate",
     "external",
     "files",
     "hub",
@@ -77,6 +79,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "components.evaluation.standalone": "evaluate",
         "console.run_table": "runs",
         "console.session": "open",
         "metadata": "Artifact",

@@ -17,6 +17,7 @@ from .config import EvaluationConfig
 from .rows import Floats
 
 _QUOTED: Final = 5
+_NUMBERS: Final = 'a model that predicts numbers is judged with task="regression" in the EvaluationConfig'
 _MOST_CLASSES: Final = 1 << 20
 
 
@@ -252,9 +253,10 @@ def _fix(kind: str) -> str:
     if kind.startswith("label") and kind.endswith("infinite"):
         return "mend these rows"
     if kind.startswith("label"):
-        return "make the label 0 or 1 in the preprocessing function, with fill_missing where it may be missing"
+        fix = "make the label 0 or 1 in the preprocessing function, with fill_missing where it may be missing"
+        return f"{fix}; {_NUMBERS}"
     if kind.endswith("probability"):
-        return "return jax.nn.sigmoid(logits), for several classes jax.nn.softmax(logits), from predict"
+        return f"return jax.nn.sigmoid(logits), for several classes jax.nn.softmax(logits), from predict; {_NUMBERS}"
     return "look at the training's loss and at these rows" if kind.startswith("prediction") else "mend these rows"
 
 
@@ -276,6 +278,29 @@ def check_columns(wanted: Mapping[str, str], known: Sequence[str], where: str | 
                 fix=suggest(column, known, "they have"),
                 where=where,
             )
+
+
+def check_slice_values(config: EvaluationConfig, schema: pa.Schema) -> None:
+    """Make sure that a threshold's slice may occur: a column of numbers has no text, one of text no number.
+
+    Raises:
+        InputError: It cannot.
+    """
+    for threshold in config.thresholds:
+        for name, value in threshold.pinned.items():
+            kind = schema.field(name).type if name in schema.names else None
+            while kind is not None and (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)):
+                kind = kind.value_type if hasattr(kind, "value_type") else None
+            if kind is None or value is None:
+                continue
+            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            if (number and isinstance(value, str)) or (_is_text(kind) and not isinstance(value, str)):
+                raise InputError(
+                    f"the threshold on {threshold.metric!r} is for the slice {name}={value!r}, and the column {name!r} "
+                    f"holds {'numbers' if number else 'text'}",
+                    fix=f"write slice={{{name!r}: {value if number else repr(str(value))}}}",
+                    where=threshold.where,
+                )
 
 
 def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "the model") -> None:

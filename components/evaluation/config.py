@@ -24,6 +24,7 @@ from .metrics import (
     is_users,
     name_of,
     task_of,
+    tasks_of,
     users_function,
     without_options,
 )
@@ -344,6 +345,14 @@ class EvaluationConfig:
             if threshold.metric not in METRICS and ":" not in threshold.metric:
                 near = suggest(threshold.metric, list(dict.fromkeys([*names, *METRICS])), "there are")
                 raise InputError(f"there is no metric {threshold.metric!r}", fix=near, where=threshold.where)
+            judges = () if ":" in threshold.metric else tasks_of(threshold.metric)
+            if judges and self.task not in judges:
+                raise InputError(
+                    f"EvaluationConfig: the threshold on {threshold.metric!r} judges {' or '.join(judges)} models, and "
+                    f"this configuration {self.task} ones",
+                    fix=f"write task={judges[0]!r}, or name metrics of that kind",
+                    where=threshold.where,
+                )
             raise InputError(
                 f"EvaluationConfig: the threshold on {threshold.metric!r} has no metric of that name to judge",
                 fix=f"add {threshold.metric!r} to metrics",

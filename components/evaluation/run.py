@@ -76,7 +76,8 @@ def evaluate(
 
     Returns:
         `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`), `summary`, one line, and how to show
-        metrics: `titles` by name, `bars`, the names of those drawn as bars, and the names of `classes`.
+        metrics: `titles` and `directions` by name, `bars`, the names of those drawn as bars, and the names of
+        `classes`.
 
     Raises:
         InputError: A column that does not exist, labels or predictions that cannot be judged, or no examples.
@@ -101,6 +102,7 @@ def evaluate(
         "validation": verdict,
         "summary": summary(metrics, verdict),
         "titles": {name: metric.title for name, metric in config.measures.items()},
+        "directions": {name: metric.direction for name, metric in config.measures.items()},
         "bars": [name for name, metric in config.measures.items() if metric.bar],
         "classes": config.classes,
     }

@@ -53,7 +53,7 @@ def validate(
         the model is not blessed.
     """
     checks: list[dict[str, Any]] = []
-    missing: list[str] = []
+    missing: dict[str, str] = {}
     unseen: list[dict[str, Any]] = []
     for threshold in config.thresholds:
         matching = [item for item in result["slices"] if matches(threshold, item["pairs"])]
@@ -62,12 +62,12 @@ def validate(
         if small:
             unseen.append(_not_judged(threshold, metric, len(matching), small, config.min_examples))
         elif not matching:
-            missing.append(_named(threshold))
+            missing[_named(threshold)] = _of_another_type(threshold, result["slices"])
         directed = replace(threshold, direction=threshold.directed(metric.direction))
         checks += [_judge(directed, item, baseline, metric) for item in matching]
     failures = [check["text"] for check in checks if check["passed"] is False]
     failures += dict.fromkeys(item["text"] for item in unseen if item["passed"] is False)
-    failures += [f"no examples in the slice {name}, which has a threshold" for name in dict.fromkeys(missing)]
+    failures += [f"no examples in the slice {name}, which has a threshold{hint}" for name, hint in missing.items()]
     if not config.thresholds:
         failures.append("no thresholds are configured")
     if not baseline and config.first_run == "refuse":
@@ -77,7 +77,7 @@ def validate(
         "baseline": "compared" if baseline else NO_BASELINE,
         "examples": result["rows"],
         "thresholds": checks,
-        "missing_slices": list(dict.fromkeys(missing)),
+        "missing_slices": list(missing),
         "confidence": config.to_json()["confidence"],
         "min_examples": config.min_examples,
         "withheld": [{**group, "text": _withheld(group, config.min_examples)} for group in result.get("withheld", ())],
@@ -119,6 +119,15 @@ def matches(threshold: Threshold, pairs: Sequence[tuple[str, Any]]) -> bool:
 
 def _same_kind(left: object, right: object) -> bool:
     return isinstance(left, bool) == isinstance(right, bool)
+
+
+def _of_another_type(threshold: Threshold, slices: Sequence[Mapping[str, Any]]) -> str:
+    """What to write where a slice reads the same and its values are of another type, as 2007 for "2007"."""
+    pinned = threshold.pinned
+    for values in (dict(item["pairs"]) for item in slices):
+        if set(values) == set(threshold.columns) and all(str(values[name]) == str(pinned[name]) for name in pinned):
+            return f": its values are of another type, write slice={ ({name: values[name] for name in pinned})!r}"
+    return ""
 
 
 def _named(threshold: Threshold) -> str:

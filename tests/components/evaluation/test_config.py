@@ -65,6 +65,24 @@ def test_configuration_errors(make: Callable[[], object], words: str) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    ("bound", "options", "words"),
+    [
+        (
+            Threshold("rmse", upper=3),
+            {},
+            r"'rmse' judges regression models, .* binary ones\n  fix: write task='regression'",
+        ),
+        (Threshold("auc", lower=0.8), {"task": "regression"}, r"'auc' judges binary models, .* regression ones"),
+        (Threshold("accuracy", lower=0.8), {"metrics": ["auc"]}, r"no metric of that name .*\n  fix: add 'accuracy'"),
+    ],
+    ids=lambda case: getattr(case, "metric", None),
+)
+def test_a_threshold_for_another_kind_of_model_says_so(bound: Threshold, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        EvaluationConfig(label="late", prediction="score", thresholds=[bound], **options)
+
+
 def test_configuration_round_trip() -> None:
     judged = config(
         Threshold("auc", lower=0.8, slice=["carrier"]),

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.components.evaluation.binary import _OF_CONFUSION, of_confusion
 from drivetrain.components.evaluation.definitions import Definition
 from drivetrain.components.evaluation.metrics import METRICS
 from evaluating import measured  # type: ignore[import-not-found]  # conftest puts this folder on the path
+from sklearn.ensemble import RandomForestClassifier
 
 PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text("utf-8")
 LINES = {line for line in PAGE.splitlines() if line.startswith("|")}
@@ -46,6 +48,10 @@ def test_the_examples_run() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     space: dict[str, Any] = {"np": np}
     exec("from drivetrain.components.evaluation import EvaluationConfig, Threshold, Metric, metric", space)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"late": rng.integers(0, 2, 400), "a": rng.normal(size=400), "carrier": ["AA", "UA"] * 200})
+    space |= {"frame": frame.assign(old_probability=0.5), "FEATURES": ["a"]}
+    space["forest"] = RandomForestClassifier(5).fit(frame[["a"]], frame["late"])
     for block in blocks:
         exec(block.replace("from .metrics import profit", ""), space | {"__name__": __name__}, space)
     globals().update(profit=space["profit"], longest=space["longest"])  # where their names are looked for

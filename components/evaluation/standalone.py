@@ -1,0 +1,285 @@
+"""Evaluation without a pipeline and without a bundle: predictions are columns of the data, or functions of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...data import LocalExecutor, Source, source_of
+from ...data.frames import frame
+from ...errors import InputError, missing_extra, suggest
+from ...progress import Progress, no_progress
+from .checks import check_columns
+from .confidence import Confidence, Method
+from .config import EvaluationConfig, Slice, SliceColumn, SliceValue, Threshold
+from .run import evaluate as evaluate_source
+from .run import metrics_table
+
+if TYPE_CHECKING:
+    from .metrics import MetricLike
+    from .rows import Task
+
+Predictor: TypeAlias = str | Callable[[Any], Any]
+"""A column of predictions, or a function from a DataFrame of rows to an array of them."""
+
+_RESULT_COLUMNS: Final = ("slice", "n", "metric", "value", "lower", "upper", "baseline", "change", "undefined")
+
+
+def evaluate(
+    data: object,
+    *,
+    label: str,
+    predictions: Predictor | Sequence[str] | Mapping[str, Predictor],
+    baseline: str | None = None,
+    slices: Sequence[Slice | Sequence[SliceColumn]] = ((),),
+    metrics: Sequence[MetricLike] | None = None,
+    thresholds: Sequence[Threshold] = (),
+    weight: str | None = None,
+    query: str | None = None,
+    threshold: float = 0.5,
+    task: Task | None = None,
+    classes: Sequence[str | int] | None = None,
+    min_examples: int = 0,
+    confidence: Confidence | Method | None = None,
+    progress: Progress = no_progress,
+) -> EvaluationResult:
+    """Measure one or several models on a table, by slice, as `Evaluator` does in a pipeline.
+
+    Args:
+        data: What `data.source_of` takes: a DataFrame, an Arrow table, a DuckDB relation, a path of Parquet or CSV
+            files, a mapping of columns, ….
+        label: The column of labels.
+        predictions: A column of predictions; or several; or a mapping from a model's name to its column, or to a
+            function from a DataFrame of rows to an array, (n,) or (n, classes), such as
+            `lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]`.
+        baseline: The name of the model that the others are compared with.
+        slices: See `EvaluationConfig`, as for all that follows.
+        metrics: None: the usual ones of the task.
+        thresholds: What each model must keep.
+        weight: A column.
+        query: A column; of rankings.
+        threshold: Above which a prediction counts as positive.
+        task: None: what the metrics judge; without metrics what label and predictions look like.
+        classes: The class of each score.
+        min_examples: Smaller slices are withheld.
+        confidence: How intervals are computed.
+        progress: Called with the rows done, for each model.
+
+    Raises:
+        InputError: A column that is not there, labels or predictions that cannot be judged, or no rows.
+    """
+    source = source_of(data)
+    models = _models(predictions)
+    columns = {label: "the label"} | {name: "the prediction" for name in models.values() if isinstance(name, str)}
+    check_columns(columns | ({weight: "the weight"} if weight else {}), source.columns)
+    if baseline is not None and baseline not in models:
+        raise InputError(
+            f"there is no model {baseline!r} to compare with", fix=suggest(baseline, list(models), "there are")
+        )
+    if task is None and metrics is None and classes is None and query is None:
+        task = _task(source, label, next(iter(models.values())))
+    results = {}
+    for name, predictor in models.items():
+        # The model's name stands for its prediction, whatever the column is called.
+        config = EvaluationConfig(
+            label, name if name != label else f"{name} of the model", slices=slices, thresholds=thresholds,
+            weight=weight, threshold=threshold, metrics=metrics, task=task, classes=classes,
+            min_examples=min_examples, query=query, confidence=confidence,
+        )  # fmt: skip
+        before = None if baseline in (None, name) else _Model(label, config.prediction, models[str(baseline)])
+        called = any(callable(each) for each in (predictor, before and before.predictor))
+        results[name] = evaluate_source(
+            source,
+            config,
+            LocalExecutor(threads=1) if called else LocalExecutor(),  # a model of a user's may not bear threads
+            _Model(label, config.prediction, predictor),
+            before,
+            progress=progress,
+        )
+    return EvaluationResult(results)
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The metrics of one or several models. A notebook shows them as the page that `Evaluator` writes.
+
+    Attributes:
+        models: Model → what `components.evaluation.run.evaluate` returns.
+    """
+
+    models: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def overall(self) -> dict[str, dict[str, float | None]]:
+        """Model → metric → its value over all rows, None where it has none."""
+        values = {name: each["metrics"]["slices"][0]["metrics"]["candidate"] for name, each in self.models.items()}
+        return {
+            name: {metric: value if isinstance(value, float) else None for metric, value in metrics.items()}
+            for name, metrics in values.items()
+        }
+
+    @property
+    def blessed(self) -> dict[str, bool]:
+        """Model → whether it keeps all thresholds; without thresholds, none does."""
+        return {name: each["validation"]["blessed"] for name, each in self.models.items()}
+
+    def frame(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row for each model, slice and metric, with its interval and what it changes against the baseline.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        rows = []
+        for name, each in self.models.items():
+            table = metrics_table(each["metrics"]["slices"]).select(list(_RESULT_COLUMNS))
+            rows += [(name, *row.values()) for row in table.to_pylist()]
+        return frame(("model", *_RESULT_COLUMNS), rows)
+
+    def compare(self, candidate: str, before: str) -> Any:  # a pandas.DataFrame
+        """Two models side by side: for each slice and metric both values and their difference, the largest loss first.
+
+        Raises:
+            InputError: There is no such model.
+            DrivetrainError: pandas is not installed.
+        """
+        for name in (candidate, before):
+            if name not in self.models:
+                raise InputError(f"there is no model {name!r}", fix=suggest(name, list(self.models), "there are"))
+        old = {item["key"]: item for item in self.models[before]["metrics"]["slices"]}
+        directions = self.models[candidate]["directions"]
+        rows = []
+        for item in self.models[candidate]["metrics"]["slices"]:
+            for metric, value in item["metrics"]["candidate"].items():
+                was = old[item["key"]]["metrics"]["candidate"][metric] if item["key"] in old else None
+                if isinstance(value, float) and isinstance(was, float) and directions[metric] is not None:
+                    better = value - was if directions[metric] == "higher" else was - value
+                    rows.append((better, (item["slice"], item["n"], metric, value, was, value - was)))
+        rows.sort(key=lambda row: row[0])
+        return frame(("slice", "n", "metric", candidate, before, "difference"), [row for _, row in rows])
+
+    def where(self, **values: SliceValue) -> EvaluationResult:
+        """Only the slices with these values of these columns, and all rows: `result.where(carrier="AA")`.
+
+        Raises:
+            InputError: There is no such slice.
+        """
+        wanted = set(values.items())
+        kept = {}
+        for name, each in self.models.items():
+            first, *others = each["metrics"]["slices"]
+            some = [item for item in others if wanted <= {(column, value) for column, value in item["pairs"]}]
+            if not some:
+                known = list(dict.fromkeys(item["slice"] for item in others))
+                asked = ", ".join(f"{column}={value}" for column, value in values.items())
+                raise InputError(f"there is no slice {asked}", fix=suggest(asked, known, "there are"))
+            kept[name] = {**each, "metrics": {**each["metrics"], "slices": [first, *some]}}
+        return replace(self, models=kept)
+
+    def __repr__(self) -> str:
+        lines = []
+        for name, each in self.models.items():
+            summary = each["summary"]
+            lines.append(
+                f"{name}: {summary.partition('; ')[0] if each['validation']['missing_thresholds'] else summary}"
+            )
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from ...report import framed
+        from ...report.evaluation import render
+
+        return "".join(
+            framed(render(each, titles=each["titles"], bars=each["bars"], title=name))
+            for name, each in self.models.items()
+        )
+
+
+@dataclass
+class _Model:
+    """A batch function that gives label and prediction."""
+
+    label: str
+    name: str
+    predictor: Predictor
+
+    def setup(self) -> None:
+        pass
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = (
+            batch.column(self.predictor)
+            if isinstance(self.predictor, str)
+            else _column(self.predictor(_dataframe(batch)), self.name, batch.num_rows)
+        )
+        return pa.record_batch([batch.column(self.label), column], names=[self.label, self.name])
+
+
+def _dataframe(batch: pa.RecordBatch) -> Any:
+    try:
+        return batch.to_pandas()
+    except ModuleNotFoundError as error:
+        raise missing_extra("pandas", "pandas") from error
+
+
+def _column(values: Any, name: str, rows: int) -> pa.Array:
+    """What a function gave, as a column of numbers or lists.
+
+    Raises:
+        InputError: It is no array with a prediction for each row.
+    """
+    array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim not in (1, 2) or len(array) != rows or array.dtype.kind not in "biuf":
+        raise InputError(
+            f"the model {name!r} gave an array of shape {array.shape} and type {array.dtype} for {rows} rows",
+            fix="return a number, or one for each class, for each row: predict_proba(rows)[:, 1]",
+        )
+    if array.ndim == 1:
+        return pa.array(array)
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
+
+
+def _models(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) -> dict[str, Predictor]:
+    if isinstance(predictions, str):
+        return {predictions: predictions}
+    if callable(predictions):
+        return {getattr(predictions, "__name__", "model").strip("<>"): predictions}
+    models: dict[str, Predictor] = {}
+    models |= predictions if isinstance(predictions, Mapping) else {name: name for name in predictions}
+    for name, predictor in models.items():
+        named: Any = name
+        if not isinstance(named, str) or not (isinstance(predictor, str) or callable(predictor)):
+            raise InputError(
+                f"the model {name!r} is {predictor!r}, neither a column nor a function of rows",
+                fix='predictions={"forest": lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]}',
+            )
+    if not models:
+        raise InputError("there are no predictions to judge", fix='predictions="probability"')
+    return models
+
+
+def _task(source: Source, label: str, predictor: Predictor) -> Task:
+    """What kind of model it is, by its labels and predictions."""
+    lists = [
+        isinstance(predictor, str) and pa.types.is_nested(source.schema.field(predictor).type),
+        pa.types.is_nested(source.schema.field(label).type),
+    ]
+    if any(lists):
+        return "multilabel" if all(lists) else "multiclass"
+    labels = source.select([label])
+    for shard in labels.shards:
+        for batch in labels.read(shard):
+            column = batch.column(0)
+            if pa.types.is_boolean(column.type):
+                return "binary"
+            if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+                return "multiclass" if callable(predictor) else "binary"
+            if pc.any(pc.and_(pc.not_equal(column, 0), pc.not_equal(column, 1))).as_py():
+                return "regression"
+    return "binary"

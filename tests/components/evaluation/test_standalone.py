@@ -1,0 +1,136 @@
+"""`drivetrain.evaluate`: any table, any model, the numbers of scikit-learn and of a pipeline's Evaluator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import drivetrain as dt
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.components.evaluation import Threshold
+from sklearn import metrics as sk
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+FEATURES = ["mean radius", "mean texture"]
+
+
+@pytest.fixture(scope="module")
+def model() -> LogisticRegression:
+    frame = load_breast_cancer(as_frame=True).frame
+    return LogisticRegression(max_iter=5000).fit(frame[FEATURES][:300], frame.target[:300])
+
+
+@pytest.fixture(scope="module")
+def cancer(model: LogisticRegression) -> pd.DataFrame:
+    """569 rows, with the predictions of a model, a constant, and a column to slice by."""
+    frame = load_breast_cancer(as_frame=True).frame
+    frame["p"], frame["half"] = model.predict_proba(frame[FEATURES])[:, 1], 0.5
+    frame["large"] = np.where(frame["mean area"] > 700, "yes", "no")
+    return frame
+
+
+def test_every_kind_of_table_gives_what_scikit_learn_gives(cancer: pd.DataFrame, tmp_path: Path) -> None:
+    table = pa.Table.from_pandas(cancer[["target", "p", "large"]], preserve_index=False)
+    pq.write_table(table, tmp_path / "rows.parquet")
+    kinds = [cancer, table, str(tmp_path / "rows.parquet"), duckdb.sql("select target, p, large from table"),
+             {name: table[name] for name in table.column_names}]  # fmt: skip
+    for data in kinds:
+        result = dt.evaluate(data, label="target", predictions="p", slices=[["large"]])
+        assert result.overall["p"]["auc"] == pytest.approx(sk.roc_auc_score(cancer.target, cancer.p), rel=1e-12)
+        rows = result.where(large="yes").frame().set_index(["slice", "metric"]).value
+        some = cancer[cancer.large == "yes"]
+        assert rows["large=yes", "log_loss"] == pytest.approx(sk.log_loss(some.target, some.p), rel=1e-9)
+        assert ("large=no", "auc") not in rows.index
+
+
+def test_models_are_functions_of_rows_too(cancer: pd.DataFrame, model: LogisticRegression) -> None:
+    result = dt.evaluate(
+        cancer,
+        label="target",
+        predictions={
+            "regression": lambda rows: model.predict_proba(rows[FEATURES])[:, 1],
+            "old": "half",
+            "column": "p",
+        },
+        baseline="old",
+        slices=[["large"]],
+        thresholds=[Threshold("auc", change_absolute=0.1)],
+        confidence="delong",
+    )
+    assert result.overall["regression"] == result.overall["column"]
+    assert result.blessed == {"regression": True, "column": True, "old": False} | {"old": result.blessed["old"]}
+    rows = result.frame()
+    auc = rows[(rows.model == "regression") & (rows.metric == "auc") & (rows.slice == "overall")].iloc[0]
+    assert auc.lower < auc.value < auc.upper
+    assert auc.change == auc.value - 0.5
+    compared = result.compare("regression", "old")
+    assert list(compared.columns) == ["slice", "n", "metric", "regression", "old", "difference"]
+    first = compared.iloc[0]
+    assert abs(first.difference) <= abs(compared[compared.metric == first.metric].difference).max()
+    assert repr(result).startswith("regression: AUC 0.9")
+    page = result._repr_html_()
+    assert page.count("<iframe srcdoc") == 3
+    assert "large=yes" in page
+
+
+def test_the_task_is_seen_by_labels_and_predictions() -> None:
+    iris, diabetes = load_iris(as_frame=True), load_diabetes(as_frame=True)
+    several = LogisticRegression(max_iter=1000).fit(iris.data, iris.target)
+    table = pa.table({"y": iris.target.to_numpy(), "p": list(several.predict_proba(iris.data))})
+    ours = dt.evaluate(table, label="y", predictions="p").overall["p"]
+    assert ours["accuracy"] == pytest.approx(several.score(iris.data, iris.target))
+    called = dt.evaluate(
+        iris.frame,
+        label="target",
+        predictions=lambda rows: several.predict_proba(rows[iris.feature_names]),
+        task="multiclass",
+    )
+    assert called.overall["lambda"] == ours
+    line = LinearRegression().fit(diabetes.data, diabetes.target)
+    numbers = dt.evaluate(
+        diabetes.frame, label="target", predictions={"line": lambda rows: line.predict(rows[diabetes.feature_names])}
+    ).overall["line"]
+    assert numbers["r2"] == pytest.approx(line.score(diabetes.data, diabetes.target), rel=1e-9)
+    labels = pa.table({"y": [[1, 0], [0, 1]], "p": [[0.9, 0.2], [0.1, 0.7]]})
+    assert dt.evaluate(labels, label="y", predictions="p").overall["p"]["exact_match"] == 1
+
+
+def test_rankings_and_weights() -> None:
+    table = {"q": [1, 1, 2, 2], "y": [1, 0, 0, 1], "p": [0.9, 0.1, 0.8, 0.3], "w": [1.0, 1.0, 3.0, 3.0]}
+    ours = dt.evaluate(table, label="y", predictions="p", query="q", weight="w", metrics=["mean_reciprocal_rank"])
+    assert ours.overall["p"]["mean_reciprocal_rank"] == pytest.approx((1 + 3 * 0.5) / 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"label": "tagret"}, r"the label needs the column 'tagret'.*\n.*did you mean 'target'"),
+        ({"predictions": ["p", "q"]}, "the prediction needs the column 'q'"),
+        ({"predictions": []}, "there are no predictions to judge"),
+        ({"predictions": {"a": 5}}, "the model 'a' is 5, neither a column nor a function of rows"),
+        ({"baseline": "half"}, "there is no model 'half' to compare with"),
+        ({"weight": "w"}, "the weight needs the column 'w'"),
+        ({"predictions": "mean area"}, "is not a probability in 569 of 569 rows"),
+        ({"predictions": {"a": lambda rows: [0.5]}}, r"the model 'a' gave an array of shape \(1,\) .* for 569 rows"),
+        ({"predictions": {"a": lambda rows: rows["large"]}}, "the model 'a' gave an array of shape .* and type object"),
+    ],
+)
+def test_a_mistake_is_named(cancer: pd.DataFrame, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(dt.InputError, match=says):
+        dt.evaluate(cancer, **{"label": "target", "predictions": "p"} | options)
+
+
+def test_a_slice_or_model_that_is_not_there(cancer: pd.DataFrame) -> None:
+    result = dt.evaluate(cancer, label="target", predictions="p", slices=[["large"]])
+    with pytest.raises(dt.InputError, match=r"there is no slice large=maybe(.|\n)*large=yes"):
+        result.where(large="maybe")
+    with pytest.raises(dt.InputError, match="there is no model 'q'"):
+        result.compare("p", "q")
+    with pytest.raises(dt.InputError, match="the table has no rows"):
+        dt.evaluate(cancer[:0], label="target", predictions="p")
