@@ -38,7 +38,7 @@ def cancer(model: LogisticRegression) -> pd.DataFrame:
 def test_every_kind_of_table_gives_what_scikit_learn_gives(cancer: pd.DataFrame, tmp_path: Path) -> None:
     table = pa.Table.from_pandas(cancer[["target", "p", "large"]], preserve_index=False)
     pq.write_table(table, tmp_path / "rows.parquet")
-    kinds = [cancer, table, str(tmp_path / "rows.parquet"), duckdb.sql("select target, p, large from table"),
+    kinds = [cancer, table, str(tmp_path / "rows.parquet"), duckdb.sql("select * from cancer"),
              {name: table[name] for name in table.column_names}]  # fmt: skip
     for data in kinds:
         result = dt.evaluate(data, label="target", predictions="p", slices=[["large"]])
