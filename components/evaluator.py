@@ -29,7 +29,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     if not coming:
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
-    from .evaluation.checks import check_columns, check_outputs
+    from .evaluation.checks import check_columns, check_outputs, check_slice_values
     from .evaluation.slice_sql import check_expressions
 
     if "model" in coming:
@@ -44,6 +44,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
             wanted[config.weight] = "the weight"
         schema = open_examples(examples.content, split).schema
         check_columns(wanted, schema.names, config.where)
+        check_slice_values(config, schema)
         check_expressions(config.expressions.values(), schema)
 
 

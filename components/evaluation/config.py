@@ -292,6 +292,9 @@ class EvaluationConfig:
                 where=self.where,
             )
         object.__setattr__(self, "_built", {name_of(item): self._build(item) for item in items if not is_users(item)})
+        for built in self.__dict__["_built"].values():
+            if built.by and frozenset(built.by) not in {frozenset(spec) for spec in self.specs}:
+                object.__setattr__(self, "slices", _specs((*self.slices, built.by)))
         object.__setattr__(self, "thresholds", tuple(self._checked(threshold) for threshold in self.thresholds))
         _unique(self.thresholds, "EvaluationConfig: a threshold")
 
@@ -373,7 +376,9 @@ class EvaluationConfig:
         if known is None:
             return threshold
         _refuse_out_of_range(threshold, known)
-        return replace(threshold, direction=threshold.directed(known.direction))
+        directed = replace(threshold, direction=threshold.directed(known.direction))
+        object.__setattr__(directed, "_where", threshold.where)
+        return directed
 
     @property
     def where(self) -> str | None:

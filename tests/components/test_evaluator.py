@@ -49,6 +49,15 @@ withholding = EvaluationConfig(
 )  # fmt: skip
 by_a_typo = EvaluationConfig(label="late", prediction="probability", slices=[Slice("summer", sql="mnth > 1")])
 by_a_type = EvaluationConfig(label="late", prediction="probability", slices=[Slice("x", sql="year(dep_delay) > 1")])
+of_a_text, of_a_number = (
+    EvaluationConfig(
+        label="late",
+        prediction="probability",
+        slices=[[name]],
+        thresholds=[Threshold("auc", lower=0, slice={name: value})],
+    )
+    for name, value in (("month", "1"), ("carrier", 7))
+)
 unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tail"]])
 weighed = EvaluationConfig(label="late", prediction="probability", weight="tail")
 judging_the_label = EvaluationConfig(label="probability", prediction="late")
@@ -215,9 +224,14 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
     [
         ("by_a_typo", r"the slice 'summer' needs the column 'mnth'.*\n.*month"),
         ("by_a_type", "the slice 'x': Binder Error"),
+        ("of_a_text", r"the slice month='1', and the column 'month' holds numbers\n  fix: write slice={'month': 1}"),
+        (
+            "of_a_number",
+            r"the slice carrier=7, and the column 'carrier' holds text\n  fix: write slice={'carrier': '7'}",
+        ),
     ],
 )
-def test_an_expression_is_refused_before_the_training(examples: Examples, config: str, words: str) -> None:
+def test_a_slice_that_cannot_be_is_refused_before_the_training(examples: Examples, config: str, words: str) -> None:
     coming = {"model": {"outputs": ["late", "probability"], "label_columns": []}}
     assert Evaluator.preflight is not None
     with pytest.raises(InputError, match=words) as caught:
