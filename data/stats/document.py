@@ -337,4 +337,9 @@ def merge_statistics(parts: Sequence[Statistics], *, custom: Mapping[str, Factor
             known = {**state.options.custom, **(custom or {})}
             state = StatisticsAccumulator.from_bytes(state.to_bytes(), known)
             merged[name] = merge_states(merged[name], state) if name in merged else state
-    return from_states(merged)
+    together = from_states(merged)
+    for dataset in together.document["datasets"]:
+        rows = [part.sampled.get(dataset["name"]) for part in parts if dataset["name"] in part.splits]
+        if all(rows):
+            dataset["sample"]["of"] = sum(rows)
+    return together

@@ -292,8 +292,12 @@ class _DataSetValidation:
         columns = states_below(path, structs)
         paths |= {name: (*path, raw) for name, raw in zip(columns, structs.fields, strict=True)}
         yield from _DataSetValidation(
-            self.split, structs.count, schema, self.environment, paths, self.notes
+            self.split, structs.count, schema, self.environment, paths, self.notes, self.of_all_rows(structs.count)
         ).check_features(columns)
+
+    def of_all_rows(self, sample_rows: int) -> int:
+        """How many rows of the data set are as so many of those looked at; an estimate where these are a sample."""
+        return sample_rows if self.sampled is None else round(sample_rows * self.sampled / self.rows)
 
     def check_domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         if isinstance(spec.domain, Values):
@@ -321,11 +325,12 @@ class _DataSetValidation:
                 observed=f"present in {share}",
                 fix=f"fill or drop these rows, or lower min_fraction of {name} in the schema",
             )  # fmt: skip
-        if wanted.min_count is not None and column.count < wanted.min_count:
+        present = self.of_all_rows(column.count)
+        if wanted.min_count is not None and present < wanted.min_count:
             yield self.anomaly(
                 "FEATURE_TYPE_LOW_NUMBER_PRESENT", name, f"{name} is {missing}",
                 expected=f"present in at least {number(wanted.min_count)} rows",
-                observed=f"present in {number(column.count)}",
+                observed=f"present in {'about ' if self.sampled is not None else ''}{number(present)}",
                 fix=f"find the rows that lost it, or lower min_count of {name} in the schema",
             )  # fmt: skip
 

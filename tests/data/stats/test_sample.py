@@ -122,6 +122,16 @@ def test_two_spans_merge_without_the_data(tmp_path: Path) -> None:
     assert saved[0].state("data").to_bytes() == (tmp_path / "0" / "states" / "split=data.bin").read_bytes()
 
 
+def test_a_merged_sample_is_one_of_all_rows() -> None:
+    parts = [statistics(table(rows, rows), sample_rate=0.1) for rows in (3_000, 2_000)]
+    merged = merge_statistics(parts)
+    assert merged.sampled == {"data": 5_000}
+    assert (
+        merged.document
+        == statistics(pa.concat_tables([table(3_000, 3_000), table(2_000, 2_000)]), sample_rate=0.1).document
+    )
+
+
 def test_a_data_set_of_one_span_only_is_kept() -> None:
     first = statistics({"train": table(10), "eval": table(5)})
     assert first.merge(statistics({"train": table(7)})).splits == {"train": 17, "eval": 5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,3 +277,14 @@ def test_rows_are_counted_beyond_a_sample() -> None:
     schema = Schema((Feature("x", "int"),), min_rows=1000, rows_drift=Ratio(0.9, 1.1))
     assert validate(sample, schema, previous=statistics(table)).anomalies == ()
     assert validate(statistics(table), schema, previous=sample).anomalies == ()
+    # So are those that have a value, by the sample's share of them; and the fields of structs.
+    half = pa.table({"id": range(10_000), "x": [1, None] * 5_000, "s": [{"a": 1}, {"a": None}] * 5_000})
+    part = statistics(half, sample_rate=0.1)
+    for wanted, expected in ((4_000, []), (6_000, ["x", "s.a"])):
+        always = Feature("s", "struct", fields=(Feature("a", "int", Presence(min_count=wanted)),))
+        found = validate(part, Schema((Feature("id", "int"), Feature("x", "int", Presence(min_count=wanted)), always)))
+        assert [each.feature for each in found.anomalies] == expected
+        for anomaly in found.anomalies:
+            assert anomaly.type == "FEATURE_TYPE_LOW_NUMBER_PRESENT"
+            (estimate,) = re.findall(r"present in about ([\d,]+)", anomaly.observed)
+            assert abs(int(estimate.replace(",", "")) - 5_000) < 500
