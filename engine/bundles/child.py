@@ -42,7 +42,7 @@ class Limits:
     Attributes:
         seconds: Of wall-clock time, for each thing asked of it: to load, to verify, to evaluate one batch. The first
             batch of a size compiles, which takes a large model minutes.
-        memory: Bytes beyond what Python and JAX take themselves; None for half of this machine's memory.
+        memory: Bytes beyond what Python and the libraries take themselves; None for half of this machine's memory.
     """
 
     seconds: float = 600.0
@@ -228,7 +228,8 @@ def _environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _PASSED or (name.startswith(("LC_", "JAX_", "OMP_")) and name != "JAX_COMPILATION_CACHE_DIR")
     }
-    return {**passed, "JAX_PLATFORMS": "cpu"}  # an accelerator's memory is this process's
+    # An accelerator's memory is this process's. Each of malloc's arenas (by default some for a core) reserves 64 MiB.
+    return {**passed, "JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "1"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

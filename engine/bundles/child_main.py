@@ -31,9 +31,12 @@ def _limit_files() -> None:
 
 
 def _limit_memory(extra: int) -> None:
-    """Let the process map so many bytes more than it has by now, with JAX and its threads."""
-    with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without it
+    """Let the process map so many bytes more than it has by now, with all that a bundle needs and its threads."""
+    from . import bundle  # noqa: F401 - a library that does not fit any more ends the process in a way of its own
+
+    with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without these
         import jax
+        import scipy.linalg  # noqa: F401 - JAX would load it later, and OpenBLAS without room for threads raises SIGINT
 
         jax.local_devices()
     if sys.platform == "linux":  # elsewhere the system does not hold to it

@@ -135,6 +135,12 @@ def test_an_isolated_bundle_gives_what_the_bundle_gives(honest: Path, monkeypatc
         assert "SECRET_OF_MINE" not in child.environ()
 
 
+def test_the_memory_is_the_programs_and_not_that_of_libraries(honest: Path) -> None:
+    """What is loaded once the memory is short ends the process: OpenBLAS, say, by SIGINT."""
+    with Bundle.load(honest, isolated=True, limits=Limits(120, 256 << 20)) as isolated:
+        assert isolated.run("transform", ROWS)["z"].tolist() == Bundle.load(honest).run("transform", ROWS)["z"].tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("does", "limits", "says"),
