@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -13,14 +14,14 @@ from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
 from ...data.arrays import arrow_of, numpy_of
-from ...data.slices import SliceTable, key_text, rank_of, title
+from ...data.slices import MISSING, SliceTable, key_text, rank_of, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
 from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
 from .confidence import hash_of
 from .config import EvaluationConfig
 from .definitions import Metric, checked
-from .intervals import bucketed_states, intervals_of
+from .intervals import between, bucketed_states, intervals_between, intervals_of
 from .plots import plots_of
 from .rows import SliceRows
 from .slicing import NO_SLICE, encode
@@ -316,6 +317,11 @@ class MetricsAccumulator:
             raise InputError("there are no examples to evaluate", fix="choose another split")
         slices: list[dict[str, Any]] = []
         drawn: dict[str, Any] = {}
+        metrics = {name: metric for name, metric in self._metrics.items() if not metric.by}
+        compared = {name: metric for name, metric in self._metrics.items() if metric.by}
+        states = [metric.state for metric in compared.values()]
+        states += bucketed_states(self.config, compared).values()
+        groups: list[tuple[dict[str, Any], list[dict[MetricState, Any]]]] = []
         for pairs, count, exact, sums in self.measured():
             if not pairs:
                 drawn = {
@@ -324,9 +330,10 @@ class MetricsAccumulator:
                 }
             errors = {
                 name: max(metric.error(each[metric.state]) for each in sums)
-                for name, metric in self._metrics.items()
+                for name, metric in metrics.items()
                 if metric.error is not None
             }
+            groups.append((dict(pairs), [{state: each[state] for state in states} for each in sums]))
             slices.append(
                 {
                     "slice": title(pairs),
@@ -337,14 +344,13 @@ class MetricsAccumulator:
                     "errors": errors,
                     "auc_error": max(errors.values(), default=0.0),
                     "metrics": {
-                        model: {
-                            name: checked(metric.result(each[metric.state])) for name, metric in self._metrics.items()
-                        }
+                        model: {name: checked(metric.result(each[metric.state])) for name, metric in metrics.items()}
                         for model, each in zip(self.models, sums, strict=True)
                     },
-                    "intervals": intervals_of(self.config, self._metrics, self.models, sums),
+                    "intervals": intervals_of(self.config, metrics, self.models, sums),
                 }
             )
+        self._compare(slices, compared, groups)
         hidden: dict[tuple[str, ...], list[int]] = {}
         for pairs, count in self.withheld():
             hidden.setdefault(tuple(name for name, _ in pairs), []).append(count)
@@ -358,6 +364,29 @@ class MetricsAccumulator:
             "withheld": withheld,
             "plots": drawn,
         }
+
+    def _compare(
+        self,
+        slices: Sequence[Mapping[str, Any]],
+        compared: Mapping[str, Metric],
+        groups: Sequence[tuple[Mapping[str, Any], list[dict[MetricState, Any]]]],
+    ) -> None:
+        """Add the metrics between slices to each slice that is divided further by their columns."""
+        specs = {frozenset(spec) for spec in self._slices.specs}
+        for (name, metric), item in itertools.product(compared.items(), slices):
+            within = dict(item["pairs"])
+            columns = {*within, *metric.by}
+            if columns == {*within} or columns not in specs:
+                continue
+            chosen = [
+                (", ".join(MISSING if values[each] is None else str(values[each]) for each in metric.by), sums)
+                for values, sums in groups
+                if values.keys() == columns and within.items() <= values.items()
+            ]
+            for index, model in enumerate(self.models):
+                item["metrics"][model][name] = between(metric, index, chosen)
+            for kind, intervals in intervals_between(self.config, name, metric, self.models, chosen).items():
+                item["intervals"].setdefault(kind, {}).update(intervals)
 
     def to_bytes(self) -> bytes:
         """A header, JSON, and two Arrow IPC streams: the columns of the rows kept, and the arrays of the states."""

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .confidence import Interval
+import numpy as np
+
+from .confidence import Counts, Interval
 from .config import EvaluationConfig
 from .definitions import Metric, Result, checked
 from .metrics import COUNTS
-from .resampling import bucketed
+from .resampling import Resamples, bucketed
 from .states import MetricState
 from .validation import relative_change
 
@@ -36,32 +38,97 @@ def intervals_of(
 
     Args:
         config: How; without `confidence` the result is empty.
-        metrics: By name.
+        metrics: By name; none between slices.
         models: Their names, the candidate's first.
         sums: For each model, state → what it gives of the slice, those of `bucketed_states` among them.
     """
     parts = bucketed_states(config, metrics)
     if not parts:
         return {}
-    confidence = config.resampling
-    counts, leave_out = confidence.draws(), confidence.method != "bootstrap"
-    judged = {name: metric for name, metric in metrics.items() if metric.state in parts and name not in COUNTS}
+    judged = {name: metric for name, metric in metrics.items() if name not in COUNTS}
+    counts = config.resampling.draws()
     values: list[dict[str, Result]] = []
     resampled: list[dict[str, list[Result]]] = []
     for each in sums:
-        drawn = {state: each[part].each(counts, leave_out=leave_out) for state, part in parts.items()}
+        drawn = {
+            state: [each[part].of(row) for row in _differing(config, counts, [each[part]])]
+            for state, part in parts.items()
+        }
         values.append({name: checked(metric.result(each[metric.state])) for name, metric in judged.items()})
         resampled.append(
             {name: [checked(metric.result(draw)) for draw in drawn[metric.state]] for name, metric in judged.items()}
         )
-    intervals: dict[str, dict[str, Interval]] = {}
-    for model, value, draws, each in zip(models, values, resampled, sums, strict=True):
-        intervals[model] = {}
-        for name, metric in judged.items():
-            interval = confidence.interval(value[name], draws[name])
-            if confidence.method == "delong" and metric.variance is not None:
-                interval = _by_formula(config, value[name], metric.variance(each[metric.state]))
-            intervals[model][name] = _within_bounds(interval, metric)
+    intervals = _from_resamples(config, judged, models, values, resampled)
+    if config.resampling.method == "delong":
+        for model, value, each in zip(models, values, sums, strict=True):
+            for name, metric in judged.items():
+                if metric.variance is not None:
+                    interval = _by_formula(config, value[name], metric.variance(each[metric.state]))
+                    intervals[model][name] = _within_bounds(interval, metric)
+    return intervals
+
+
+def intervals_between(
+    config: EvaluationConfig,
+    name: str,
+    metric: Metric,
+    models: Sequence[str],
+    groups: Sequence[tuple[str, Sequence[Mapping[MetricState, Any]]]],
+) -> dict[str, dict[str, Interval]]:
+    """As `intervals_of`, of one metric between slices.
+
+    Args:
+        config: How; without `confidence` the result is empty.
+        name: What the metric is called.
+        metric: The metric.
+        models: Their names, the candidate's first.
+        groups: The slices' values as text, and their `sums`.
+    """
+    part = bucketed_states(config, {name: metric}).get(metric.state)
+    if part is None:
+        return {}
+    counts = config.resampling.draws()
+    values, resampled = [], []
+    for model in range(len(models)):
+        buckets = [(value, sums[model][part]) for value, sums in groups]
+        rows = _differing(config, counts, [each for _, each in buckets])
+        values.append({name: between(metric, model, groups)})
+        resampled.append(
+            {name: [checked(metric.result([(value, each.of(row)) for value, each in buckets])) for row in rows]}
+        )
+    return _from_resamples(config, {name: metric}, models, values, resampled)
+
+
+def between(metric: Metric, model: int, groups: Sequence[tuple[str, Sequence[Mapping[MetricState, Any]]]]) -> Result:
+    """The value of a metric between slices, for one of the models."""
+    return checked(metric.result([(value, sums[model][metric.state]) for value, sums in groups]))
+
+
+def _differing(config: EvaluationConfig, counts: Counts, parts: Sequence[Resamples]) -> Counts:
+    """The resamples that differ from all rows: of those without a bucket, the ones whose bucket has rows."""
+    if config.resampling.method == "bootstrap":
+        return counts
+    occupied = np.zeros(counts.shape[1], dtype=np.bool_)
+    for part in parts:
+        occupied |= part.occupied
+    return counts[occupied]
+
+
+def _from_resamples(
+    config: EvaluationConfig,
+    metrics: Mapping[str, Metric],
+    models: Sequence[str],
+    values: Sequence[Mapping[str, Result]],
+    resampled: Sequence[Mapping[str, Sequence[Result]]],
+) -> dict[str, dict[str, Interval]]:
+    confidence = config.resampling
+    intervals = {
+        model: {
+            name: _within_bounds(confidence.interval(value[name], draws[name]), metric)
+            for name, metric in metrics.items()
+        }
+        for model, value, draws in zip(models, values, resampled, strict=True)
+    }
     if len(models) > 1:
         for kind, compare in (("change", _change), ("relative_change", _relative)):
             intervals[kind] = {
@@ -69,7 +136,7 @@ def intervals_of(
                     compare(values[0][name], values[1][name]),
                     [compare(*pair) for pair in zip(resampled[0][name], resampled[1][name], strict=True)],
                 )
-                for name in judged
+                for name in metrics
             }
     return intervals
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import InputError, suggest
 from ...pipelines.project.functions import FunctionRef, package_name, reference
+from .between_slices import BETWEEN_SLICES_METRICS
 from .binary import BINARY_METRICS
 from .classes import SEVERAL, for_several_classes
 from .comparison import COMPARISON_METRICS
@@ -31,6 +32,7 @@ _FAMILIES: Final = (
     MULTILABEL_METRICS,
     RANKING_METRICS,
     COMPARISON_METRICS,
+    BETWEEN_SLICES_METRICS,
 )
 
 METRICS: Mapping[str, tuple[Definition, ...]] = {
@@ -217,10 +219,21 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
         raise InputError(
             f"metric {item.metric!r} needs the option {needed[0]!r}", fix=f"metric({item.metric!r}, {said})"
         )
+    if "of" in known:
+        options["of"] = build(_compared(item, options["of"], task), task, context, project)
     built = definition.build(**options)
     if several:
         built = for_several_classes(built, item.metric, context["classes"], **several)
     return _titled(built, item)
+
+
+def _compared(item: MetricConfig, of: Any, task: Task) -> str | MetricConfig:  # Any: what a user wrote
+    """The metric that one between slices is of."""
+    if not isinstance(of, str):
+        raise InputError(f"metric {item.metric!r}: of must be the name of a metric, not {of!r}")
+    compared = configured(of)
+    task_of((compared,), (task,))
+    return compared
 
 
 def without_options(name: str) -> Metric | None:

@@ -32,16 +32,6 @@ class Resamples:
     occupied: NDArray[np.bool_]
     of: Callable[[Counts], Any]  # Any: what the state's metrics take
 
-    def each(self, counts: Counts, *, leave_out: bool) -> list[Any]:
-        """What metrics are computed from, for each resample that differs from all rows.
-
-        Args:
-            counts: (resamples, buckets).
-            leave_out: Whether resample i is without bucket i, so that it is passed over where the bucket is empty.
-        """
-        wanted = counts[self.occupied] if leave_out else counts
-        return [self.of(row) for row in wanted]
-
 
 def bucketed(state: MetricState, buckets: int) -> MetricState:
     """The state that gives `Resamples` of what a state gives; its rows have a `bucket`."""

@@ -57,7 +57,6 @@ IGNORED = ("curve", "num_thresholds")  # the first chooses among ours; ours are 
 MATRICES = {"MultiClassConfusionMatrixAtThresholds", "MultiClassConfusionMatrixPlot"}
 NOT_YET = {
     "CalibrationPlot": "calibration by buckets of the user's choice",
-    "cross_slicing_specs": "differences between slices",
     "compute_confidence_intervals": "confidence intervals",
     "class_weights": "averages weighted otherwise than by labels",
 }  # fmt: skip
@@ -119,9 +118,6 @@ def runs(case: Mapping[str, Any], folder: Path) -> list[Run]:
     """
     config = parsed(case["config"])
     options = config.get("options", [{}])[0]
-    for name in ("cross_slicing_specs",):
-        if name in config:
-            raise NotYetError(NOT_YET[name])
     for name in options:
         if name not in ("include_default_metrics", "min_slice_size"):
             raise NotYetError(NOT_YET.get(name, name))
@@ -158,6 +154,7 @@ def _run(
             for one, configured in _measures(each, spec, several, output):
                 asked.append(one)
                 metrics += configured
+                metrics += [gap_of(configured[0], *slices) for slices in crosses(config)]
                 thresholds += _thresholds(each, one.ours, case["input"])
     slices = [_columns(spec) for spec in config.get("slicing_specs", [{}])]
     unique = {item.name: item for item in metrics}
@@ -177,6 +174,28 @@ def _run(
     model = Columns({"label": label, "prediction": prediction})
     before = None if baseline is None else Columns({"prediction": baseline["prediction_key"][0]})
     return Run(judged, asked, evaluate(open_parquet([source]), judged, LocalExecutor(threads=1), model, before))
+
+
+def crosses(config: Mapping[str, Any]) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """The pairs of slices whose difference a case asks for."""
+    pairs = []
+    for cross in config.get("cross_slicing_specs", []):
+        for spec in cross["slicing_specs"]:
+            slices = [
+                {pair["key"][0]: pair["value"][0] for pair in each.get("feature_values", [])}
+                for each in (cross["baseline_spec"][0], spec)
+            ]
+            if not slices[0] or slices[0].keys() != slices[1].keys() or "feature_keys" in spec:
+                raise NotYetError("a difference between slices of other columns")
+            pairs.append((slices[0], slices[1]))
+    return pairs
+
+
+def gap_of(item: Any, first: Mapping[str, str], second: Mapping[str, str]) -> Any:
+    """The metric between two slices, TFMA's baseline first."""
+    between = [", ".join(str(each[column]) for column in first) for each in (first, second)]
+    name = f"{item.name} {dict(first)} - {dict(second)}"
+    return metric("gap", of=item.metric, by=list(first), between=between, name=name)
 
 
 def _least(config: Mapping[str, Any]) -> int:

@@ -1,0 +1,153 @@
+"""Fairness and other metrics between slices, against Fairlearn and the slices themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fairlearn.metrics as fl
+import numpy as np
+import pandas as pd
+import pytest
+from drivetrain import InputError, evaluate
+from drivetrain.components.evaluation import EvaluationConfig, Threshold, metric
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import precision_score, roc_auc_score
+
+NAMES = [
+    "demographic_parity_difference", "demographic_parity_ratio", "equalized_odds_difference", "equalized_odds_ratio",
+    "equal_opportunity_difference", "equal_opportunity_ratio",
+]  # fmt: skip
+
+
+def people(rows: int, seed: int) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    sex, young = rng.choice(["f", "m", "x"], rows), rng.choice(["no", "yes"], rows)
+    y = rng.integers(0, 2, rows)
+    p = np.clip(0.5 * y + rng.random(rows) * 0.6 - 0.1 * (sex == "f"), 0, 1)
+    return pd.DataFrame(
+        {"y": y, "p": p, "q": rng.random(rows), "sex": sex, "young": young, "w": rng.choice([1.0, 2.0], rows)}
+    )
+
+
+def measured(rows: pd.DataFrame, metrics: list[Any], **options: Any) -> dict[str, Any]:
+    result = evaluate(rows, label="y", predictions="p", metrics=metrics, **options)
+    return {item["slice"]: item for item in result.models["p"]["metrics"]["slices"]}
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.3, 0.5, 0.7]), weighted=st.booleans())
+def test_fairlearn_agrees(seed: int, threshold: float, weighted: bool) -> None:
+    rows = people(300, seed)
+    ours = measured(
+        rows,
+        [metric(name, by="sex", threshold=threshold, name=name) for name in NAMES],
+        weight="w" if weighted else None,
+    )["overall"]["metrics"]["candidate"]
+    for name in NAMES:
+        theirs = getattr(fl, name)(
+            rows.y, rows.p > threshold, sensitive_features=rows.sex, sample_weight=rows.w if weighted else None
+        )
+        assert ours[name] == pytest.approx(theirs, rel=1e-9, abs=1e-12), name
+    by_group = fl.MetricFrame(
+        metrics=precision_score, y_true=rows.y, y_pred=rows.p > threshold, sensitive_features=rows.sex
+    )
+    parity = measured(rows, [metric("predictive_parity_difference", by="sex", threshold=threshold, name="parity")])
+    assert parity["overall"]["metrics"]["candidate"]["parity"] == pytest.approx(by_group.difference())
+
+
+@pytest.mark.parametrize("exact_rows", [0, 200_000])
+def test_a_gap_is_in_any_metric_and_between_any_groups(exact_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EvaluationConfig, "exact_rows", exact_rows)
+    rows = people(600, 1)
+    slices = measured(
+        rows,
+        [
+            metric("gap", of="auc", by="sex", name="gap"),
+            metric("gap_ratio", of="log_loss", by="sex", name="ratio"),
+            metric("gap", of="mean_prediction", by="sex", between=["m", "f"], name="m - f"),
+            metric("gap", of="auc", by=["sex", "young"], name="both"),
+            "auc", "log_loss", "mean_prediction",
+        ],
+        slices=[["young"], ["young", "sex"]],
+    )  # fmt: skip
+    overall = slices["overall"]["metrics"]["candidate"]
+    area = {sex: roc_auc_score(group.y, group.p) for sex, group in rows.groupby("sex")}
+    near = 1e-3 if exact_rows == 0 else 1e-9
+    assert overall["gap"] == pytest.approx(max(area.values()) - min(area.values()), abs=near)
+    losses = [slices[f"sex={sex}"]["metrics"]["candidate"]["log_loss"] for sex in "fmx"]
+    assert overall["ratio"] == pytest.approx(min(losses) / max(losses))
+    means = rows.groupby("sex").p.mean()
+    assert overall["m - f"] == pytest.approx(means["m"] - means["f"])
+    crossed = [roc_auc_score(group.y, group.p) for _, group in rows.groupby(["sex", "young"])]
+    assert overall["both"] == pytest.approx(max(crossed) - min(crossed), abs=near)
+    young = rows[rows.young == "yes"].groupby("sex").p.mean()
+    assert slices["young=yes"]["metrics"]["candidate"]["m - f"] == pytest.approx(young["m"] - young["f"])
+    assert "m - f" not in slices["sex=m"]["metrics"]["candidate"]
+
+
+def test_it_has_intervals_changes_and_thresholds() -> None:
+    rows = people(3000, 2)
+    names = [metric("demographic_parity_difference", by="sex", name="parity")]
+    result = evaluate(
+        rows, label="y", predictions=["p", "q"], baseline="q", metrics=names, confidence="jackknife",
+        thresholds=[Threshold("parity", upper=0.05, judge="lenient"), Threshold("parity", change_absolute=0.02)],
+    )  # fmt: skip
+    (overall, *_) = result.models["p"]["metrics"]["slices"]
+    low, high = overall["intervals"]["candidate"]["parity"]
+    value, before = (overall["metrics"][model]["parity"] for model in ("candidate", "baseline"))
+    assert 0.05 < low < value < high
+    assert overall["intervals"]["change"]["parity"][0] < value - before < overall["intervals"]["change"]["parity"][1]
+    checks = result.models["p"]["validation"]["thresholds"]
+    assert [check["passed"] for check in checks] == [False, False]
+    assert checks[0]["text"].startswith("overall parity 0.")
+
+
+@pytest.mark.slow
+def test_the_interval_of_a_difference_holds_the_truth() -> None:
+    held = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        sex = rng.choice(["f", "m"], 2000)
+        rows = pd.DataFrame(
+            {"y": rng.integers(0, 2, 2000), "sex": sex, "p": (rng.random(2000) < np.where(sex == "f", 0.3, 0.6)) * 1.0}
+        )
+        overall = measured(rows, [metric("demographic_parity_difference", by="sex", name="d")], confidence="jackknife")[
+            "overall"
+        ]
+        low, high = overall["intervals"]["candidate"]["d"]
+        held += low <= 0.3 <= high
+    assert 0.92 <= held / 400 <= 0.98
+
+
+def test_a_group_without_a_value_is_named() -> None:
+    rows = pd.DataFrame({"y": [1, 0, 0, 0], "p": [0.9, 0.1, 0.2, 0.3], "sex": ["m", "m", None, None]})
+    ours = measured(
+        rows,
+        [
+            metric("equal_opportunity_difference", by="sex", name="opportunity"),
+            metric("gap", of="mean_label", by="sex", between=["m", "f"], name="m - f"),
+            metric("demographic_parity_ratio", by="sex", threshold=0.95, name="nobody"),
+        ],
+    )["overall"]["metrics"]["candidate"]
+    assert ours["opportunity"] == "(missing): no positive labels"
+    assert ours["m - f"] == "no group f"
+    assert ours["nobody"] == "0 in every group"
+    small = measured(rows, [metric("gap", of="recall", by="sex", name="gap")], min_examples=3)
+    assert small["overall"]["metrics"]["candidate"]["gap"] == "fewer than two groups"
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        (metric("gap", of="aucc", by="sex"), "there is no metric 'aucc'"),
+        (metric("gap", by="sex"), "needs the option 'of'"),
+        (metric("gap", of=3, by="sex"), "of must be the name of a metric, not 3"),
+        (metric("gap", of="rmse", by="sex"), "'rmse' judges regression models"),
+        (metric("gap", of="auc", by="sex", between=["m"]), "between must name two groups"),
+        (metric("equalized_odds_ratio"), "needs the option 'by'"),
+    ],
+)
+def test_a_mistake_is_named(item: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        EvaluationConfig("y", "p", task="binary", metrics=[item])
