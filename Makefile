@@ -57,6 +57,7 @@ bench: $(STAMP)  ## The figures, each against a reference measured in the same r
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/detection.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/orchestration.py
 
