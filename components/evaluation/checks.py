@@ -281,26 +281,34 @@ def check_columns(wanted: Mapping[str, str], known: Sequence[str], where: str | 
 
 
 def check_slice_values(config: EvaluationConfig, schema: pa.Schema) -> None:
-    """Make sure that a threshold's slice may occur: a column of numbers has no text, one of text no number.
+    """Make sure that the slice of a threshold may occur: among numbers no text does, nor a number among texts.
 
     Raises:
         InputError: It cannot.
     """
     for threshold in config.thresholds:
         for name, value in threshold.pinned.items():
-            kind = schema.field(name).type if name in schema.names else None
-            while kind is not None and (pa.types.is_nested(kind) or pa.types.is_dictionary(kind)):
-                kind = kind.value_type if hasattr(kind, "value_type") else None
-            if kind is None or value is None:
-                continue
-            number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            if (number and isinstance(value, str)) or (_is_text(kind) and not isinstance(value, str)):
+            holds = _holds(schema.field(name).type) if name in schema.names else None
+            kind = "truth values" if isinstance(value, bool) else "text" if isinstance(value, str) else "numbers"
+            if value is not None and holds not in (None, kind):
+                alike = {"text": repr(str(value)), "truth values": "True", "numbers": str(value)}[str(holds)]
                 raise InputError(
                     f"the threshold on {threshold.metric!r} is for the slice {name}={value!r}, and the column {name!r} "
-                    f"holds {'numbers' if number else 'text'}",
-                    fix=f"write slice={{{name!r}: {value if number else repr(str(value))}}}",
+                    f"holds {holds}",
+                    fix=f"write it as such: slice={{{name!r}: {alike}}}",
                     where=threshold.where,
                 )
+
+
+def _holds(kind: pa.DataType) -> str | None:
+    """What values a column slices by, those of its lists where it has any; None of what is neither of three."""
+    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if _is_text(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "truth values"
+    return "numbers" if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
 
 def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "the model") -> None:

@@ -62,7 +62,7 @@ def validate(
         if small:
             unseen.append(_not_judged(threshold, metric, len(matching), small, config.min_examples))
         elif not matching:
-            missing[_named(threshold)] = _of_another_type(threshold, result["slices"])
+            missing[_named(threshold)] = _alike(threshold, result["slices"])
         directed = replace(threshold, direction=threshold.directed(metric.direction))
         checks += [_judge(directed, item, baseline, metric) for item in matching]
     failures = [check["text"] for check in checks if check["passed"] is False]
@@ -121,13 +121,18 @@ def _same_kind(left: object, right: object) -> bool:
     return isinstance(left, bool) == isinstance(right, bool)
 
 
-def _of_another_type(threshold: Threshold, slices: Sequence[Mapping[str, Any]]) -> str:
-    """What to write where a slice reads the same and its values are of another type, as 2007 for "2007"."""
+def _alike(threshold: Threshold, slices: Sequence[Mapping[str, Any]]) -> str:
+    """What to write where a slice reads alike, and its values are of another type or case: 2007 for "2007"."""
     pinned = threshold.pinned
     for values in (dict(item["pairs"]) for item in slices):
-        if set(values) == set(threshold.columns) and all(str(values[name]) == str(pinned[name]) for name in pinned):
-            return f": its values are of another type, write slice={ ({name: values[name] for name in pinned})!r}"
+        if set(values) == set(threshold.columns) and all(_text(values[name]) == _text(pinned[name]) for name in pinned):
+            written = {name: values[name] for name in pinned}
+            return f": there is one that reads alike, write slice={written!r}"
     return ""
+
+
+def _text(value: object) -> str:
+    return str(value).casefold()
 
 
 def _named(threshold: Threshold) -> str:

@@ -339,7 +339,7 @@ def merge_statistics(parts: Sequence[Statistics], *, custom: Mapping[str, Factor
             merged[name] = merge_states(merged[name], state) if name in merged else state
     together = from_states(merged)
     for dataset in together.document["datasets"]:
-        rows = [part.sampled.get(dataset["name"]) for part in parts if dataset["name"] in part.splits]
+        rows = [part.sampled.get(dataset["name"], 0) for part in parts if dataset["name"] in part.splits]
         if all(rows):
             dataset["sample"]["of"] = sum(rows)
     return together

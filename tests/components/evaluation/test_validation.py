@@ -104,13 +104,13 @@ def test_relative_change_over_zero() -> None:
     assert relative_change(0.6, 0.5) == pytest.approx(0.2)
 
 
-def test_a_slice_whose_values_are_of_another_type_is_named() -> None:
+def test_a_slice_that_reads_alike_is_named() -> None:
     judged = config(Threshold("auc", lower=0.5, slice={"month": "1"}))
     overall = result(0.9)["slices"][0]
     january = overall | {"slice": "month=1", "pairs": [("month", 1)]}
     verdict = validate({"rows": 4, "slices": [overall, january], "plots": {}}, judged, baseline=False)
     assert verdict["failures"] == [
-        "no examples in the slice month=1, which has a threshold: its values are of another type, write "
+        "no examples in the slice month=1, which has a threshold: there is one that reads alike, write "
         "slice={'month': 1}"
     ]
     alone = validate(result(0.9), judged, baseline=False)
