@@ -302,6 +302,11 @@ class Attempt:
         folders = self.home.entries if project.is_relative_to(root) else (root,)
         without = [*folders, *(file.path for each in sets for file in each.files)]
         recorded, more = self.reads.record(self.run.project, self.resolved.modules, without)
+        if self.reads.changed:
+            first, *others = self.reads.changed
+            names = f"{first} and {len(others)} more" if others else first
+            text = f"{names} changed meanwhile, which counts as its result: what it reads is named by dt.files"
+            self.observer.note(self.task.name, text)
         if more:
             text = f"its code opened {more} files too many to follow: a change of them is not noticed; use dt.files"
             self.observer.note(self.task.name, text)

@@ -74,9 +74,14 @@ _LOCK: Final = threading.Lock()
 
 
 class Reads:
-    """What one execution opened, with the stamp of the first time."""
+    """What one execution opened, with the stamp of the first time.
+
+    Attributes:
+        changed: Files that literals name and that changed meanwhile, as `record` found: they are taken for results.
+    """
 
     def __init__(self) -> None:
+        self.changed: list[str] = []
         self._begin = time.time_ns()
         self._named: dict[str, Stamp | None] = {}
         self._stamps: dict[str, Stamp | None] = {}
@@ -115,14 +120,17 @@ class Reads:
             stamps.update(_BY_MODULE.get(module, {}))
             texts |= _TEXTS.get(module, set())
             written |= _WRITTEN.get(module, set())
-        opened = {_path(name) for name in (*stamps, *self._stamps)}
-        for name, stamp in self._named.items():
-            # One that changed since is a result, as a rule: nobody saw whether it was opened before.
-            if _path(name) not in opened | written and stamp_of(_path(name)) == stamp:
-                stamps[name] = stamp
-        stamps.update(self._stamps)  # of the first time: where the file changed before it was read again, that shows
         caches = os.environ.get("XDG_CACHE_HOME", "")  # `~/.cache` is hidden
         apart = {str(path) for path in (*modules.values(), *without, *filter(None, [caches]))}
+        opened = {_path(name) for name in (*stamps, *self._stamps)}
+        for name, stamp in self._named.items():
+            if _path(name) in opened | written:
+                continue
+            if stamp_of(_path(name)) == stamp:
+                stamps[name] = stamp
+            elif _path(name) not in apart:  # a result, as a rule: nobody saw whether it was opened before
+                self.changed.append(name.removeprefix(f"{project}/"))
+        stamps.update(self._stamps)  # of the first time: where the file changed before it was read again, that shows
         folders = tuple(f"{path}/" for path in apart)
         scratch = f"{tempfile.gettempdir()}/"
         names = []

@@ -459,12 +459,15 @@ def test_what_a_literal_names_is_no_input_where_it_was_made_meanwhile(tmp_path: 
     for name in ("old.parquet", "edited.parquet"):
         (tmp_path / name).write_text("1")
 
+    changed: list[list[str]] = []
+
     def recorded() -> list[object]:
         reads = Reads()
         reads.note_files_named({"shop": module}, tmp_path)
         (tmp_path / "new.parquet").write_text("1")
         (tmp_path / "edited.parquet").write_text("22")
         rows, _ = reads.record(tmp_path, {"shop": module}, [])
+        changed.append(reads.changed)
         (tmp_path / "new.parquet").unlink()
         (tmp_path / "edited.parquet").write_text("1")
         return [row[0] for row in rows]
@@ -476,6 +479,24 @@ def test_what_a_literal_names_is_no_input_where_it_was_made_meanwhile(tmp_path: 
     module.write_text(module.read_text().replace("import pandas", "import json"))  # which opens files by Python
     os.utime(module, (1, 1))
     assert recorded() == []
+    assert changed == [["edited.parquet"], ["edited.parquet"], []]
+
+
+def test_a_file_that_changes_while_a_compiled_library_may_read_it_is_told(
+    shop: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shop(
+        'float(pd.read_parquet("rates.parquet")["rate"][0]) + os.system("cp new.parquet rates.parquet")', "RATES = {}"
+    )
+    (folder / "parts.py").write_text(f"import os\nimport pandas as pd\n{(folder / 'parts.py').read_text()}")
+    for name, rate in (("rates", 1.0), ("new", 2.0)):
+        pq.write_table(pa.table({"rate": [rate]}), tmp_path / f"{name}.parquet")
+    command = [sys.executable, "-m", "drivetrain", "run", str(folder), "--root", str(tmp_path / "root")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (
+        "rates.parquet changed meanwhile, which counts as its result: what it reads is named by dt.files" in done.stdout
+    )
 
 
 def test_a_relative_path_means_a_file_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
