@@ -256,10 +256,14 @@ _OF_CONFUSION: Final[dict[str, tuple[str, Direction | None, bool, Callable[[Conf
 }
 
 
+_TOTALS: Final = ("true_positives", "false_positives", "true_negatives", "false_negatives")
+
+
 def of_confusion(name: str, *, threshold: float = 0.5) -> Metric:
     """The metric of that name where a prediction strictly above `threshold` counts as positive."""
     title, direction, bar, result = _OF_CONFUSION[name]
-    return Metric(title, direction, AtThreshold(_unit("threshold", threshold)), result, bar=bar)
+    state = AtThreshold(_unit("threshold", threshold))
+    return Metric(title, direction, state, result, bar=bar, total=name in _TOTALS)
 
 
 def f1(*, threshold: float = 0.5) -> Metric:

@@ -248,7 +248,7 @@ def _averaged(result: Callable[[Any], Result], *, weighted: bool) -> Callable[[l
 
 
 def _over(metric: Metric, state: MetricState, result: Callable[[Any], Result]) -> Metric:
-    return Metric(metric.title, metric.direction, state, result, bar=metric.bar)
+    return Metric(metric.title, metric.direction, state, result, bar=metric.bar, total=metric.total)
 
 
 def _class(class_id: Any, classes: Sequence[str | int] | None) -> int:

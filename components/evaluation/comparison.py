@@ -6,7 +6,7 @@ Of the baseline itself, and without one, they are undefined. Labels do not enter
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -129,12 +129,12 @@ def negative_to_negative_rate(*, threshold: float = 0.5) -> Metric:
 
 def positive_to_negative(*, threshold: float = 0.5) -> Metric:
     """Σw of the rows that only the baseline calls positive."""
-    return _flips("Positives lost", threshold, lambda s: s["lost"])
+    return replace(_flips("Positives lost", threshold, lambda s: s["lost"]), total=True)
 
 
 def negative_to_positive(*, threshold: float = 0.5) -> Metric:
     """Σw of the rows that only the model calls positive."""
-    return _flips("Positives gained", threshold, lambda s: s["gained"])
+    return replace(_flips("Positives gained", threshold, lambda s: s["gained"]), total=True)
 
 
 def class_flip_rate() -> Metric:

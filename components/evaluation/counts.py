@@ -27,12 +27,12 @@ class RowCounts(Sums):
 
 def example_count() -> Metric:
     """Rows in the slice; weights do not enter."""
-    return Metric("Examples", None, RowCounts(), lambda sums: sums["rows"])
+    return Metric("Examples", None, RowCounts(), lambda sums: sums["rows"], total=True)
 
 
 def weighted_example_count() -> Metric:
     """Σw."""
-    return Metric("Weight", None, RowCounts(), lambda sums: sums["weight"])
+    return Metric("Weight", None, RowCounts(), lambda sums: sums["weight"], total=True)
 
 
 COUNT_METRICS: Final[Mapping[str, Definition]] = {

@@ -38,6 +38,7 @@ class Metric:
         error: The most by which its value can be off where a slice was too large for its rows to be kept.
         plot: Points [x, y] to draw of the overall slice, from the same sums.
         variance: The variance of its value by a formula, or why there is none, where rows have no weights.
+        total: Whether it grows with the number of rows; resampled it would say nothing, so it has no interval.
         by: Of a metric between slices, the columns whose slices it compares; `result` then takes (value as text, what
             `state` sums up) of each such slice.
         tasks: The kinds of model that it can judge; of a user's own metric, since ours are listed in `METRICS`.
@@ -51,6 +52,7 @@ class Metric:
     error: Callable[[Any], float] | None = None
     plot: Callable[[Any], list[list[float]]] | None = None
     variance: Callable[[Any], Result] | None = None
+    total: bool = False
     by: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = TASKS
 

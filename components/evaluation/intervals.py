@@ -11,7 +11,6 @@ import numpy as np
 from .confidence import Counts, Interval
 from .config import EvaluationConfig
 from .definitions import Metric, Result, checked
-from .metrics import COUNTS
 from .resampling import Resamples, bucketed
 from .states import MetricState
 from .validation import relative_change
@@ -21,7 +20,7 @@ def bucketed_states(config: EvaluationConfig, metrics: Mapping[str, Metric]) -> 
     """The states of metrics that get an interval, and for each the one that keeps it by buckets."""
     if config.confidence is None:
         return {}
-    states = dict.fromkeys(metric.state for name, metric in metrics.items() if name not in COUNTS)
+    states = dict.fromkeys(metric.state for metric in metrics.values() if not metric.total)
     return {state: bucketed(state, config.resampling.parts) for state in states}
 
 
@@ -45,7 +44,7 @@ def intervals_of(
     parts = bucketed_states(config, metrics)
     if not parts:
         return {}
-    judged = {name: metric for name, metric in metrics.items() if name not in COUNTS}
+    judged = {name: metric for name, metric in metrics.items() if not metric.total}
     counts = config.resampling.draws()
     values: list[dict[str, Result]] = []
     resampled: list[dict[str, list[Result]]] = []

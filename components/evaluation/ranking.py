@@ -249,7 +249,7 @@ def _sized(title: str, name: str) -> Metric:
     def result(leaves: Leaves) -> Result:
         return float(leaves[name][0]) if leaves["queries"][0] else NO_ROWS
 
-    return Metric(title, None, QuerySizes(), result)
+    return Metric(title, None, QuerySizes(), result, total=True)
 
 
 def query_count() -> Metric:

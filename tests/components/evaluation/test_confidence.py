@@ -134,6 +134,13 @@ def test_a_wrong_option_is_named(options: dict[str, Any], says: str) -> None:
         EvaluationConfig("y", "p", confidence=0.95)  # type: ignore[arg-type]
 
 
+def test_what_grows_with_the_rows_has_no_interval() -> None:
+    names = ["example_count", "weighted_example_count", "true_positives", "false_negatives", "mean_label", "auc"]
+    assert (
+        list(intervals(EvaluationConfig("y", "p", metrics=names, confidence="jackknife"), batch(200, 1))) == names[4:]
+    )
+
+
 def test_an_interval_of_a_share_ends_at_0_and_1() -> None:
     rows = pa.record_batch({"label": [1] * 59 + [0], "candidate": [0.9] * 60})
     config = EvaluationConfig("y", "p", metrics=["precision"], confidence="bootstrap")
