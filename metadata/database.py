@@ -176,7 +176,10 @@ class Database:
             return 0
         if not {"schema_version", "artifact", "execution"} <= tables:
             raise SchemaMismatch(f"{self.dialect.location} is not a drivetrain store", fix="name another")
-        return int(connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"] or 0)
+        version = connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"]
+        if not isinstance(version, int) or version < 1:
+            raise StoreDamaged(self.dialect.location, f"its schema version is {version!r}")
+        return version
 
     def _check(self, version: int, known: int, *, upgrade: bool) -> None:
         if version > known:

@@ -35,7 +35,7 @@ class PayloadChecks:
         self._known[uri] = state
         with suppress(OSError):  # a root that cannot be written: its bytes are read again
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file(uri).write_text(state)
+            self._file(uri).write_text(state, encoding="ascii")
 
     def forget(self, uri: str) -> None:
         """Forget that a payload was found whole, so that its bytes are read at its next use."""
@@ -48,7 +48,7 @@ class PayloadChecks:
         state = None
         with suppress(OSError):
             state = _state(path)
-            if state == self._known.get(uri) or state == self._file(uri).read_text():
+            if state == self._known.get(uri) or state.encode() == self._file(uri).read_bytes():
                 return []
         problems = compared(path, fingerprint)
         if not problems and state is not None:

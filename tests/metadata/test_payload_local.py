@@ -163,6 +163,16 @@ def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(paylo
     assert payloads.problems(URI, tree.fingerprint) == ["content is not what the store says"]
 
 
+@pytest.mark.parametrize("note", [b"\xff\xfe", b"", b"\0" * 64])
+def test_a_damaged_note_of_a_check_has_the_bytes_read_again(payloads: LocalPayloads, note: bytes) -> None:
+    fingerprint = payloads.publish(staged(payloads), URI).fingerprint
+    (file,) = [path for path in payloads.root.rglob("checked/*") if path.is_file()]
+    file.write_bytes(note)
+    again = LocalPayloads(payloads.root)  # another process, which remembers nothing
+    assert again.changes(URI, fingerprint) == []
+    assert file.read_bytes() != note
+
+
 def test_a_manifest_that_lists_a_file_twice_is_damaged(payloads: LocalPayloads) -> None:
     payloads.publish(staged(payloads), URI)
     path = payloads.local(URI) / "manifest.json"

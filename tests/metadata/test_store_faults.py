@@ -273,6 +273,18 @@ def test_files_that_a_block_opened_or_threads_of_its_own_are_not_missed(tmp_path
         assert store.context("run", "two").name == "two"
 
 
+@pytest.mark.parametrize("version", [-1, 0, "one", None, 1.5])
+def test_a_schema_version_that_is_none_is_damage(version: object, tmp_path: Path) -> None:
+    MetadataStore.open(tmp_path / "metadata.db").close()
+    with sqlite3.connect(tmp_path / "metadata.db") as held:
+        held.execute("DROP TABLE schema_version")
+        held.execute("CREATE TABLE schema_version (version, applied_us)")
+        held.execute("INSERT INTO schema_version VALUES (?, 0)", (version,))
+    held.close()
+    with pytest.raises(StoreUnavailable, match=rf"metadata\.db is damaged: its schema version is {version!r}"):
+        MetadataStore.open(tmp_path / "metadata.db")
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     path.write_text("this is not a database at all, just some text that is long enough")
