@@ -51,6 +51,10 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         raise InputError(f"max_rejected must be at least 0, not {most}", fix="0 refuses every row that cannot be used")
     examples = known.get("examples")
     if coming and isinstance(examples, Examples) and {"splits", "keep"} <= known.keys():
+        from ..data.examples import refuse_transformed
+
+        for model in coming.values():
+            refuse_transformed(examples.content, cast(str | None, model.get("graph")))
         splits, keep = (cast(Sequence[str] | None, known[name]) for name in ("splits", "keep"))
         _selection(examples, splits, keep)
 
@@ -98,6 +102,7 @@ def BulkInferrer(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from ..data import Manifest, executor, open_examples
+    from ..data.examples import refuse_transformed
     from ..engine import Bundle
     from .inference import REASON, Inference, Rejections
 
@@ -107,6 +112,8 @@ def BulkInferrer(
     labels = _labels(models, names)
     if require_blessing:
         _check_blessed(labels, evaluations)
+    for model in models:
+        refuse_transformed(examples.content, model.graph)
     chosen, kept = _selection(examples, splits, keep)
     sources = {name: open_examples(examples.content, name) for name in chosen}
     available = sources[chosen[0]].schema.names

@@ -29,6 +29,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     if not coming:
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
+    from ..data.examples import refuse_transformed
     from .evaluation.checks import check_columns, check_outputs, check_slice_values
     from .evaluation.slice_sql import check_expressions
 
@@ -37,6 +38,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     examples, split = known.get("examples"), known.get("split")
     if isinstance(examples, Examples) and isinstance(split, str):
         _check_split(examples, split)
+        refuse_transformed(examples.content, cast(str | None, coming.get("model", {}).get("graph")))
         columns = cast(Sequence[str], coming.get("model", {}).get("label_columns", ()))
         wanted = config.purposes | dict.fromkeys(columns, f"the label {config.label!r}")
         outputs = cast(Sequence[str], coming.get("model", {}).get("outputs", ()))
@@ -72,12 +74,14 @@ def Evaluator(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from ..data import executor, open_examples
+    from ..data.examples import refuse_transformed
     from ..engine import BundleFn
     from .evaluation.checks import check_outputs
     from .evaluation.run import evaluate, overall, write
 
     evaluation_config = _configuration(config)
     _check_split(examples, split)
+    refuse_transformed(examples.content, model.graph)
     launch = current()
     if split == "train":
         launch.note("judged on the split 'train', which models are trained on: they look better there than they are")

@@ -105,7 +105,7 @@ def Trainer(
     )
     trained = _trained(fn, run)
     _refuse_broken(trained.params)
-    model = Model.new()
+    model = Model.new(graph=_digest(graph.content))
     engine.export_model(
         transform=graph.content,
         apply=trained.apply,
@@ -124,7 +124,8 @@ def _rehearse(transform: Path, *model: Any) -> None:  # Any: the arguments of `e
     from ..engine.export import rehearse
 
     rehearsal = rehearse(transform, *model)
-    current().preflight("model", {"outputs": rehearsal.outputs, "label_columns": rehearsal.label_columns})
+    coming = {"outputs": rehearsal.outputs, "label_columns": rehearsal.label_columns}
+    current().preflight("model", coming | {"graph": _digest(transform)})
 
 
 def _trained(fn: Fn, run: TrainingRun) -> Trained:
@@ -165,14 +166,20 @@ def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSp
     return {name: spec for name, spec in bundle.signatures["transform"].outputs.items() if name not in raw}
 
 
-def _refuse_other_graph(examples: Examples, graph: TransformGraph) -> None:
-    """Refuse a graph that did not make these examples, where they record which did: columns of the same name differ."""
-    from ..data import Manifest
+def _digest(transform: Path) -> str:
+    """What examples record of the graph that made them."""
     from ..digest import digest_file
     from ..engine.bundles.manifest import MANIFEST
 
+    return digest_file(transform / MANIFEST)
+
+
+def _refuse_other_graph(examples: Examples, graph: TransformGraph) -> None:
+    """Refuse a graph that did not make these examples, where they record which did: columns of the same name differ."""
+    from ..data import Manifest
+
     maker = Manifest.read(examples.content).graph
-    if maker is not None and maker != digest_file(graph.content / MANIFEST):
+    if maker is not None and maker != _digest(graph.content):
         raise InputError(
             "these examples were made by another graph than the one given",
             fix="give the examples and the graph of one Transform: Trainer(transform.examples, transform.graph, …)",

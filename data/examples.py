@@ -120,6 +120,24 @@ class Manifest:
         return cls(splits, schemas.pop(), every[0].span)
 
 
+def refuse_transformed(content: Path, graph: str | None) -> None:
+    """Refuse examples that a model's own preprocessing made: applied a second time, it would make others in silence.
+
+    Args:
+        content: The folder of the examples.
+        graph: The digest of the model's preprocessing; None where it is not known.
+
+    Raises:
+        InputError: They are what it made.
+    """
+    if graph is not None and Manifest.read(content).graph == graph:
+        raise InputError(
+            "these examples are transformed already, by what the model itself applies to them",
+            fix="give the raw ones, which ExampleGen makes, not transform.examples",
+            where="",
+        )
+
+
 def examples_digest(content: Path) -> str:
     """The SHA-256 of an Examples content folder's manifest, which lists the digests of all parts."""
     return digest_file(content / MANIFEST)

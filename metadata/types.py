@@ -327,7 +327,12 @@ class AnalyzerCache(Artifact):
 
 
 class Model(Artifact):
-    """Preprocessing and model in one program, as a bundle."""
+    """Preprocessing and model in one program, as a bundle.
+
+    `graph`: of the preprocessing, as the examples that it made record it; None where that is not said.
+    """
+
+    graph: str | None = None
 
 
 class Evaluation(Artifact):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,11 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import data, engine
+from drivetrain.components.bulk_inferrer import BulkInferrer
+from drivetrain.components.evaluation import EvaluationConfig
+from drivetrain.components.evaluator import Evaluator
 from drivetrain.components.trainer import Trainer
 from drivetrain.digest import digest_tree
 from drivetrain.engine import Trained, TrainingRun, nnx_model, ops
 from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata import Examples, Model, TransformGraph
+from drivetrain.pipelines import FunctionRef, current
 
 pytestmark = pytest.mark.engine
 
@@ -200,9 +205,9 @@ def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
         )
 
     model = Trainer(*inputs, fn=fn, batch_size=1000)
-    found = engine.Bundle.load(model.content).run_row("predict", {"delay": 1.0, "carrier": "AA"})
+    outputs = engine.Bundle.load(model.content).run_row("predict", {"delay": 1.0, "carrier": "AA"})
     share = np.mean(raw(2000, 0)["arrival"].to_numpy() > 15.0)
-    assert found["logit"] == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
+    assert outputs["logit"] == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
     assert "recorded no history" in (model.extra / "report.html").read_text()
 
 
@@ -242,6 +247,31 @@ def test_a_graph_that_made_other_examples_is_refused(inputs: tuple[Examples, Tra
     engine.analyze(doubled, raw(2000, 0)).save(graph.content)
     with pytest.raises(InputError, match="these examples were made by another graph"):
         Trainer(inputs[0], graph, fn=train)
+
+
+JUDGED = EvaluationConfig(label="late", prediction="probability")
+
+
+def test_what_the_models_own_transform_made_is_neither_judged_nor_predicted(
+    inputs: tuple[Examples, TransformGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be transformed a second time, and where columns keep their names nothing else would tell."""
+    coming: dict[str, Any] = {}
+    context = replace(current(), preflight=lambda name, facts: coming.update({name: facts}))
+    monkeypatch.setattr("drivetrain.components.trainer.current", lambda: context)
+    model = Trainer(*inputs, fn=train, batch_size=100)
+    config = FunctionRef(None, f"{__name__}:JUDGED")
+    known = {"examples": inputs[0], "split": "train", "config": config, "splits": None, "keep": None}
+    assert Evaluator.preflight is not None
+    assert BulkInferrer.preflight is not None
+    for use in (
+        lambda: Evaluator(inputs[0], model, config=config, split="train"),
+        lambda: BulkInferrer(inputs[0], [model], require_blessing=False),
+        lambda: Evaluator.preflight(known, coming),
+        lambda: BulkInferrer.preflight(known, coming),
+    ):
+        with pytest.raises(InputError, match="these examples are transformed already"):
+            use()
 
 
 @pytest.mark.slow
