@@ -15,11 +15,19 @@ pytestmark = pytest.mark.kubeflow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.py")))
-def test_an_example_compiles_for_kubeflow(name: str, tmp_path: Path) -> None:
-    project, file = tmp_path / name, tmp_path / "compiled.yaml"
+def pipelines() -> list[tuple[str, str]]:
+    """The folder of each example, and a pipeline in it."""
+    files = sorted(EXAMPLES.glob("*/pipeline.py"))
+    return [
+        (file.parent.name, name) for file in files for name in re.findall(r"@dt.pipeline\ndef (\w+)", file.read_text())
+    ]
+
+
+@pytest.mark.parametrize(("name", "pipeline"), pipelines())
+def test_an_example_compiles_for_kubeflow(name: str, pipeline: str, tmp_path: Path) -> None:
+    project, file, chosen = tmp_path / name, tmp_path / "compiled.yaml", ["--pipeline", pipeline]
     shutil.copytree(EXAMPLES / name, project, ignore=shutil.ignore_patterns(".drivetrain", "__pycache__"))
-    first = json.loads(CliRunner().invoke(cli, ["kubeflow", "lint", str(project), "--json"]).stdout)
+    first = json.loads(CliRunner().invoke(cli, ["kubeflow", "lint", str(project), *chosen, "--json"]).stdout)
     messages = " ".join(finding["message"] for finding in first["findings"])
     assert "placeholder REGISTRY" in messages
     assert "placeholder BUCKET" in messages
@@ -28,7 +36,7 @@ def test_an_example_compiles_for_kubeflow(name: str, tmp_path: Path) -> None:
     (project / "kubeflow.yaml").write_text(settings.replace("REGISTRY", "registry.example").replace("BUCKET", "bucket"))
     source = (project / "pipeline.py").read_text()
     (project / "pipeline.py").write_text(re.sub(r'"(?=serving/)', '"s3://bucket/', source))
-    compiled = CliRunner().invoke(cli, ["kubeflow", "compile", str(project), "--output", str(file)])
+    compiled = CliRunner().invoke(cli, ["kubeflow", "compile", str(project), *chosen, "--output", str(file)])
     assert compiled.exit_code == 0, compiled.output
     linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(file)])
     assert linted.exit_code == 0, linted.output
