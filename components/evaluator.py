@@ -85,6 +85,8 @@ def Evaluator(
     launch = current()
     if split == "train":
         launch.note("judged on the split 'train', which models are trained on: they look better there than they are")
+    if baseline is not None and baseline.content == model.content:
+        launch.note("the baseline is the model itself: no bound on a change can fail")
     source = open_examples(examples.content, split)
     columns = source.schema.names
     inputs = dict.fromkeys(_signature(model, "evaluate", "the model").read_from(columns), "the model")

@@ -237,14 +237,16 @@ def test_a_slice_that_cannot_be_is_refused_before_the_training(examples: Example
     assert "test_evaluator.py" in (caught.value.where or "")
 
 
-def test_judging_on_what_models_are_trained_on_is_noted(
+def test_judging_by_what_says_little_is_noted(
     examples: Examples, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
     context = replace(current(), note=notes.append)
     monkeypatch.setattr("drivetrain.components.evaluator.current", lambda: context)
     Evaluator(examples, model, config=named("judged"))
-    assert not any("'train'" in note for note in notes)
+    assert not any("'train'" in note or "itself" in note for note in notes)
+    Evaluator(examples, model, baseline=model, config=named("judged"))
+    assert "the baseline is the model itself: no bound on a change can fail" in notes
     rows = open_parquet(sorted((examples.content / "split=eval").glob("*.parquet")))
     train = Examples.new()
     executor("local").map(rows, None, sinks(train.content, ["train"])).write(train.content)
