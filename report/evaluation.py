@@ -33,7 +33,7 @@ def render(
     parts = [
         figures(
             {
-                titles.get(name, name): join([_value(value), *_interval(overall, "candidate", name)])
+                titles.get(name, name): join([_value(value), *_ends(overall, name)])
                 for name, value in overall["metrics"]["candidate"].items()
             }
         ),
@@ -120,24 +120,31 @@ def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str], bars:
 def _cell(name: str, item: Mapping[str, Any], text: object, *, drawn: bool) -> Html:
     value = item["metrics"]["candidate"][name]
     parts: list[object] = [_value(value) if isinstance(value, str) else text]
-    if drawn and isinstance(value, float):
+    if drawn and isinstance(value, float) and not item.get("intervals"):  # which leave no room for a bar
         parts = [bar(value, width=36), " ", *parts]
-    parts += _interval(item, "candidate", name)
+    parts += _margin(item, "candidate", name)
     before = item["metrics"].get("baseline", {}).get(name)
     if isinstance(value, float) and isinstance(before, float):
-        parts += [
-            Html('<div class="soft">'),
-            f"{value - before:+.4f}",
-            *_interval(item, "change", name),
-            Html("</div>"),
-        ]
+        parts += [Html('<div class="soft">'), f"{value - before:+.4f}", *_margin(item, "change", name), Html("</div>")]
     return join(parts)
 
 
-def _interval(item: Mapping[str, Any], kind: str, name: str) -> Iterable[Html]:
-    """The interval of a metric in brackets, or nothing."""
+def _interval(item: Mapping[str, Any], kind: str, name: str) -> tuple[float, float] | None:
     interval = item.get("intervals", {}).get(kind, {}).get(name)
-    if isinstance(interval, tuple):
+    return interval if isinstance(interval, tuple) else None
+
+
+def _margin(item: Mapping[str, Any], kind: str, name: str) -> Iterable[Html]:
+    """Half the interval of a metric, or nothing."""
+    interval = _interval(item, kind, name)
+    if interval is not None:
+        yield join([Html(' <span class="soft">'), f"± {(interval[1] - interval[0]) / 2:.2g}", Html("</span>")])
+
+
+def _ends(item: Mapping[str, Any], name: str) -> Iterable[Html]:
+    """The two ends of a metric's interval, or nothing."""
+    interval = _interval(item, "candidate", name)
+    if interval is not None:
         low, high = aligned(interval)
         yield join([Html(' <span class="soft">('), low, " to ", high, Html(")</span>")])
 
@@ -153,7 +160,7 @@ def _notes(group: Sequence[Mapping[str, Any]]) -> str:
     compared = any("baseline" in item["metrics"] for item in group)
     said = ["Small figures: change against the baseline."] if compared else []
     if any(item.get("intervals") for item in group):
-        said.append("In brackets: the interval of confidence.")
+        said.append("±: half the interval of confidence.")
     if rough:
         most = max(item["auc_error"] for item in rough)
         said.append(f"{len(rough)} large slices are measured from histograms of scores: AUC to within {most:.1e}.")
