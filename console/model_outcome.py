@@ -12,6 +12,7 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.states import RunState
 
 _BLESSED: Final = ': the model was blessed without one; first_run="refuse" in its configuration refuses that'
+_UNDER: Final = "below `with dt.when(evaluation.blessed):`"
 _FEW: Final = 6
 
 
@@ -55,9 +56,12 @@ class ModelOutcome:
             if alone:
                 yield f"{_few(alone, ', ')} had no baseline to compare with{then}."
         if self.blesses_none and (self.evaluations or self.required):
-            nothing = "Nothing was pushed: no" if self.pushes and not any(self.pushes.values()) else "No"
+            pushed = [task for task, has_pushed in self.pushes.items() if has_pushed]
+            nothing = "Nothing was pushed: no" if self.pushes and not pushed else "No"
             why = [f"{task}: {record.properties.get('summary')}" for task, record in self.evaluations]
             yield f"{nothing} model was blessed ({_few(why, '; ') or 'none was judged'})."
+            if pushed and self.evaluations:
+                yield f"{_few(pushed, ', ')} pushed all the same: it pushes blessed models only {_UNDER}."
 
     def to_json(self) -> dict[str, object]:
         """What `run --json` and `show --json` say of it."""

@@ -70,6 +70,20 @@ def last_lines(result: Result) -> list[str]:
     return [line for line in result.stdout.splitlines() if line][-2:]
 
 
+def test_a_model_that_is_pushed_without_a_blessing_is_told(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    text = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(
+        text.replace("    with dt.when(evaluation.blessed):\n            Push(", "    if True:\n            Push(")
+    )
+    pushed = "Push pushed all the same: it pushes blessed models only below `with dt.when(evaluation.blessed):`."
+    for state in ("COMPLETE", "CACHED"):
+        result = drivetrain("run", "shop")
+        assert state in result.stdout
+        assert last_lines(result)[-1] == pushed
+    assert last_json(drivetrain("show", "--json"))["closing"][-1] == pushed
+    assert "pushed all the same" not in drivetrain("run", "shop", "--param", "auc=0.9").stdout
+
+
 def test_nothing_is_pushed_because_nothing_was_blessed(shop: Path, drivetrain: Command, last_json: Read) -> None:
     for state in ("COMPLETE", "CACHED"):
         result = drivetrain("run", "shop")
