@@ -47,6 +47,23 @@ def test_the_flights_notebook_runs_and_shows_the_run(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_evaluation_notebook_judges_two_models() -> None:
+    shown = _run("evaluation.ipynb")
+    assert shown[0]["text"] == "160,678 flights to learn from, 20,000 to judge by\n"
+    assert "delay: AUC 0.89" in shown[2]["text"]
+    assert "not blessed: overall AUC 0.56" in shown[2]["text"]
+    assert "{'delay': True, 'carrier': False}" in shown[2]["text"]
+    assert shown[3]["html"].count("<iframe srcdoc") == 2
+    assert "origin=JFK" in shown[3]["html"]
+    assert shown[4]["html"].count("carrier=") == 5
+    assert "difference" in shown[5]["html"]
+    assert shown[6]["html"].count("origin=JFK") == 2
+    assert [name in shown[7]["html"] for name in ("AUC", "parity", "lower")] == [True] * 3
+
+
+@pytest.mark.slow
 @pytest.mark.gx
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
