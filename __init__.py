@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .components.evaluation.slice_finder import find_slices
     from .components.evaluation.standalone import evaluate
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
@@ -54,6 +55,7 @@ __all__ = [
     "evaluate",
     "external",
     "files",
+    "find_slices",
     "hub",
     "kfp_component",
     "latest",
@@ -79,6 +81,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "components.evaluation.slice_finder": "find_slices",
         "components.evaluation.standalone": "evaluate",
         "console.run_table": "runs",
         "console.session": "open",

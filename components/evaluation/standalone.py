@@ -82,7 +82,7 @@ def evaluate(
             f"there is no model {baseline!r} to compare with", fix=suggest(baseline, list(models), "there are")
         )
     if task is None and metrics is None and classes is None and query is None:
-        task = _task(source, label, next(iter(models.values())))
+        task = task_of_values(source, label, next(iter(models.values())))
     results = {}
     for name, predictor in models.items():
         # The model's name stands for its prediction, whatever the column is called.
@@ -91,13 +91,13 @@ def evaluate(
             weight=weight, threshold=threshold, metrics=metrics, task=task, classes=classes,
             min_examples=min_examples, query=query, confidence=confidence,
         )  # fmt: skip
-        before = None if baseline in (None, name) else _Model(label, config.prediction, models[str(baseline)])
+        before = None if baseline in (None, name) else TableModel(label, config.prediction, models[str(baseline)])
         called = any(callable(each) for each in (predictor, before and before.predictor))
         results[name] = evaluate_source(
             source,
             config,
             LocalExecutor(threads=1) if called else LocalExecutor(),  # a model of a user's may not bear threads
-            _Model(label, config.prediction, predictor),
+            TableModel(label, config.prediction, predictor),
             before,
             progress=progress,
         )
@@ -200,7 +200,7 @@ class EvaluationResult:
 
 
 @dataclass
-class _Model:
+class TableModel:
     """A batch function that gives label and prediction."""
 
     label: str
@@ -208,9 +208,10 @@ class _Model:
     predictor: Predictor
 
     def setup(self) -> None:
-        pass
+        """Nothing to prepare."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Label and prediction of each row."""
         column = (
             batch.column(self.predictor)
             if isinstance(self.predictor, str)
@@ -264,7 +265,7 @@ def _models(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) ->
     return models
 
 
-def _task(source: Source, label: str, predictor: Predictor) -> Task:
+def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
     """What kind of model it is, by its labels and predictions."""
     lists = [
         isinstance(predictor, str) and pa.types.is_nested(source.schema.field(predictor).type),
