@@ -127,11 +127,11 @@ def test_a_text_among_numbers_is_quoted_and_the_numbers_of_other_splits_are_not(
 
 def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:
     (tmp_path / "schema.pbtxt").write_text('feature { name: "size" type: INT int_domain { min: 0 } }')
-    made = ImportSchema(str(tmp_path / "schema.pbtxt"))
-    assert "range: {min: 0}" in (made.content / "schema.yaml").read_text()
+    schema = ImportSchema(str(tmp_path / "schema.pbtxt"))
+    assert "range: {min: 0}" in (schema.content / "schema.yaml").read_text()
     verdict = StatisticsGen(ExampleGen(write(tmp_path / "x.csv", 9)))
-    found = ExampleValidator(ExampleGen(write(tmp_path / "x.csv", 9)), verdict, made)
-    assert (found.passed, found.summary.count("SCHEMA_NEW_COLUMN")) == (False, 1)
+    anomalies = ExampleValidator(ExampleGen(write(tmp_path / "x.csv", 9)), verdict, schema)
+    assert (anomalies.passed, anomalies.summary.count("SCHEMA_NEW_COLUMN")) == (False, 1)
 
 
 def _options_of_inference() -> dict[str, Any]:
@@ -218,11 +218,11 @@ def test_a_schema_is_one_readable_file(tmp_path: Path) -> None:
 
 def test_statistics_beyond_columns(tmp_path: Path) -> None:
     examples = ExampleGen(write(tmp_path / "x.csv", 300), splits={"train": 2, "eval": 1})
-    made = StatisticsGen(
+    statistics = StatisticsGen(
         examples, weight="size", slices=["word", {"size": [7], "word": None}], label="word", correlations=True,
         custom="drivetrain.tests.data.customs:CUSTOM", lift={"min_x_count": 1, "top": 1},
     )  # fmt: skip
-    train, evaluation = json.loads((made.content / "statistics.json").read_text())["datasets"]
+    train, evaluation = json.loads((statistics.content / "statistics.json").read_text())["datasets"]
     assert train["weighted_rows"] + evaluation["weighted_rows"] == sum(range(299)) + 7
     assert [part["name"] for part in train["slices"]][:2] == ["word=a", "word=b"]
     assert train["mutual_information"]["rows"] == train["lift"]["rows"] == train["rows"]

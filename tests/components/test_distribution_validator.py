@@ -108,27 +108,27 @@ def test_a_span_that_drifts_is_held_back_and_stays_so(tmp_path: Path, executor: 
 
 def test_numbers_are_those_of_scipy(tmp_path: Path) -> None:
     old, new = statistics_of(tmp_path / "old.parquet"), statistics_of(tmp_path / "new.parquet", 3.0, seed=3)
-    made = DistributionValidator(new, old, thresholds={"fare": {"kolmogorov_smirnov": 0.1, "wasserstein": 9.0}})
-    (anomaly,) = json.loads((made.content / "anomalies.json").read_text())["anomalies"]
+    anomalies = DistributionValidator(new, old, thresholds={"fare": {"kolmogorov_smirnov": 0.1, "wasserstein": 9.0}})
+    (anomaly,) = json.loads((anomalies.content / "anomalies.json").read_text())["anomalies"]
     sides = [pq.read_table(tmp_path / name)["fare"].to_numpy() for name in ("new.parquet", "old.parquet")]
     distance = stats.ks_2samp(*sides).statistic
     assert anomaly["type"] == "COMPARATOR_KOLMOGOROV_SMIRNOV_HIGH"
     assert anomaly["observed"].startswith(f"{distance:.6g}")
-    assert (made.passed, made.errors) == (False, 1)
+    assert (anomalies.passed, anomalies.errors) == (False, 1)
     for report in ("report.html", "anomalies.html"):
-        assert (made.extra / report).read_text().startswith("<!doctype html>")
-    assert ">blocked<" in (made.extra / "report.html").read_text()
+        assert (anomalies.extra / report).read_text().startswith("<!doctype html>")
+    assert ">blocked<" in (anomalies.extra / "report.html").read_text()
 
 
 def test_every_feature_and_one_apart(tmp_path: Path) -> None:
     old, new = statistics_of(tmp_path / "old.parquet"), statistics_of(tmp_path / "new.parquet", 9.0)
     everywhere = {"*": {"wasserstein_sigma": 0.1, "l_infinity": 1.0}}  # the first means nothing for a text: no anomaly
-    made = DistributionValidator(new, old, thresholds=everywhere)
-    assert made.summary.startswith("1 error (fare: COMPARATOR_WASSERSTEIN_HIGH)")
+    anomalies = DistributionValidator(new, old, thresholds=everywhere)
+    assert anomalies.summary.startswith("1 error (fare: COMPARATOR_WASSERSTEIN_HIGH)")
     assert DistributionValidator(new, old, thresholds={**everywhere, "fare": {"wasserstein_sigma": 99.0}}).passed
-    told = DistributionValidator(new, old)
-    assert told.passed
-    assert told.summary.endswith("2 of 2 features changed by the tests; no bound is set, so none is an anomaly")
+    anomalies = DistributionValidator(new, old)
+    assert anomalies.passed
+    assert anomalies.summary.endswith("2 of 2 features changed by the tests; no bound is set, so none is an anomaly")
 
 
 def test_what_is_bounded_and_cannot_be_compared_does_not_pass(tmp_path: Path) -> None:
@@ -161,10 +161,10 @@ def test_an_environment_without_the_label(tmp_path: Path) -> None:
 def test_splits_of_one_data_set(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(300) % 7, "fold": np.repeat(["a", "b"], 150)}), tmp_path / "x.parquet")
     statistics = StatisticsGen(ExampleGen(str(tmp_path / "x.parquet"), split_column="fold"))
-    made = DistributionValidator(
+    anomalies = DistributionValidator(
         statistics, statistics, pairs=[["b", "a"]], thresholds={"fold": {"l_infinity": 0.5}, "x": {"l_infinity": 0.1}}
     )
-    (anomaly,) = json.loads((made.content / "anomalies.json").read_text())["anomalies"]
+    (anomaly,) = json.loads((anomalies.content / "anomalies.json").read_text())["anomalies"]
     assert (anomaly["split"], anomaly["feature"]) == ("b", "fold")
     with pytest.raises(InputError, match="no data set 'c'"):
         DistributionValidator(statistics, statistics, pairs=[["c", "a"]])
@@ -178,8 +178,8 @@ def test_the_schemas_skew_and_rows(tmp_path: Path) -> None:
     schema = ImportSchema(str(tmp_path / "schema.yaml"))
     old = statistics_of(tmp_path / "old.parquet")
     few, served = statistics_of(tmp_path / "few.parquet", rows=90), statistics_of(tmp_path / "served.parquet", 5.0)
-    made = DistributionValidator(few, old, schema)
-    assert made.summary.startswith("1 error (all: COMPARATOR_LOW_NUM_EXAMPLES)")
+    anomalies = DistributionValidator(few, old, schema)
+    assert anomalies.summary.startswith("1 error (all: COMPARATOR_LOW_NUM_EXAMPLES)")
     assert DistributionValidator(old, served, schema, comparator="skew").errors == 1
     examples = ExampleGen(str(tmp_path / "old.parquet"), splits={"all": 1})
     assert ExampleValidator(examples, old, schema, serving=old).passed
@@ -194,8 +194,8 @@ def test_fields_of_structs_are_bounded(tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text(json.dumps(schema))
     old = statistics_of(tmp_path / "old.parquet", home=[{"zip": 1}] * 900)
     new = statistics_of(tmp_path / "new.parquet", home=[{"zip": 2}] * 900)
-    found = DistributionValidator(new, old, ImportSchema(str(tmp_path / "schema.yaml")))
-    document = json.loads((found.content / "anomalies.json").read_text())
+    anomalies = DistributionValidator(new, old, ImportSchema(str(tmp_path / "schema.yaml")))
+    document = json.loads((anomalies.content / "anomalies.json").read_text())
     assert [(one["feature"], one["path"], one["type"]) for one in document["anomalies"]] == [
         ("home.gone", ["home", "gone"], "SCHEMA_MISSING_COLUMN"),
         ("home.zip", ["home", "zip"], "COMPARATOR_L_INFTY_HIGH"),

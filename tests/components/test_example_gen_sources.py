@@ -288,13 +288,13 @@ def test_files_behind_a_uri_are_keyed_by_content(tmp_path: Path, shop: Shop) -> 
 def test_options_of_csv(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("zip,price,n\n00501,0.10,-\n10001,1234567890.05,3\n")
-    made = ExampleGen(
+    examples = ExampleGen(
         str(path),
         splits={"all": 1},
         null_values=["-"],
         column_types={"zip": "string", "price": "decimal128(12, 2)", "n": "float64"},
     )
-    assert rows(made) == [
+    assert rows(examples) == [
         {"zip": "00501", "price": decimal.Decimal("0.10"), "n": None},
         {"zip": "10001", "price": decimal.Decimal("1234567890.05"), "n": 3.0},
     ]
@@ -314,15 +314,15 @@ def test_images_with_splits_of_their_own(tmp_path: Path) -> None:
         path = tmp_path / split / label / f"{number}.png"
         path.parent.mkdir(parents=True)
         image.new("L", (number, 1)).save(path)
-    made = ExampleGen({"train": f"{tmp_path}/train/*/*.png", "test": f"{tmp_path}/test/*/*.png"})
-    assert [(row["label"], row["width"]) for row in rows(made)] == [("a", 1), ("b", 2), ("a", 3)]
-    assert made.rows == {"train": 2, "test": 1}
+    examples = ExampleGen({"train": f"{tmp_path}/train/*/*.png", "test": f"{tmp_path}/test/*/*.png"})
+    assert [(row["label"], row["width"]) for row in rows(examples)] == [("a", 1), ("b", 2), ("a", 3)]
+    assert examples.rows == {"train": 2, "test": 1}
     (tmp_path / "train/a/1.png").write_bytes(b"")
     notes: list[str] = []
     leave = enter(LaunchContext(note=notes.append))
     try:
-        made = ExampleGen(f"{tmp_path}/*/*/*.png", splits={"all": 1}, on_error="skip")
+        examples = ExampleGen(f"{tmp_path}/*/*/*.png", splits={"all": 1}, on_error="skip")
     finally:
         leave()
-    assert made.rows == {"all": 2}
+    assert examples.rows == {"all": 2}
     assert notes[0].startswith("1 of 3 images left out")

@@ -82,9 +82,9 @@ def test_a_suite_becomes_part_of_the_imported_schema(tmp_path: Path) -> None:
         schema = ImportSchema(str(tmp_path / "schema.yaml"), expectations=str(tmp_path / "suite.json"))
         read = load_schema(schema.content / "schema.yaml")
         assert [one.type for one in read.expectations] == ["expect_column_values_to_match_regex"]
-        made = ExampleValidator(examples, statistics, schema)
-        assert made.passed is good
-        assert "expectations met" in made.summary
+        anomalies = ExampleValidator(examples, statistics, schema)
+        assert anomalies.passed is good
+        assert "expectations met" in anomalies.summary
 
 
 def test_a_suite_is_one_file(tmp_path: Path) -> None:

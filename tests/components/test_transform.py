@@ -57,9 +57,9 @@ def test_all_splits_are_transformed_by_what_the_training_split_taught(tmp_path: 
     out, graph, *_ = Transform(raw, schema(x="int", word="string"), fn=preprocess)
     assert out.rows == {"train": 90, "eval": 30, "empty": 0}
     assert out.span == 7
-    found = rows_of(out, "eval")
+    rows = rows_of(out, "eval")
     x = np.arange(90)
-    np.testing.assert_allclose(found["x"].to_numpy(), (np.arange(30) - x.mean()) / x.std(), rtol=1e-6)
+    np.testing.assert_allclose(rows["x"].to_numpy(), (np.arange(30) - x.mean()) / x.std(), rtol=1e-6)
     assert Bundle.load(graph.content).signatures["transform"].outputs["word"].size == 6
     again, other, *_ = Transform(raw, schema(x="int", word="string"), fn=preprocess)
     assert digest_tree(again.content) == digest_tree(out.content)
@@ -162,8 +162,8 @@ def test_the_schema_of_the_transformed_rows(tmp_path: Path) -> None:
         return {"x": c["x"] * 1.0, "word": ops.hash_buckets(c["word"], 900)}
 
     narrow = Transform(examples(tmp_path), schema(), fn=wider, transform=["train"])
-    found = ExampleValidator(narrow.examples, StatisticsGen(narrow.examples), out.schema)
-    assert "word: INT_TYPE_BIG_INT" in found.summary
+    anomalies = ExampleValidator(narrow.examples, StatisticsGen(narrow.examples), out.schema)
+    assert "word: INT_TYPE_BIG_INT" in anomalies.summary
 
 
 PIPELINE = """
@@ -213,10 +213,10 @@ def test_lists_of_a_known_shape_are_arrays(tmp_path: Path) -> None:
             "free": ops.to_dense(c["free"], 2),
         }
 
-    found = rows_of(Transform(raw, known, fn=fn).examples, "train")
-    assert found["sum"].to_pylist() == [4.0, 10.0]
-    assert found["same"].to_pylist() == [[1.0, 2.0], [3.0, 5.0]]
-    assert found["hour"].to_pylist() == [0.0, 1.0]
+    rows = rows_of(Transform(raw, known, fn=fn).examples, "train")
+    assert rows["sum"].to_pylist() == [4.0, 10.0]
+    assert rows["same"].to_pylist() == [[1.0, 2.0], [3.0, 5.0]]
+    assert rows["hour"].to_pylist() == [0.0, 1.0]
 
 
 class Notes:

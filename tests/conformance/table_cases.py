@@ -47,8 +47,8 @@ def content(result: RunResult, home: Home, task: str, output: str) -> Path:
 
 
 def _sketched(result: RunResult, home: Home) -> None:
-    found = json.loads((content(result, home, "StatisticsGen", "statistics") / "statistics.json").read_text())
-    features = {feature["name"]: feature for feature in found["datasets"][0]["features"]}
+    answer = json.loads((content(result, home, "StatisticsGen", "statistics") / "statistics.json").read_text())
+    features = {feature["name"]: feature for feature in answer["datasets"][0]["features"]}
     unique, median = features["number"]["unique"], features["number"]["median"]
     assert unique["method"] == "hyperloglog"
     assert abs(unique["value"] - LONG) < 4 * unique["error"] * LONG
@@ -59,8 +59,8 @@ def _sketched(result: RunResult, home: Home) -> None:
 
 
 def _species(result: RunResult, home: Home) -> None:
-    found = json.loads((content(result, home, "ExampleValidator", "anomalies") / "anomalies.json").read_text())
-    assert "Chinstrap" in json.dumps(found)
+    answer = json.loads((content(result, home, "ExampleValidator", "anomalies") / "anomalies.json").read_text())
+    assert "Chinstrap" in json.dumps(answer)
 
 
 def _pushed(*versions: str) -> Callable[[RunResult, Home], None]:

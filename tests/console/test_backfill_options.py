@@ -73,10 +73,10 @@ def test_what_only_processes_keep_is_filled_in_by_them(
     refused = drivetrain("backfill", "days", "--spans", "1:2")
     assert refused.exit_code == 2
     assert "which the inline runner cannot keep" in refused.stderr
-    told = last_json(
+    answer = last_json(
         drivetrain("backfill", "days", "--spans", "1:2", "--runner", "process", "--parallel", "1", "--json")
     )
-    assert [(one["span"], one["state"]) for one in told["spans"]] == [(1, "COMPLETE"), (2, "COMPLETE")]
+    assert [(one["span"], one["state"]) for one in answer["spans"]] == [(1, "COMPLETE"), (2, "COMPLETE")]
     assert drivetrain("backfill", "days", "--spans", "1", "--beam-option=--x=1").exit_code == 2
 
 

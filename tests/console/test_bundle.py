@@ -75,10 +75,10 @@ def test_verify_finds_what_is_wrong(model: Path, tmp_path: Path, drivetrain: Com
     changed = shutil.copytree(model, tmp_path / "changed")
     (weights,) = changed.glob("weights/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    found = drivetrain("bundle", "verify", str(changed))
-    assert found.exit_code == 1
-    assert "bad files:" in found.stdout
-    assert "weights/model.safetensors does not match its digest" in found.stdout
+    result = drivetrain("bundle", "verify", str(changed))
+    assert result.exit_code == 1
+    assert "bad files:" in result.stdout
+    assert "weights/model.safetensors does not match its digest" in result.stdout
 
     (program,) = changed.glob("device/*.stablehlo")
     shutil.rmtree(changed)

@@ -51,11 +51,11 @@ def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
     rows.chmod(0o644)
     rows.write_text("4")
     shutil.rmtree(payload(shop, ran, "Judge"))
-    found = drivetrain("fsck")
-    assert found.exit_code == 1
-    assert "payload changed" in found.stdout
-    assert "payload missing" in found.stdout
-    assert "--repair" in found.stdout
+    result = drivetrain("fsck")
+    assert result.exit_code == 1
+    assert "payload changed" in result.stdout
+    assert "payload missing" in result.stdout
+    assert "--repair" in result.stdout
     planned = drivetrain("fsck", "--repair", "--dry-run")
     assert planned.exit_code == 1
     assert planned.stdout.count("would: retire the artifact") == 2

@@ -50,14 +50,14 @@ def test_runs_are_those_of_mlmd(runs: list[str], drivetrain: Command, last_json:
 
 
 def test_show_tells_nodes_states_and_where_payloads_lie(runs: list[str], drivetrain: Command, last_json: Read) -> None:
-    told = last_json(drivetrain("show", runs[1], "--json"))
-    states = {name: node["state"] for name, node in told["nodes"].items()}
+    answer = last_json(drivetrain("show", runs[1], "--json"))
+    states = {name: node["state"] for name, node in answer["nodes"].items()}
     assert states == {
         "CsvExampleGen": "CACHED", "schema_importer": "CACHED", "warm_start": "CACHED", "StatisticsGen": "CACHED",
         "latest": "COMPLETE", "ExampleValidator": "CACHED", "Trainer": "COMPLETE", "Evaluator": "COMPLETE",
         "Pusher": "COMPLETE",
     }  # fmt: skip
-    assert told["nodes"]["Trainer"]["outputs"] == {"model": [{"uri": MODEL, "type": "Model", "fingerprint": ""}]}
+    assert answer["nodes"]["Trainer"]["outputs"] == {"model": [{"uri": MODEL, "type": "Model", "fingerprint": ""}]}
     text = drivetrain("show", runs[1]).stdout
     assert f"same work as run {runs[0]}" in text
     assert MODEL in text
@@ -80,28 +80,28 @@ def test_a_drawing_has_what_flowed_within_the_run(runs: list[str], tmp_path: Pat
 def test_lineage_goes_through_runs_by_node_and_by_the_uri_there(
     runs: list[str], drivetrain: Command, last_json: Read
 ) -> None:
-    told = last_json(drivetrain("lineage", MODEL, "--json"))
+    answer = last_json(drivetrain("lineage", MODEL, "--json"))
     number = next(one["id"] for one in oracle("tfx")["artifacts"] if one["uri"] == MODEL)
     before = {one["id"]: one["uri"] for one in oracle("tfx")["artifacts"]}
     expected = {before[str(one)] for one in oracle("tfx")["upstream"][number]}
-    assert {one["uri"] for one in told["artifacts"]} == {MODEL, *expected}
-    assert {one["run"] for one in told["executions"]} == set(runs[:2])
+    assert {one["uri"] for one in answer["artifacts"]} == {MODEL, *expected}
+    assert {one["run"] for one in answer["executions"]} == set(runs[:2])
     assert f"Trainer COMPLETE run {runs[2]}" in drivetrain("lineage", "Pusher", "--run", runs[5]).stdout
     assert runs[5] in drivetrain("lineage", "Trainer", "--down", "--run", runs[0]).stdout
 
 
 @pytest.mark.parametrize("verb", [["resume"], ["rerun"], ["spin", "Trainer", "--run"]], ids=" ".join)
 def test_nothing_of_them_is_run(verb: list[str], runs: list[str], drivetrain: Command) -> None:
-    found = drivetrain(*verb, runs[4])
-    assert found.exit_code == 2
-    assert "was imported from" in found.stderr
-    assert "docs/from-tfx.md" in found.stderr
+    result = drivetrain(*verb, runs[4])
+    assert result.exit_code == 2
+    assert "was imported from" in result.stderr
+    assert "docs/from-tfx.md" in result.stderr
 
 
 def test_fsck_calls_them_external(runs: list[str], drivetrain: Command, last_json: Read) -> None:
-    found = drivetrain("fsck", "--repair")
-    assert found.exit_code == 0
-    assert "0 payloads checked, 30 external" in found.stdout
+    result = drivetrain("fsck", "--repair")
+    assert result.exit_code == 0
+    assert "0 payloads checked, 30 external" in result.stdout
     assert last_json(drivetrain("fsck", "--json"))["external"] == 30
 
 
@@ -139,9 +139,9 @@ def test_an_imported_run_is_no_base_of_a_partial_one(shop: Path, drivetrain: Com
     execute(file, "UPDATE Context SET name = replace(name, 'taxi', 'shop')")
     assert drivetrain("import-mlmd", str(file)).exit_code == 0
     name = oracle("tfx")["contexts"][1]["name"]
-    found = drivetrain("run", "shop", "--from", "Judge", "--base", name)
-    assert found.exit_code == 2
-    assert "was imported from" in found.stderr
+    result = drivetrain("run", "shop", "--from", "Judge", "--base", name)
+    assert result.exit_code == 2
+    assert "was imported from" in result.stderr
     assert "no earlier run of shop has the outputs" in drivetrain("run", "shop", "--from", "Judge").stderr
 
 
@@ -162,16 +162,16 @@ def test_an_older_tfx_that_kept_names_as_properties(file: Path, drivetrain: Comm
         connection.execute(f"DELETE {gone}")
     connection.close()
     assert last_json(drivetrain("import-mlmd", str(file), "--json"))["runs"] == 6
-    told = last_json(drivetrain("show", "--json"))
-    assert told["pipeline"] == "taxi"
-    assert told["nodes"]["Trainer"]["state"] == "COMPLETE"
-    assert len(told["nodes"]) == 9
+    answer = last_json(drivetrain("show", "--json"))
+    assert answer["pipeline"] == "taxi"
+    assert answer["nodes"]["Trainer"]["state"] == "COMPLETE"
+    assert len(answer["nodes"]) == 9
     assert drivetrain("lineage", "Pusher").exit_code == 0
 
 
 def test_a_wrong_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drivetrain: Command) -> None:
     monkeypatch.chdir(tmp_path)
-    found = drivetrain("import-mlmd", "nowhere.db")
-    assert found.exit_code == 2
-    assert "there is no file nowhere.db" in found.stderr
-    assert "fix:" in found.stderr
+    result = drivetrain("import-mlmd", "nowhere.db")
+    assert result.exit_code == 2
+    assert "there is no file nowhere.db" in result.stderr
+    assert "fix:" in result.stderr

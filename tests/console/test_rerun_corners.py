@@ -50,9 +50,9 @@ def test_a_parameter_that_is_gone_is_left_out_and_told(two: Path, drivetrain: Co
     assert last_json(spun)["outputs"]["value"]["properties"] == {"value": 7.0}
     runs = last_json(drivetrain("runs", "--json"))["runs"]
     assert runs[0]["parameters"] == {"ratio": 3}
-    told = drivetrain("rerun", first, "--param", "gone=1")
-    assert told.exit_code == 2
-    assert "has no parameter 'gone'" in told.stderr
+    result = drivetrain("rerun", first, "--param", "gone=1")
+    assert result.exit_code == 2
+    assert "has no parameter 'gone'" in result.stderr
 
 
 def test_a_pipeline_of_another_shape_since(two: Path, drivetrain: Command, last_json: Read) -> None:
@@ -75,9 +75,9 @@ def test_a_pipeline_of_another_shape_since(two: Path, drivetrain: Command, last_
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400"])
 def test_a_number_that_no_json_holds(two: Path, drivetrain: Command, text: str) -> None:
-    told = drivetrain("run", "two", "--param", f"ratio={text}")
-    assert told.exit_code == 2
-    assert "the parameter 'ratio' is " in told.stderr
+    result = drivetrain("run", "two", "--param", f"ratio={text}")
+    assert result.exit_code == 2
+    assert "the parameter 'ratio' is " in result.stderr
     Path("p.yaml").write_text("ratio: .nan\n")
     assert drivetrain("run", "two", "--params", "p.yaml").exit_code == 2
     assert not Path(".drivetrain", "logs").exists()

@@ -78,9 +78,9 @@ def test_wrong_input_and_wrong_code_are_two(shop: Path, drivetrain: Command) -> 
     assert "ValueError: boom [in here]" in crash.stdout
     assert "Traceback" not in crash.output
     assert crash.stderr.splitlines()[1:] == [f"error: Train: {shop}/pipeline.py:{line}: ValueError: boom [in here]"]
-    told = drivetrain("run", "shop", "--param", "fail=crash", "--json")
-    assert told.exit_code == 2
-    assert told.stderr.splitlines()[1:] == crash.stderr.splitlines()[1:]
+    result = drivetrain("run", "shop", "--param", "fail=crash", "--json")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[1:] == crash.stderr.splitlines()[1:]
     shown = drivetrain("show")
     assert shown.stdout.count("File ") == 1, "of the traceback the user's lines alone"
     assert f'File "{shop}/pipeline.py", line {line}, in ' in shown.stdout

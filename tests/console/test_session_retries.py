@@ -49,19 +49,19 @@ def test_a_task_between_two_attempts_waits(
     monkeypatch.chdir(home.base)
     process = faulty.start(home, project, runner)
     faulty.waits(lambda: {"Flaky": "WAITING", "Once": "FAILED", "Waits": "RUNNING"}.items() <= shown(home).items())
-    found = view(home, open_run(home, None))
-    assert found.state == "RUNNING"
+    run_view = view(home, open_run(home, None))
+    assert run_view.state == "RUNNING"
     why = "its process ended with status 3" if runner == "process" else "ValueError: the first time"
-    told, _, left = found["Flaky"].reason.partition(" s for retry 1 of 2: ")
+    told, _, left = run_view["Flaky"].reason.partition(" s for retry 1 of 2: ")
     assert 3500 < int(told.removeprefix("waits ")) <= 3600
     assert why in left
-    assert found["Flaky"].error is None
-    assert found["Once"].error is not None
+    assert run_view["Flaky"].error is None
+    assert run_view["Once"].error is not None
     # The record is of the attempt, which failed.
     assert {e.state for e in home.store.executions() if e.properties["node"] == "Flaky"} == {"FAILED"}
     listed = {one["node"]: one["state"] for one in last_json(drivetrain("logs", "--json"))["logs"]}
     assert {name: listed[name] for name in ("Flaky", "Once")} == {"Flaky": "WAITING", "Once": "FAILED"}
-    follow = [sys.executable, "-m", "drivetrain", "logs", found.id, "Flaky", "-f"]
+    follow = [sys.executable, "-m", "drivetrain", "logs", run_view.id, "Flaky", "-f"]
     with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         while "retry 1 of 2 in 3.6e+03 s" not in following.stdout.readline():

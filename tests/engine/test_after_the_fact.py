@@ -455,5 +455,5 @@ def test_columns_that_are_treated_alike_keep_their_own_numbers(tmp_path: Path) -
     agree(bundle, rows.slice(0, 60), z[:60] @ trained.params["w"] + trained.params["b"])
     graph = Bundle.load(tmp_path / "graph")
     for place, row in enumerate(table.slice(0, 20).to_pylist()):
-        found = graph.run_row("transform", row)
-        np.testing.assert_allclose([float(np.asarray(found[n]).reshape(())) for n in "abc"], z[place], atol=1e-4)
+        outputs = graph.run_row("transform", row)
+        np.testing.assert_allclose([float(np.asarray(outputs[n]).reshape(())) for n in "abc"], z[place], atol=1e-4)

@@ -70,9 +70,9 @@ def test_a_ragged_prediction_is_a_column_of_lists(graph: Path, tmp_path: Path) -
         np.testing.assert_allclose(shares[place], weights / weights.sum(), atol=1e-6)
         assert nexts[place] == [tag + 1 for tag in row["tags"]]
         if place < 40:
-            one = bundle.run_row("predict", row)
-            np.testing.assert_allclose(np.array(one["share"]), shares[place], atol=1e-6)
-            assert one["next"] == nexts[place]
+            row_outputs = bundle.run_row("predict", row)
+            np.testing.assert_allclose(np.array(row_outputs["share"]), shares[place], atol=1e-6)
+            assert row_outputs["next"] == nexts[place]
     none = bundle.run_arrow("evaluate", batch.slice(0, 0))
     assert none.schema.field("share").type == pa.list_(pa.float64())
 

@@ -278,8 +278,8 @@ def waits(until: Callable[[], object]) -> None:
 
 def shown(home: Home) -> dict[str, str]:
     """What `show` tells of the newest run: its state under "", and that of every task."""
-    found = view(home, open_run(home, None))
-    return {"": found.state, **{node.id: node.state for node in found}}
+    run_view = view(home, open_run(home, None))
+    return {"": run_view.state, **{node.id: node.state for node in run_view}}
 
 
 def fingerprints(result: RunResult) -> dict[str, list[str]]:

@@ -14,10 +14,10 @@ Read = Callable[[Result], Json]
 
 def test_diff(with_schema: Path, drivetrain: Command, last_json: Read) -> None:
     assert drivetrain("run", "look").exit_code == 0
-    told = drivetrain("schema", "diff")
-    assert told.exit_code == 0
-    assert "-    domain: {range: {min: 0, max: 2}}\n" in told.stdout
-    assert "+    presence: {min_fraction: 1.0, min_count: 1}\n" in told.stdout
+    result = drivetrain("schema", "diff")
+    assert result.exit_code == 0
+    assert "-    domain: {range: {min: 0, max: 2}}\n" in result.stdout
+    assert "+    presence: {min_fraction: 1.0, min_count: 1}\n" in result.stdout
     (with_schema.parent / "new.yaml").write_text(MINE.replace("  # ask Kim", "").replace("  delay", "  lateness"))
     answer = last_json(drivetrain("schema", "diff", "look/schema.yaml", "new.yaml", "--json"))
     assert (answer["added"], answer["removed"], answer["differ"]) == (["lateness"], ["delay"], [])

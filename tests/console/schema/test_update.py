@@ -15,11 +15,11 @@ Read = Callable[[Result], Json]
 
 def test_from_a_run_to_an_accepted_change(with_schema: Path, drivetrain: Command, last_json: Read) -> None:
     assert drivetrain("run", "look").exit_code == 0
-    told = drivetrain("schema", "update")
-    assert told.exit_code == 0
-    assert "1. carrier: ENUM_TYPE_UNEXPECTED_STRING_VALUES (ERROR)\n" in told.stdout
-    assert "2. delay: FLOAT_TYPE_SMALL_FLOAT (ERROR)\n" in told.stdout
-    assert "-    domain: {range: {min: 0, max: 2}}\n+    domain: {range: {min: 0, max: 9.5}}\n" in told.stdout
+    result = drivetrain("schema", "update")
+    assert result.exit_code == 0
+    assert "1. carrier: ENUM_TYPE_UNEXPECTED_STRING_VALUES (ERROR)\n" in result.stdout
+    assert "2. delay: FLOAT_TYPE_SMALL_FLOAT (ERROR)\n" in result.stdout
+    assert "-    domain: {range: {min: 0, max: 2}}\n+    domain: {range: {min: 0, max: 9.5}}\n" in result.stdout
     assert (with_schema / "schema.yaml").read_text() == MINE
     patch = with_schema / "schema.patch.yaml"
     assert [change["id"] for change in yaml.safe_load(patch.read_text())["changes"]] == [1, 2, 3]
@@ -61,8 +61,8 @@ def test_what_the_run_compared_is_compared_again(with_schema: Path, drivetrain: 
     (change,) = last_json(drivetrain("schema", "update", "--json"))["changes"]
     assert change["anomalies"] == ["COMPARATOR_L_INFTY_HIGH"]
     assert "l_infinity: 0.5" in change["after"]
-    told = last_json(drivetrain("schema", "update", "--json", "--replace", "--environment", "TRAINING"))
-    assert [change["feature"] for change in told["changes"]] == ["label", "carrier"]
+    answer = last_json(drivetrain("schema", "update", "--json", "--replace", "--environment", "TRAINING"))
+    assert [change["feature"] for change in answer["changes"]] == ["label", "carrier"]
     here = last_json(
         drivetrain("schema", "update", "--json", "--replace", "--previous", str(with_schema / "table.csv"))
     )

@@ -44,11 +44,11 @@ def batch(rows: list[Any]) -> pa.RecordBatch:
 
 
 def state(*parts: list[Any]) -> AnalyzerPass:
-    made = AnalyzerPass(ANALYSES)
+    states = AnalyzerPass(ANALYSES)
     for part in parts:
-        made.add_batch(batch(part))
-    made.compact()
-    return made
+        states.add_batch(batch(part))
+    states.compact()
+    return states
 
 
 @settings(deadline=None)
@@ -85,13 +85,13 @@ def test_dictionary_columns_and_vectors_count_the_same() -> None:
     words = pa.array(["b", None, "a", "b"])
     found = []
     for column in (words, words.dictionary_encode(), words.cast(pa.large_string())):
-        made = AnalyzerPass((Analysis("words", W),))
-        made.add_batch(pa.RecordBatch.from_arrays([column], names=["w"]))
-        found.append(made.to_bytes())
+        states = AnalyzerPass((Analysis("words", W),))
+        states.add_batch(pa.RecordBatch.from_arrays([column], names=["w"]))
+        found.append(states.to_bytes())
     assert len(set(found)) == 1
-    made = AnalyzerPass((Analysis("moments", (("value", "v"),)),))
-    made.add_batch(pa.record_batch({"v": pa.array([[1.0, 2.0], [3.0, 6.0]], pa.list_(pa.float32(), 2))}))
-    assert finish("mean", {}, made.result()["0"]) == 3.0
+    states = AnalyzerPass((Analysis("moments", (("value", "v"),)),))
+    states.add_batch(pa.record_batch({"v": pa.array([[1.0, 2.0], [3.0, 6.0]], pa.list_(pa.float32(), 2))}))
+    assert finish("mean", {}, states.result()["0"]) == 3.0
 
 
 def test_too_many_distinct_numbers_become_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:

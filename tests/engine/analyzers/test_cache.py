@@ -91,8 +91,8 @@ def preprocess(c: Any) -> Any:
 
 
 def one_phase(c: Any) -> Any:
-    given = preprocess(c)
-    return {name: given[name] for name in ("z", "log", "bucket", "word", "by", "cov")}
+    columns = preprocess(c)
+    return {name: columns[name] for name in ("z", "log", "bucket", "word", "by", "cov")}
 
 
 @pytest.mark.slow
@@ -310,8 +310,8 @@ def test_spans_of_whole_and_of_broken_numbers(tmp_path: Path) -> None:
     fn = lambda c: {"x": ops.z_score(c["x"])}  # noqa: E731
     bundle, _ = run(fn, [whole, broken], AnalyzerCache(cache))
     assert bundle.signatures["transform"].inputs["x"].dtype == "float64"
-    found = bundle.run("transform", pa.record_batch({"x": [1.625]}))
-    np.testing.assert_allclose(found["x"], 0, atol=1e-6)
+    outputs = bundle.run("transform", pa.record_batch({"x": [1.625]}))
+    np.testing.assert_allclose(outputs["x"], 0, atol=1e-6)
     assert run(fn, [whole], AnalyzerCache(cache))[1] == {"whole": 3}  # as int64 it is another column
     assert run(fn, [broken, whole], AnalyzerCache(cache))[1] == {}
 

@@ -120,10 +120,10 @@ def test_of_every_kind_and_back_from_its_file(tmp_path: Path) -> None:
     assert by_name["id"].evidence == "domain: categorical, 4 ids of the vocabulary areas"
     assert by_name["text"].presence == Presence()
     assert by_name["float"].presence == Presence(1.0)
-    found = bundle.run("transform", pa.record_batch({"s": ["?", ""], "x": [0.0, None], "n": [1, None]}))
+    outputs = bundle.run("transform", pa.record_batch({"s": ["?", ""], "x": [0.0, None], "n": [1, None]}))
     for name, domain in domains.items():
         assert isinstance(domain, Range)
-        ids = np.concatenate(found[name]) if name == "ids" else found[name]
+        ids = np.concatenate(outputs[name]) if name == "ids" else outputs[name]
         assert all((domain.min or 0) <= value <= (domain.max or 0) for value in ids if value is not None)
     with pytest.raises(InputError, match="no signature 'predict'"):
         bundle.output_schema("predict")

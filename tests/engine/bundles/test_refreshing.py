@@ -59,9 +59,9 @@ def test_an_aging_bundle_warns_and_refreshed_gives_the_same_bits(old: Path, tmp_
     assert conventions(tmp_path / "new") == {10}
     (batch,) = flights(700, 1).combine_chunks().to_batches()
     for signature in before.signatures:
-        found = after.run(signature, batch)
+        outputs = after.run(signature, batch)
         for name, values in before.run(signature, batch).items():
-            assert found[name].tobytes() == values.tobytes()
+            assert outputs[name].tobytes() == values.tobytes()
     row = flights(1, 1).to_pylist()[0]
     assert after.run_row("predict", row)["probability"] == before.run_row("predict", row)["probability"]
     assert after.signatures == before.signatures

@@ -24,9 +24,9 @@ def recorded(release: Path) -> list[dict[str, dict[str, object]]]:
 
 def agree(bundle: Bundle, release: Path) -> None:
     for case in recorded(release):
-        found = bundle.run_row("evaluate", case["row"])
+        outputs = bundle.run_row("evaluate", case["row"])
         for name, wanted in case["outputs"].items():
-            np.testing.assert_allclose(np.asarray(found[name]), np.asarray(wanted), atol=1e-6)
+            np.testing.assert_allclose(np.asarray(outputs[name]), np.asarray(wanted), atol=1e-6)
 
 
 def test_there_is_a_bundle_to_load() -> None:
@@ -42,8 +42,8 @@ def test_a_releases_bundle_predicts_what_it_did(release: Path) -> None:
     names = list(whole[0]["row"])
     kinds = flights(1, 1).schema
     columns = {name: pa.array([case["row"][name] for case in whole], kinds.field(name).type) for name in names}
-    found = bundle.run("evaluate", pa.record_batch(columns))
-    for name, values in found.items():
+    outputs = bundle.run("evaluate", pa.record_batch(columns))
+    for name, values in outputs.items():
         np.testing.assert_allclose(values, np.array([case["outputs"][name] for case in whole]), atol=1e-6)
 
 

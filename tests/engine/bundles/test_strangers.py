@@ -92,8 +92,8 @@ def test_a_program_that_calls_back_is_refused(made: Path, tmp_path: Path) -> Non
 
     def call(*arrays: Any) -> Any:
         run: Any = jax.ffi.ffi_call(name, STRUCT(arrays[0].shape, jnp.float32))
-        found = run(arrays[0], index=np.uint64(5))
-        return [found, *honest.call(*arrays)[1:]]
+        outputs = run(arrays[0], index=np.uint64(5))
+        return [outputs, *honest.call(*arrays)[1:]]
 
     allowed = [jax.export.DisabledSafetyCheck.custom_call(name)]
     shapes = [STRUCT(aval.shape, aval.dtype) for aval in honest.in_avals]

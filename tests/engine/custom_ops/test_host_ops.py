@@ -193,13 +193,13 @@ def test_what_does_not_fit_the_rule_is_told(returns: Any, made: Any, cause: str 
 
 def test_an_op_that_fails_is_named_with_its_line(bundle: Bundle, tmp_path: Path) -> None:
     op = custom_ops.host_op("shop.fails", returns="int64", by="row")(lambda name: len(name))
-    made = analyze(lambda columns: {"n": ops.fill_missing(op(columns["name"]), 0)}, source(ROWS, tmp_path / "r"),
+    analyzed = analyze(lambda columns: {"n": ops.fill_missing(op(columns["name"]), 0)}, source(ROWS, tmp_path / "r"),
                    data.LocalExecutor())  # fmt: skip
     with pytest.raises(InputError, match=r"op 'shop.fails' failed on None: TypeError: .*NoneType") as error:
-        made.run("transform", ROWS.combine_chunks().to_batches()[0])
+        analyzed.run("transform", ROWS.combine_chunks().to_batches()[0])
     assert (error.value.where or "").startswith(__file__)
     with pytest.raises(InputError, match=r"op 'shop.fails' failed on None: TypeError"):
-        made.run_row("transform", {"name": None})
+        analyzed.run_row("transform", {"name": None})
 
 
 @pytest.mark.parametrize(

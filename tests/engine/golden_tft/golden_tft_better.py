@@ -144,8 +144,8 @@ def fitted(moments: Floats) -> tuple[float, float, float, float]:
     skew, kurt = moments[2] / moments[1], min(moments[3] / moments[1], 1 - 1e-5)
 
     def apart(tails: Any) -> list[float]:
-        found = tail_l_moments(*np.clip(tails, 0, 0.99))
-        return [found[2] / found[1] - skew, found[3] / found[1] - kurt]
+        moments = tail_l_moments(*np.clip(tails, 0, 0.99))
+        return [moments[2] / moments[1] - skew, moments[3] / moments[1] - kurt]
 
     found = scipy.optimize.least_squares(apart, [0.3, 0.3], bounds=(0, 0.99), xtol=1e-9)
     left, right = (float(tail) if tail > 1e-6 else 0.0 for tail in found.x)
@@ -156,11 +156,11 @@ def fitted(moments: Floats) -> tuple[float, float, float, float]:
 
 def check_tails(values: Floats, location: float, scale: float, left: float, right: float) -> None:
     """That a Tukey HH distribution has the L-moments of the values."""
-    found = tail_l_moments(left, right)
+    moments = tail_l_moments(left, right)
     wanted = l_moments(finite(values))
-    np.testing.assert_allclose(location + scale * found[0], wanted[0], rtol=1e-3, atol=1e-3 * wanted[1])
-    np.testing.assert_allclose(scale * found[1], wanted[1], rtol=1e-3)
-    np.testing.assert_allclose(found[2:] / found[1], wanted[2:] / wanted[1], atol=2e-3)
+    np.testing.assert_allclose(location + scale * moments[0], wanted[0], rtol=1e-3, atol=1e-3 * wanted[1])
+    np.testing.assert_allclose(scale * moments[1], wanted[1], rtol=1e-3)
+    np.testing.assert_allclose(moments[2:] / moments[1], wanted[2:] / wanted[1], atol=2e-3)
 
 
 def gaussianized(x: float, location: float, scale: float, left: float, right: float) -> float:

@@ -116,9 +116,9 @@ def preprocess(columns: Any) -> Any:
 def test_a_bundle_is_drawn_with_what_its_stages_hold(tmp_path: Path) -> None:
     table = pa.table({"delay": [1.0, None, 7.0], "carrier": ["UA", "AA", "UA"]})
     pq.write_table(table, tmp_path / "raw.parquet")
-    made = analyze(preprocess, data.open_parquet([tmp_path / "raw.parquet"]), data.executor("local"))
-    made.save(tmp_path / "bundle")
-    for bundle in (made, Bundle.load(tmp_path / "bundle")):
+    analyzed = analyze(preprocess, data.open_parquet([tmp_path / "raw.parquet"]), data.executor("local"))
+    analyzed.save(tmp_path / "bundle")
+    for bundle in (analyzed, Bundle.load(tmp_path / "bundle")):
         page = bundle.to_html()
         assert ">no flight is this late<" in page
         assert "device stage" in page
@@ -126,6 +126,6 @@ def test_a_bundle_is_drawn_with_what_its_stages_hold(tmp_path: Path) -> None:
         assert "▪ 2 weights, 8 B" in page
         assert f"{HERE.name}:preprocess+1" in page
         assert bundle._repr_html_().startswith("<iframe")
-    (stage,) = (node for node in made.graph.describe(rows=100)["nodes"] if node["kind"] == "stage")
-    (node,) = (node for node in made.graph.nodes if str(node).startswith("device<"))
+    (stage,) = (node for node in analyzed.graph.describe(rows=100)["nodes"] if node["kind"] == "stage")
+    (node,) = (node for node in analyzed.graph.nodes if str(node).startswith("device<"))
     assert stage["flops"] == 100 * node.flops > 0  # type: ignore[union-attr]

@@ -45,8 +45,8 @@ def agree(
     wanted = [row(as_value(value, dtype, "x")) for value in values]
     batch = host_op(op).batch(params, assets)
     for column in encodings(values, kind):
-        made = batch(as_column(column, dtype, "x"))
-        found = made.to_pylist() if isinstance(made, pa.Array) else made.tolist()
+        array = batch(as_column(column, dtype, "x"))
+        found = array.to_pylist() if isinstance(array, pa.Array) else array.tolist()
         assert len(found) == len(wanted)
         for a, b in zip(found, wanted, strict=True):
             assert a == b or (a != a and b != b), (column.type, found, wanted)
@@ -55,8 +55,8 @@ def agree(
 
 @given(WORDS, st.lists(st.text(max_size=5), unique=True, max_size=6), st.integers(1, 5))
 def test_lookup(values: list[str | None], words: list[str], buckets: int) -> None:
-    found = agree("lookup", {"oov_buckets": buckets}, values, "string", (vocabulary(words),))
-    for value, identifier in zip(values, found, strict=True):
+    results = agree("lookup", {"oov_buckets": buckets}, values, "string", (vocabulary(words),))
+    for value, identifier in zip(values, results, strict=True):
         if value is None:
             assert identifier == len(words) + buckets
         elif value in words:

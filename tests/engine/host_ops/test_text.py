@@ -41,8 +41,8 @@ def agree(op: str, params: dict[str, Any], values: list[Any], dtype: str, *more:
     if dtype == "string":
         columns += [plain.dictionary_encode(), plain.dictionary_encode("encode"), plain.cast(pa.large_string())]
     for column in columns:
-        made = batch(as_column(column, dtype, "x"), *more)
-        found = made.to_pylist() if isinstance(made, pa.Array) else list(made)
+        array = batch(as_column(column, dtype, "x"), *more)
+        found = array.to_pylist() if isinstance(array, pa.Array) else list(array)
         np.testing.assert_equal(found, wanted, str(column.type))
     return wanted
 
@@ -59,8 +59,8 @@ def test_ops_of_one_text_equal_pythons(values: list[str | None]) -> None:
     assert agree("starts_with", {"part": "a"}, values, "string") == each(values, lambda v: v.startswith("a"))
     assert agree("ends_with", {"part": "b"}, values, "string") == each(values, lambda v: v.endswith("b"))
     for start, stop in ((0, 2), (1, None), (-2, None), (1, -1), (-3, -1)):
-        found = agree("substr", {"start": start, "stop": stop}, values, "string")
-        assert found == each(values, lambda v, a=start, b=stop: v[a:b])
+        results = agree("substr", {"start": start, "stop": stop}, values, "string")
+        assert results == each(values, lambda v, a=start, b=stop: v[a:b])
 
 
 @given(WORDS)
@@ -81,10 +81,10 @@ def test_regular_expressions_equal_pythons(pattern: str, values: list[str | None
     full, part = ({"pattern": pattern, "full": whole} for whole in (True, False))
     assert agree("matches", full, values, "string") == each(values, lambda v: re.fullmatch(pattern, v) is not None)
     assert agree("matches", part, values, "string") == each(values, lambda v: re.search(pattern, v) is not None)
-    found = agree("regex_replace", {"pattern": pattern, "replacement": r"<\0>"}, values, "string")
+    results = agree("regex_replace", {"pattern": pattern, "replacement": r"<\0>"}, values, "string")
     pieces = agree("split", {"delimiters": None, "pattern": pattern}, values, "string")
     if pattern not in ("x*", ""):  # Python and RE2 differ on empty matches next to others
-        assert found == each(values, lambda v: re.sub(pattern, r"<\g<0>>", v))
+        assert results == each(values, lambda v: re.sub(pattern, r"<\g<0>>", v))
         grouped = pattern.replace("(", "(?:")
         assert pieces == each(values, lambda v: [p for p in re.split(grouped, v) if p])
 
@@ -121,8 +121,8 @@ def test_ops_look_into_lists(values: list[Any]) -> None:
     ]
     assert agree("list_count", {}, values, "list<string>") == [None if row is None else len(row) for row in values]
     parse = {"dtype": "int64", "column": "x", "default": -1, "list": True}
-    found = agree("parse", parse, values, "list<string>")
-    assert found == inside(lambda w: int(w) if re.fullmatch(r"\s*[+-]?\d+\s*", w) else -1)
+    results = agree("parse", parse, values, "list<string>")
+    assert results == inside(lambda w: int(w) if re.fullmatch(r"\s*[+-]?\d+\s*", w) else -1)
     hashed = agree("hash", {"buckets": 5, "key": [1, 2], "list": True}, values, "list<string>")
     assert hashed == inside(lambda w: siphash(w, (1, 2)) % 5)
 
@@ -147,8 +147,8 @@ def test_categories_of_lists(values: list[Any], words: list[str], buckets: int) 
 
 @given(IDS, st.integers(1, 8))
 def test_multi_hot_equals_a_loop(values: list[Any], depth: int) -> None:
-    found = agree("multi_hot", {"depth": depth}, values, "list<int64>")
-    for row, made in zip(values, found, strict=True):
+    results = agree("multi_hot", {"depth": depth}, values, "list<int64>")
+    for row, made in zip(values, results, strict=True):
         assert made.tolist() == [i in (row or ()) for i in range(depth)]
 
 
@@ -166,8 +166,8 @@ def test_parse_gives_the_default_for_what_is_no_number(values: list[str | None])
         except ValueError:
             return 0.5
 
-    found = agree("parse", {"dtype": "float64", "column": "x", "default": 0.5}, values, "string")
-    np.testing.assert_equal(found, each(values, number))
+    results = agree("parse", {"dtype": "float64", "column": "x", "default": 0.5}, values, "string")
+    np.testing.assert_equal(results, each(values, number))
 
 
 @given(TOKENS, st.integers(1, 3), st.integers(0, 2))
@@ -183,8 +183,12 @@ def test_ngrams_equal_a_loop(values: list[Any], lo: int, more: int) -> None:
 def test_no_size_of_ngrams_takes_long() -> None:
     for lo in (1, 3, 10**12):
         params = {"lo": lo, "hi": 10**12, "separator": "_"}
-        found = agree("ngrams", params, [["a", "b", "c"], None, []], "list<string>")
-        assert found == [["a", "a_b", "a_b_c", "b", "b_c", "c"] if lo == 1 else ["a_b_c"] if lo == 3 else [], None, []]
+        results = agree("ngrams", params, [["a", "b", "c"], None, []], "list<string>")
+        assert results == [
+            ["a", "a_b", "a_b_c", "b", "b_c", "c"] if lo == 1 else ["a_b_c"] if lo == 3 else [],
+            None,
+            [],
+        ]
 
 
 @given(TOKENS, IDS, NUMBERS)
@@ -198,9 +202,9 @@ def test_distinct_keeps_the_first_of_each(texts: list[Any], ids: list[Any], numb
 @given(NUMBERS, st.lists(st.floats(-10, 10, width=32), min_size=3, max_size=3))
 def test_scaling_of_lists_equals_numpy(values: list[Any], by: list[float]) -> None:
     centre, scale, shift = by[0], by[1] or 1.0, by[2]
-    found = agree("list_affine", {}, values, "list<float64>", np.array([centre, scale, shift], np.float32))
+    results = agree("list_affine", {}, values, "list<float64>", np.array([centre, scale, shift], np.float32))
     with np.errstate(all="ignore"):
-        for row, made in zip(values, found, strict=True):
+        for row, made in zip(values, results, strict=True):
             if row is None:
                 assert made is None
             else:
@@ -209,9 +213,9 @@ def test_scaling_of_lists_equals_numpy(values: list[Any], by: list[float]) -> No
 
 @given(NUMBERS, st.lists(st.floats(-3, 3, width=32), max_size=4).map(sorted))
 def test_buckets_of_lists_equal_a_count(values: list[Any], edges: list[float]) -> None:
-    found = agree("list_buckets", {"edges": edges}, values, "list<float64>")
-    assert found == agree("list_buckets", {}, values, "list<float64>", np.array(edges))
-    for row, made in zip(values, found, strict=True):
+    results = agree("list_buckets", {"edges": edges}, values, "list<float64>")
+    assert results == agree("list_buckets", {}, values, "list<float64>", np.array(edges))
+    for row, made in zip(values, results, strict=True):
         wanted = row and [len(edges) + 1 if v != v else sum(v >= edge for edge in edges) for v in row]
         assert made == wanted
 

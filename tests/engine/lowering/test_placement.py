@@ -110,9 +110,9 @@ def test_hints_become_stages_on_their_devices_with_the_same_results(tmp_path: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["devices"] == [None, "cpu:3", "cpu:5", None]
-    assert found["used"] == [["0"], ["3"], ["5"], ["0"]]
-    assert found["others"] == 1
-    assert found["worst"] < 1e-6
-    assert found["row"] < 1e-6
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["devices"] == [None, "cpu:3", "cpu:5", None]
+    assert answer["used"] == [["0"], ["3"], ["5"], ["0"]]
+    assert answer["others"] == 1
+    assert answer["worst"] < 1e-6
+    assert answer["row"] < 1e-6

@@ -51,10 +51,10 @@ def test_weights_inside_the_program_or_given_to_it_compute_the_same(height: int)
     bundle, by_numpy = looked_up(height)
     few = slice(0, 100)
     found, wanted = bundle.run("transform", rows(few)), by_numpy(few)
-    one = bundle.run_row("transform", {"x": float(X[7]), "id": int(IDS[7])})
+    row_outputs = bundle.run_row("transform", {"x": float(X[7]), "id": int(IDS[7])})
     for name, values in wanted.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(np.asarray(one[name]), values[7], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(row_outputs[name]), values[7], rtol=1e-5, atol=1e-6)
     for stage in [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]:
         bound = bundle._programs._choose((stage.program, stage.weights, 512), stage)
         assert len(bound.weights) == (len(stage.weights) if height == LARGE else 0)

@@ -54,9 +54,9 @@ def test_every_kind_of_word_comes_and_goes(large: bool) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema(types))
     whole = bundle.run("transform", batch)
     for place, row in enumerate(rows):
-        one = bundle.run_row("transform", row)
+        row_outputs = bundle.run_row("transform", row)
         for name, values in whole.items():
-            got = np.asarray(one[name], values.dtype)
+            got = np.asarray(row_outputs[name], values.dtype)
             np.testing.assert_array_equal(got, values[place], err_msg=f"{name} of {row}")
 
 

@@ -119,13 +119,13 @@ def test_split_order_and_encoding_change_nothing(rows: list[Any], cut: int, enco
     )
 
     def state(part: list[Any]) -> AnalyzerPass:
-        made = AnalyzerPass(analyses)
+        states = AnalyzerPass(analyses)
         key = pa.array([k for k, _ in part], pa.string())
         column = pa.array([x for _, x in part], pa.float64())
         weight = pa.array([0.0 if x is None or math.isnan(x) else abs(x) for _, x in part], pa.float64())
-        made.add_batch(pa.record_batch({"x": column, "k": key.dictionary_encode() if encoded else key, "w": weight}))
-        made.compact()
-        return AnalyzerPass.from_bytes(made.to_bytes())
+        states.add_batch(pa.record_batch({"x": column, "k": key.dictionary_encode() if encoded else key, "w": weight}))
+        states.compact()
+        return AnalyzerPass.from_bytes(states.to_bytes())
 
     left = state(rows[cut:])
     left.merge(state(rows[:cut]))

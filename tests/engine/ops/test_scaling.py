@@ -79,8 +79,10 @@ def test_golden_gaussian_interpolation_and_elementwise(learn: Any) -> None:
         np.testing.assert_allclose(values, [row[name] for row in case["expected"]["transformed"]], rtol=1e-6)
     later = case["expected"]["applied_to_new_data"]
     for row, wanted in zip(later["input"], later["output"], strict=True):
-        found = bundle.run_row("transform", row)
-        np.testing.assert_allclose([found["gauss"], found["interp"]], [wanted["gauss"], wanted["interp"]], rtol=1e-6)
+        outputs = bundle.run_row("transform", row)
+        np.testing.assert_allclose(
+            [outputs["gauss"], outputs["interp"]], [wanted["gauss"], wanted["interp"]], rtol=1e-6
+        )
     case = CASES["elementwise"]
 
     def vectors(c: Any) -> Any:
@@ -107,10 +109,10 @@ def test_golden_per_key(learn: Any) -> None:
     for name, values in out.items():
         np.testing.assert_allclose(values, [row[name] for row in case["expected"]["transformed"]], rtol=1e-6)
     later = case["expected"]["applied_to_new_data"]
-    found = bundle.run_row("transform", later["input"][0])
-    assert found["z"] == later["output"][0]["z"]
-    assert (found["b"], later["output"][0]["b"]) == (3, -1)  # a new key has an id of its own
-    assert found["m"] == 0.5  # TFT: a sigmoid of x
+    outputs = bundle.run_row("transform", later["input"][0])
+    assert outputs["z"] == later["output"][0]["z"]
+    assert (outputs["b"], later["output"][0]["b"]) == (3, -1)  # a new key has an id of its own
+    assert outputs["m"] == 0.5  # TFT: a sigmoid of x
 
 
 @pytest.mark.parametrize("edges", [[2.0, 4.0, 8.0], [3.0], [0.0, 0.0, 1.0]])

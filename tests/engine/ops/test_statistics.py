@@ -160,24 +160,24 @@ def test_whole_weights_are_repetition(rows: list[tuple[int, int]], buckets: int,
     analyses = (Analysis("weighted", (("value", "x"), ("weight", "w")), '{"weight": "w"}'),)
 
     def state(part: list[tuple[int, int]]) -> AnalyzerPass:
-        made = AnalyzerPass(analyses)
-        made.add_batch(
+        states = AnalyzerPass(analyses)
+        states.add_batch(
             pa.record_batch(
                 {"x": pa.array([x for x, _ in part], pa.int64()), "w": pa.array([w for _, w in part], pa.int64())}
             )
         )
-        made.compact()
-        return AnalyzerPass.from_bytes(made.to_bytes())
+        states.compact()
+        return AnalyzerPass.from_bytes(states.to_bytes())
 
     left = state(rows[:cut])
     left.merge(state(rows[cut:]))
     assert left.to_bytes() == state(rows[::-1]).to_bytes()
-    found = finish("quantiles", {"buckets": buckets, "weight": "w"}, left.result()["0"])
+    learnt = finish("quantiles", {"buckets": buckets, "weight": "w"}, left.result()["0"])
     repeated = np.sort(np.repeat([x for x, _ in rows], [w for _, w in rows]))
     if len(repeated):
-        assert found == [repeated[i * len(repeated) // buckets] for i in range(1, buckets)]
+        assert learnt == [repeated[i * len(repeated) // buckets] for i in range(1, buckets)]
     else:
-        assert np.isnan(found).all()
+        assert np.isnan(learnt).all()
 
 
 def test_weighted_buckets(learn: Any) -> None:
@@ -213,8 +213,8 @@ def test_weighted_quantiles_beyond_the_table_come_from_a_sketch(monkeypatch: pyt
         parts[place // 10].add_batch(pa.record_batch({"x": x[rows], "w": w[rows]}))
     left = AnalyzerPass.from_bytes(parts[0].to_bytes())
     left.merge(parts[1])
-    found = finish("quantiles", {"buckets": 5, "weight": "w"}, left.result()["0"])
-    shares = [w[x < edge].sum() / w.sum() for edge in found]
+    learnt = finish("quantiles", {"buckets": 5, "weight": "w"}, left.result()["0"])
+    shares = [w[x < edge].sum() / w.sum() for edge in learnt]
     np.testing.assert_allclose(shares, [0.2, 0.4, 0.6, 0.8], atol=0.01)
 
 
@@ -293,12 +293,12 @@ def test_a_reducers_state_round_trips_and_needs_its_reducer() -> None:
     from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
     analyses = (Analysis("reduced", (("value", "x"), ("value", "x")), '{"reducer": "r"}', GeometricMean(0.0)),)
-    made = AnalyzerPass(analyses)
-    made.add_batch(pa.record_batch({"x": [1.0, 2.0]}))
-    again = AnalyzerPass(analyses).load(made.to_bytes())
-    assert again.to_bytes() == made.to_bytes()
+    states = AnalyzerPass(analyses)
+    states.add_batch(pa.record_batch({"x": [1.0, 2.0]}))
+    again = AnalyzerPass(analyses).load(states.to_bytes())
+    assert again.to_bytes() == states.to_bytes()
     with pytest.raises(InputError, match="the reducer NoneType failed in create"):
-        AnalyzerPass.from_bytes(made.to_bytes())
+        AnalyzerPass.from_bytes(states.to_bytes())
 
 
 class Failing(GeometricMean):

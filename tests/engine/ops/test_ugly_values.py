@@ -33,10 +33,10 @@ def learn(fn: Callable[[Columns], Any], table: pa.Table = TABLE) -> Bundle:
 def both(bundle: Bundle, table: pa.Table = TABLE) -> np.ndarray:
     """The output of a batch, after checking that each of its rows alone gives the same."""
     (batch,) = table.combine_chunks().to_batches()
-    found = np.asarray(bundle.run("transform", batch)["y"])
-    rows = [np.asarray(bundle.run_row("transform", row)["y"]).reshape(found.shape[1:]) for row in table.to_pylist()]
-    np.testing.assert_allclose(rows, found, rtol=1e-6)
-    return found
+    array = np.asarray(bundle.run("transform", batch)["y"])
+    rows = [np.asarray(bundle.run_row("transform", row)["y"]).reshape(array.shape[1:]) for row in table.to_pylist()]
+    np.testing.assert_allclose(rows, array, rtol=1e-6)
+    return array
 
 
 def floats(values: list[Any]) -> np.ndarray:

@@ -82,9 +82,9 @@ def test_information_of_a_word_and_its_absence_is_scikit_learns() -> None:
         word: {str(label): float(((x == present) & (y == label)).sum()) for label in (0, 1)}
         for word, present in (("a", True), ("not a", False))
     }
-    found = informations(both, {"0": 5.0, "1": 5.0}, adjusted=False, min_diff=0.0)
+    by_word = informations(both, {"0": 5.0, "1": 5.0}, adjusted=False, min_diff=0.0)
     bits = mutual_info_score(x, y) / math.log(2) * len(x)
-    assert found["a"] + found["not a"] == pytest.approx(bits, rel=1e-3)
+    assert by_word["a"] + by_word["not a"] == pytest.approx(bits, rel=1e-3)
     table = contingency_matrix(x, y, sparse=True)
     chance = expected_mutual_information(table, len(x)) / math.log(2) * len(x)
     mine = sum(expected_information(10, float(n), 5.0) for n in (x.sum(), (~x).sum()) for _ in (0, 1))
@@ -95,8 +95,8 @@ def test_information_of_a_word_and_its_absence_is_scikit_learns() -> None:
 
 def test_what_is_close_to_independence_tells_nothing() -> None:
     words = {"x": {"0": 6.0, "1": 4.0}, "all": {"0": 50.0, "1": 50.0}}
-    found = informations(words, {"0": 50.0, "1": 50.0}, adjusted=False, min_diff=None)
-    assert found == {"x": 0.0, "all": 0.0}
+    by_word = informations(words, {"0": 50.0, "1": 50.0}, adjusted=False, min_diff=None)
+    assert by_word == {"x": 0.0, "all": 0.0}
     assert informations(words, {"0": 50.0, "1": 50.0}, adjusted=False, min_diff=0.5)["x"] > 0
     with pytest.raises(InputError, match="'twice' occurs 20 times in rows of weight 10"):
         informations({"twice": {"0": 20.0}}, {"0": 10.0}, adjusted=False, min_diff=0.0)
@@ -117,12 +117,12 @@ def test_tagged_words_do_not_depend_on_splits_and_order(rows: list[Any], cut: in
     analyses = (Analysis("tagged", columns, '{"weight": "by"}'),)
 
     def state(part: list[Any]) -> AnalyzerPass:
-        made = AnalyzerPass(analyses)
+        states = AnalyzerPass(analyses)
         w, y, by = zip(*part, strict=True) if part else ((), (), ())
         given = [pa.array(w, pa.string()), pa.array(y, pa.string()), pa.array(by, pa.float64())]
-        made.add_batch(pa.RecordBatch.from_arrays(given, names=["w", "y", "by"]))
-        made.compact()
-        return AnalyzerPass.from_bytes(made.to_bytes())
+        states.add_batch(pa.RecordBatch.from_arrays(given, names=["w", "y", "by"]))
+        states.compact()
+        return AnalyzerPass.from_bytes(states.to_bytes())
 
     left = state(rows[cut:])
     left.merge(state(rows[:cut]))
@@ -195,9 +195,9 @@ def test_words_of_lists_go_with_their_rows_label(learn: Any) -> None:
 
     from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
-    made = AnalyzerPass((Analysis("tagged", (("value", "w"), ("label", "y")), '{"weight": ""}'),))
-    made.add_batch(pa.record_batch({"w": lists, "y": pa.array([1, 1, 0, 0, 0])}))
-    found = dict(made.result()["0"].informative(False, 0.0))
+    states = AnalyzerPass((Analysis("tagged", (("value", "w"), ("label", "y")), '{"weight": ""}'),))
+    states.add_batch(pa.record_batch({"w": lists, "y": pa.array([1, 1, 0, 0, 0])}))
+    found = dict(states.result()["0"].informative(False, 0.0))
     assert found["a"] == pytest.approx(2 * math.log2(5 / 2), rel=1e-3)
     _, out = learn(fn, w=lists, y=[1, 1, 0, 0, 0])
     assert out["n"][0] == 2

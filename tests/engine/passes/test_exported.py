@@ -107,22 +107,22 @@ def test_columns_that_are_scaled_alike_are_one_function_of_the_exported_program(
     def scaled(columns: ops.Columns) -> ops.Columns:
         return {name: jnp.tanh(ops.z_score(ops.fill_missing(columns[name], 0.0)) * 0.5) for name in names}
 
-    made = analyze(scaled, data.source_of(table), data.executor("local"))
-    (program,) = made.payload.programs.values()
+    analyzed = analyze(scaled, data.source_of(table), data.executor("local"))
+    (program,) = analyzed.payload.programs.values()
     text = str(jax.export.deserialize(bytearray(program)).mlir_module())
     assert text.count("call @repeated(") == len(names)
     assert text.count("stablehlo.tanh ") == text.count("stablehlo.divide ") == 1
 
-    (stage,) = (node for node in made.graph.nodes if isinstance(node, DeviceStage))
+    (stage,) = (node for node in analyzed.graph.nodes if isinstance(node, DeviceStage))
     assert stage.needs == tuple((place,) for place in range(len(names))), "each output needs its own column alone"
     (batch,) = table.combine_chunks().to_batches()
-    for name, found in made.run("transform", batch).items():
+    for name, found in analyzed.run("transform", batch).items():
         x = table[name].to_numpy()
         np.testing.assert_allclose(found, np.tanh((x - x.mean()) / x.std() * 0.5), rtol=1e-5, atol=1e-6)
     row = {name: table[name][3].as_py() for name in names}
-    one = made.run_row("transform", row)
+    row_outputs = analyzed.run_row("transform", row)
     for name in names:
         x = table[name].to_numpy()
         np.testing.assert_allclose(
-            np.asarray(one[name]), np.tanh((x[3] - x.mean()) / x.std() * 0.5), rtol=1e-5, atol=1e-6
+            np.asarray(row_outputs[name]), np.tanh((x[3] - x.mean()) / x.std() * 0.5), rtol=1e-5, atol=1e-6
         )

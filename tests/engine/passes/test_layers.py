@@ -36,10 +36,10 @@ def normal(*shape: int) -> np.ndarray[Any, Any]:
 
 def frozen(graph: Graph, **inputs: Any) -> tuple[Graph, dict[str, dict[str, int]]]:
     """The graph after FROZEN, which computes the same to 1e-6, and what each pass removed."""
-    made = optimized(graph, FROZEN)
-    close(run(made, **inputs), run(graph, **inputs))
+    simplified = optimized(graph, FROZEN)
+    close(run(simplified, **inputs), run(graph, **inputs))
     _, reports = optimize(graph, FROZEN)
-    return made, {report.name: report.removed for report in reports if report.removed}
+    return simplified, {report.name: report.removed for report in reports if report.removed}
 
 
 # --- known work is done once --------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def test_fold_computes_what_depends_on_weights_alone() -> None:
 
 
 def test_fold_names_a_weight_after_the_one_it_is_made_of() -> None:
-    made = optimized(traced(lambda x, w: x @ w.T, {"w": normal(3, 5)}, x=X), (fold, prune))
-    assert list(made.weights) == ["w:folded"]
+    simplified = optimized(traced(lambda x, w: x @ w.T, {"w": normal(3, 5)}, x=X), (fold, prune))
+    assert list(simplified.weights) == ["w:folded"]
 
 
 def test_fold_leaves_what_would_grow_what_is_random_and_what_changes() -> None:
@@ -66,10 +66,10 @@ def test_fold_leaves_what_would_grow_what_is_random_and_what_changes() -> None:
     assert ops(optimized(noisy, (inline, fold)))["random_bits"] == 1
     counted = traced(lambda x, n: (x + jnp.sqrt(n), n + 1), {"n": np.ones(5, np.float32)}, x=X)
     state = with_updates(counted, n="1")
-    made = optimized(state, FROZEN)
-    assert "n" in made.weights
+    simplified = optimized(state, FROZEN)
+    assert "n" in simplified.weights
     given = np.full(5, 9, np.float32)
-    same_bits(run(made, x=X, n=given), run(state, x=X, n=given))
+    same_bits(run(simplified, x=X, n=given), run(state, x=X, n=given))
 
 
 # --- training alone ------------------------------------------------------------------------------------------------
@@ -86,17 +86,17 @@ def test_drop_training_works_in_functions_loops_and_branches() -> None:
         return jax.lax.cond(y.sum() < 1e9, layer, lambda v: v, y)
 
     graph = traced(fn, x=X)
-    made = optimized(graph, drop_training)
-    assert "training_only" not in "".join(str(node.equation.params) for node in made.nodes)  # type: ignore[union-attr]
-    assert not any(node.equation.effects for node in made.nodes)  # type: ignore[union-attr]
-    np.testing.assert_array_equal(run(made, x=X)["0"], X * 16)
+    simplified = optimized(graph, drop_training)
+    assert "training_only" not in "".join(str(node.equation.params) for node in simplified.nodes)  # type: ignore[union-attr]
+    assert not any(node.equation.effects for node in simplified.nodes)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(run(simplified, x=X)["0"], X * 16)
 
 
 def test_a_graph_that_trains_keeps_its_dropout() -> None:
     graph = traced(lambda x: dropout(x, 0.5, jax.random.key(3)), x=X)
-    made = optimized(graph, EXPORTED)
-    same_bits(run(made, x=X), run(graph, x=X))
-    assert (run(made, x=X)["0"] == 0).any()
+    simplified = optimized(graph, EXPORTED)
+    same_bits(run(simplified, x=X), run(graph, x=X))
+    assert (run(simplified, x=X)["0"] == 0).any()
 
 
 # --- batch normalisation -------------------------------------------------------------------------------------------
@@ -191,6 +191,6 @@ def test_batch_norm_stays_where_something_else_reads_or_digits_would_go() -> Non
 def test_a_weight_that_changes_is_not_folded_into() -> None:
     graph = traced(lambda x, w: ((x @ w) * 2, w * 0.9), {"w": normal(5, 2)}, x=X)
     state = with_updates(graph, w="1")
-    made = optimized(state, FROZEN)
+    simplified = optimized(state, FROZEN)
     given = normal(5, 2)
-    same_bits(run(made, x=X, w=given), run(state, x=X, w=given))
+    same_bits(run(simplified, x=X, w=given), run(state, x=X, w=given))

@@ -45,12 +45,12 @@ def unchanged(fn: Callable[..., Any]) -> None:
 def outlined(fn: Callable[..., Any], calls: int) -> Graph:
     """The graph after the pass: so many calls, whole, and the same bits as before; close to JAX's own."""
     graph = inline(of_columns(fn))
-    made = optimized(graph, outline)
-    assert ops(made)["jit"] == calls
-    assert len(made.nodes) < len(graph.nodes)
-    same_bits(run(made, **COLUMNS), run(graph, **COLUMNS))
-    close(run(made, **COLUMNS), {str(at): a for at, a in enumerate(jax.jit(fn)(*COLUMNS.values()))})
-    return made
+    simplified = optimized(graph, outline)
+    assert ops(simplified)["jit"] == calls
+    assert len(simplified.nodes) < len(graph.nodes)
+    same_bits(run(simplified, **COLUMNS), run(graph, **COLUMNS))
+    close(run(simplified, **COLUMNS), {str(at): a for at, a in enumerate(jax.jit(fn)(*COLUMNS.values()))})
+    return simplified
 
 
 def of_five_rows(fn: Callable[..., Any]) -> Graph:
@@ -75,9 +75,9 @@ def test_columns_that_are_scaled_alike_are_scaled_by_one_function() -> None:
     def fn(a: Any, b: Any, c: Any, d: Any) -> list[Any]:
         return [scaled(a) + scaled(b) + scaled(c) + scaled(d)]
 
-    made = outlined(fn, 4)
-    assert ops(made) == {"jit": 4, "add": 3}
-    first, *others = bodies(made)
+    outlined_graph = outlined(fn, 4)
+    assert ops(outlined_graph) == {"jit": 4, "add": 3}
+    first, *others = bodies(outlined_graph)
     assert all(body is first for body in others)
     run = runnable(outline(of_five_rows(fn)))
     text = jax.jit(lambda *columns: run(*columns)).lower(*COLUMNS.values()).as_text()
@@ -101,8 +101,8 @@ def test_results_within_a_part_are_given_too() -> None:
             found += [sine, scaled(sine), jnp.cos(sine)]
         return found
 
-    made = outlined(both, 4)
-    assert all(len(node.outputs) == 3 for node in made.nodes)
+    outlined_graph = outlined(both, 4)
+    assert all(len(node.outputs) == 3 for node in outlined_graph.nodes)
 
 
 def test_only_parts_that_read_in_the_same_places_share_a_function() -> None:
@@ -162,15 +162,15 @@ def test_parts_on_two_devices_stay_on_them() -> None:
         places.update({at: device for at, node in enumerate(graph.nodes) if id(node) in part})
     ops_only = [node for node in graph.nodes if isinstance(node, DeviceOp)]
     nodes = tuple(replace(node, device=places[at]) for at, node in enumerate(ops_only))
-    made = optimized(replace(graph, nodes=nodes), outline)
-    calls = [node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "jit"]
+    simplified = optimized(replace(graph, nodes=nodes), outline)
+    calls = [node for node in simplified.nodes if isinstance(node, DeviceOp) and node.op == "jit"]
     assert [call.device for call in calls] in (["cpu:0", "cpu:0", "cpu:1", "cpu:1"], [])
-    same_bits(run(made, **COLUMNS), run(graph, **COLUMNS))
+    same_bits(run(simplified, **COLUMNS), run(graph, **COLUMNS))
 
 
 def test_a_call_stands_at_the_users_line() -> None:
-    made = outlined(lambda *columns: [scaled(column) for column in columns], 4)
-    lines = [node.where or "" for node in made.nodes if isinstance(node, DeviceOp)]
+    outlined_graph = outlined(lambda *columns: [scaled(column) for column in columns], 4)
+    lines = [node.where or "" for node in outlined_graph.nodes if isinstance(node, DeviceOp)]
     assert len(lines) == 4
     assert all("test_outlining.py:" in line for line in lines)
 

@@ -134,11 +134,11 @@ def test_passes_keep_what_random_graphs_compute(recipe: Recipe, rows: list[list[
     special = np.concatenate([x, SPECIAL])
     odd = run(graph, x=special, y=special)
     for chain in (STRUCTURAL, (*EXPORTED, outline)):
-        made = optimized(graph, chain)
-        read = {name for node in made.nodes for name in node.inputs} | set(made.roots("call"))
-        assert all(any(tensor.id in read for tensor in node.outputs) for node in made.nodes)
-        same_bits(run(made, x=x, y=y), before)
-        same_bits(run(made, x=special, y=special), odd)
+        simplified = optimized(graph, chain)
+        read = {name for node in simplified.nodes for name in node.inputs} | set(simplified.roots("call"))
+        assert all(any(tensor.id in read for tensor in node.outputs) for node in simplified.nodes)
+        same_bits(run(simplified, x=x, y=y), before)
+        same_bits(run(simplified, x=special, y=special), odd)
     # Errors of 1e-6 grow in what comes after: casts and comparisons may then fall on the other side.
     steps = {name.split(": ")[1] for name, _, _ in recipe.steps}
     if not steps & {"half", "bfloat16", "rounded", "where", "embedding", "sorted", "chosen branch"}:

@@ -35,9 +35,9 @@ MATRIX = X[:, None] * np.ones(3, np.float32)
 def check(fn: Any, passes: Any, gone: dict[str, int], x: np.ndarray[Any, Any] = X) -> None:
     """Assert what passes remove from `fn(x)`, by the difference in ops, and that nothing else changes."""
     graph = traced(fn, x=x)
-    made = optimized(graph, passes)
-    assert dict(ops(graph) - ops(made)) == gone
-    same_bits(run(made, x=x), run(graph, x=x))
+    simplified = optimized(graph, passes)
+    assert dict(ops(graph) - ops(simplified)) == gone
+    same_bits(run(simplified, x=x), run(graph, x=x))
 
 
 def test_prune_removes_what_no_output_needs() -> None:
@@ -84,10 +84,10 @@ def drawn(partitionable: bool) -> Any:
 def test_share_tells_apart_what_is_done_under_other_settings() -> None:
     """An equation's context is not a param of it: here it is which numbers a key gives."""
     graph = traced(lambda x: (x, drawn(True), drawn(False), drawn(True)), x=MATRIX)
-    made = optimized(graph, EXPORTED)
-    assert ops(made)["random_bits"] == 2
-    found = run(made, x=MATRIX)
-    assert found["1"].tolist() == drawn(True).tolist() != found["2"].tolist() == drawn(False).tolist()
+    simplified = optimized(graph, EXPORTED)
+    assert ops(simplified)["random_bits"] == 2
+    outputs = run(simplified, x=MATRIX)
+    assert outputs["1"].tolist() == drawn(True).tolist() != outputs["2"].tolist() == drawn(False).tolist()
 
 
 @pytest.mark.slow
@@ -96,9 +96,9 @@ def test_share_tells_loops_apart_whose_bodies_have_other_settings() -> None:
         return jax.lax.scan(lambda c, _: (c + drawn(partitionable), None), jnp.zeros(4, jnp.uint32), length=2)[0]
 
     graph = traced(lambda x: (x, looped(True), looped(False)), x=MATRIX)
-    made = optimized(graph, EXPORTED)
-    assert ops(made)["scan"] == 2
-    same_bits(run(made, x=MATRIX), run(graph, x=MATRIX))
+    simplified = optimized(graph, EXPORTED)
+    assert ops(simplified)["scan"] == 2
+    same_bits(run(simplified, x=MATRIX), run(graph, x=MATRIX))
 
 
 RAW = Tensor("raw", "int64", column=True)
@@ -165,9 +165,9 @@ def test_random_numbers_of_one_key_are_the_same_and_of_two_are_not() -> None:
         return tuple(x + jax.random.uniform(key, (3,)) for key in (one, one, two))
 
     graph = traced(fn, x=MATRIX)
-    made = optimized(graph, EXPORTED)
-    assert ops(made)["random_bits"] == 2
-    same_bits(run(made, x=MATRIX), run(graph, x=MATRIX))
+    simplified = optimized(graph, EXPORTED)
+    assert ops(simplified)["random_bits"] == 2
+    same_bits(run(simplified, x=MATRIX), run(graph, x=MATRIX))
 
 
 def test_work_with_several_results_is_shared_whichever_are_read() -> None:
@@ -186,11 +186,11 @@ def test_scans_with_equal_bodies_are_shared_and_with_others_not() -> None:
 
 def test_inline_takes_jitted_functions_and_leaves_custom_gradients() -> None:
     graph = traced(lambda x: jax.nn.relu(jnp.clip(x, 0, 1)), x=X)
-    made = optimized(graph, inline)
+    simplified = optimized(graph, inline)
     assert ops(graph)["jit"] == 1
-    assert ops(made)["jit"] == 0
-    assert ops(made)["custom_jvp_call"] == 1
-    same_bits(run(made, x=X), run(graph, x=X))
+    assert ops(simplified)["jit"] == 0
+    assert ops(simplified)["custom_jvp_call"] == 1
+    same_bits(run(simplified, x=X), run(graph, x=X))
 
 
 def test_forget_gradients_takes_custom_gradients_and_recomputation_too() -> None:
@@ -198,17 +198,17 @@ def test_forget_gradients_takes_custom_gradients_and_recomputation_too() -> None
     half.defvjp(lambda x: (x / 2, None), lambda _, g: (g / 2,))
     fn = lambda x: jax.checkpoint(jnp.sin)(half(jax.nn.relu(x)))  # noqa: E731
     graph = traced(fn, x=X)
-    made = optimized(graph, forget_gradients)
-    assert set(ops(made)) == {"max", "div", "sin"}
-    same_bits(run(made, x=X), run(graph, x=X))
+    simplified = optimized(graph, forget_gradients)
+    assert set(ops(simplified)) == {"max", "div", "sin"}
+    same_bits(run(simplified, x=X), run(graph, x=X))
     assert set(ops(optimized(graph, STRUCTURAL))) == {"custom_jvp_call", "custom_vjp_call", "remat2"}
 
 
 def test_a_literal_that_an_output_becomes_is_a_weight() -> None:
     graph = traced(lambda x: (jax.jit(lambda x: jnp.float16(2.5))(x), x), x=X)
-    made = optimized(graph, EXPORTED)
-    same_bits(run(made, x=X), run(graph, x=X))
-    assert ops(made) == {}
+    simplified = optimized(graph, EXPORTED)
+    same_bits(run(simplified, x=X), run(graph, x=X))
+    assert ops(simplified) == {}
 
 
 def test_a_literal_that_a_host_node_reads_becomes_a_weight() -> None:
@@ -227,11 +227,11 @@ def test_updates_stay_what_they_are() -> None:
     state = with_updates(graph, n="1", m="2")
     before = run(state, x=MATRIX[2:3])
     for chain in (STRUCTURAL, EXPORTED):
-        made = optimized(state, chain)
-        assert set(made.updates["call"]) == {"n", "m"}
-        same_bits(run(made, x=MATRIX[2:3]), before)
+        simplified = optimized(state, chain)
+        assert set(simplified.updates["call"]) == {"n", "m"}
+        same_bits(run(simplified, x=MATRIX[2:3]), before)
         given = {"n": count + 5, "m": equal - 2}
-        same_bits(run(made, x=MATRIX[2:3], **given), run(state, x=MATRIX[2:3], **given))
+        same_bits(run(simplified, x=MATRIX[2:3], **given), run(state, x=MATRIX[2:3], **given))
 
 
 def test_the_report_says_what_went() -> None:

@@ -58,20 +58,20 @@ def test_softmax_against_scipy(rows: list[list[float]]) -> None:
 
 
 def test_integers_and_extremes() -> None:
-    made = ragged.from_lists([[3, -7], [], [2**31 - 1]])
-    np.testing.assert_array_equal(ragged.max(made), [3, -(2**31), 2**31 - 1])
-    np.testing.assert_array_equal(ragged.min(made), [-7, 2**31 - 1, 2**31 - 1])
-    np.testing.assert_array_equal(ragged.mean(made), np.array([-2, 0, 2**31 - 1], np.float32))
+    bag = ragged.from_lists([[3, -7], [], [2**31 - 1]])
+    np.testing.assert_array_equal(ragged.max(bag), [3, -(2**31), 2**31 - 1])
+    np.testing.assert_array_equal(ragged.min(bag), [-7, 2**31 - 1, 2**31 - 1])
+    np.testing.assert_array_equal(ragged.mean(bag), np.array([-2, 0, 2**31 - 1], np.float32))
     big = ragged.from_lists([[1000.0, 1000.0], [-np.inf, 0.0], [-1000.0]])
     np.testing.assert_allclose(ragged.logsumexp(big), [1000 + np.log(2), 0, -1000], rtol=1e-6)
     assert ragged.to_lists(ragged.softmax(big)) == [[0.5, 0.5], [0.0, 1.0], [1.0]]
 
 
 def test_a_batch_of_empty_rows_only() -> None:
-    made = ragged.from_lists([[], [], []], np.float32)
+    bag = ragged.from_lists([[], [], []], np.float32)
     for name, (fn, oracle) in ORACLES.items():
-        np.testing.assert_array_equal(fn(made), [oracle(np.zeros(0))] * 3, err_msg=name)
-    assert ragged.to_lists(ragged.softmax(made)) == [[], [], []]
+        np.testing.assert_array_equal(fn(bag), [oracle(np.zeros(0))] * 3, err_msg=name)
+    assert ragged.to_lists(ragged.softmax(bag)) == [[], [], []]
     ids = ragged.from_lists([[], []], np.int32)
     for combiner in ("sum", "mean", "sqrtn", "max"):
         np.testing.assert_array_equal(ragged.embedding_bag(jnp.ones((3, 2)), ids, combiner=combiner), np.zeros((2, 2)))
@@ -224,9 +224,9 @@ def test_the_tables_gradient_against_one_lookup_after_the_other(combiner: Any) -
 
 
 def test_an_id_beyond_the_table_shows() -> None:
-    found = np.asarray(ragged.embedding_bag(TABLE, ragged.from_lists([[0], [7], [-1], [1]])))
-    np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, True, False])
-    np.testing.assert_array_equal(found[3], TABLE[1])
+    array = np.asarray(ragged.embedding_bag(TABLE, ragged.from_lists([[0], [7], [-1], [1]])))
+    np.testing.assert_array_equal(np.isnan(array).all(1), [False, True, True, False])
+    np.testing.assert_array_equal(array[3], TABLE[1])
 
 
 def test_attention_within_rows_against_jaxs_own() -> None:

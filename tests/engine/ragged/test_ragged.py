@@ -35,21 +35,21 @@ def plain(rows: list[list[float] | None]) -> list[list[float]]:
 @laws
 @given(lists)
 def test_the_form_is_what_it_says(rows: list[list[float] | None]) -> None:
-    made = ragged.from_lists(rows, np.float32)
+    bag = ragged.from_lists(rows, np.float32)
     count = sum(map(len, plain(rows)))
-    assert made.rows == len(rows)
-    assert made.capacity >= max(count, 16)
-    assert math.log2(made.capacity).is_integer()
-    assert made.capacity == 16 or made.capacity < 2 * count
-    ids = np.asarray(made.segment_ids)
+    assert bag.rows == len(rows)
+    assert bag.capacity >= max(count, 16)
+    assert math.log2(bag.capacity).is_integer()
+    assert bag.capacity == 16 or bag.capacity < 2 * count
+    ids = np.asarray(bag.segment_ids)
     assert ids.dtype == np.int32
     np.testing.assert_array_equal(ids[:count], [r for r, row in enumerate(plain(rows)) for _ in row])
     assert (ids[count:] == len(rows)).all()
-    assert ragged.to_lists(made) == plain(rows)
-    np.testing.assert_array_equal(made.lengths, list(map(len, plain(rows))))
-    np.testing.assert_array_equal(made.row_splits, np.cumsum([0, *map(len, plain(rows))]))
-    assert int(made.mask.sum()) == count
-    np.testing.assert_array_equal(made.positions[:count], [p for row in plain(rows) for p in range(len(row))])
+    assert ragged.to_lists(bag) == plain(rows)
+    np.testing.assert_array_equal(bag.lengths, list(map(len, plain(rows))))
+    np.testing.assert_array_equal(bag.row_splits, np.cumsum([0, *map(len, plain(rows))]))
+    assert int(bag.mask.sum()) == count
+    np.testing.assert_array_equal(bag.positions[:count], [p for row in plain(rows) for p in range(len(row))])
 
 
 @pytest.mark.slow
@@ -89,12 +89,12 @@ def test_a_mask_with_holes_keeps_the_order() -> None:
 
 
 def test_under_jit_splits_keep_the_capacity() -> None:
-    made = ragged.from_lists(ROWS)
-    for build, cut in ((ragged.from_lengths, made.lengths), (ragged.from_row_splits, made.row_splits)):
-        again = jax.jit(build)(made.values, cut)
-        np.testing.assert_array_equal(again.segment_ids, made.segment_ids)
-        np.testing.assert_array_equal(again.values, made.values)
-        assert again.rows == made.rows
+    bag = ragged.from_lists(ROWS)
+    for build, cut in ((ragged.from_lengths, bag.lengths), (ragged.from_row_splits, bag.row_splits)):
+        again = jax.jit(build)(bag.values, cut)
+        np.testing.assert_array_equal(again.segment_ids, bag.segment_ids)
+        np.testing.assert_array_equal(again.values, bag.values)
+        assert again.rows == bag.rows
 
 
 def test_scipy_and_bcoo_agree_on_a_sparse_array() -> None:
@@ -135,13 +135,13 @@ def test_arithmetic_value_by_value(fn: Any, python: Any) -> None:
 
 def test_vectors_per_value() -> None:
     rows: list[list[list[float]]] = [[[1.0, 2.0]], [], [[3.0, 4.0], [5.0, 6.0]]]
-    made = ragged.from_lists(rows)
-    assert made.values.shape == (16, 2)
-    assert ragged.to_lists(made * np.array([1, 1, 10])) == [[[1, 2]], [], [[30, 40], [50, 60]]]
-    assert ragged.to_lists(made + np.ones((3, 2))) == [[[2, 3]], [], [[4, 5], [6, 7]]]
-    assert ragged.to_lists(ragged.from_arrow(ragged.to_arrow(made), shape=(2,))) == rows
-    assert ragged.to_dense(made, 2).shape == (3, 2, 2)
-    assert repr(made) == "Ragged(3 rows, float32 of [2], capacity 16)"
+    bag = ragged.from_lists(rows)
+    assert bag.values.shape == (16, 2)
+    assert ragged.to_lists(bag * np.array([1, 1, 10])) == [[[1, 2]], [], [[30, 40], [50, 60]]]
+    assert ragged.to_lists(bag + np.ones((3, 2))) == [[[2, 3]], [], [[4, 5], [6, 7]]]
+    assert ragged.to_lists(ragged.from_arrow(ragged.to_arrow(bag), shape=(2,))) == rows
+    assert ragged.to_dense(bag, 2).shape == (3, 2, 2)
+    assert repr(bag) == "Ragged(3 rows, float32 of [2], capacity 16)"
 
 
 @laws
@@ -159,9 +159,9 @@ def test_concat(left: list[list[float] | None], right: list[list[float] | None],
 
 @pytest.mark.parametrize("rows", [slice(1, 4), slice(None, None, -1), slice(0, 0), slice(-2, None), slice(None, 9, 2)])
 def test_slices_of_rows(rows: slice) -> None:
-    made = ragged.from_lists(ROWS)
-    assert ragged.to_lists(made[rows]) == ROWS[rows]
-    assert ragged.to_lists(jax.jit(lambda r: r[rows])(made)) == ROWS[rows]
+    bag = ragged.from_lists(ROWS)
+    assert ragged.to_lists(bag[rows]) == ROWS[rows]
+    assert ragged.to_lists(jax.jit(lambda r: r[rows])(bag)) == ROWS[rows]
 
 
 def test_vmap_over_a_stack() -> None:
@@ -192,9 +192,9 @@ def test_compilations_are_at_most_log2(most: int, caplog: pytest.LogCaptureFixtu
 
 def test_a_length_of_exactly_a_power_of_two_needs_no_more() -> None:
     for count, capacity in ((16, 16), (17, 32), (32, 32), (33, 64), (4096, 4096)):
-        made = ragged.from_lists([[1.0] * count])
-        assert made.capacity == capacity
-        assert float(ragged.sum(made)[0]) == count
+        bag = ragged.from_lists([[1.0] * count])
+        assert bag.capacity == capacity
+        assert float(ragged.sum(bag)[0]) == count
 
 
 @pytest.mark.parametrize(

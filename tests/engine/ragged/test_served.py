@@ -178,8 +178,8 @@ def test_the_signature_and_extremes(made: tuple[Path, Any]) -> None:
         table = pa.table({"tags": [[1] * count, [2]], "scores": [[], [0.5]], "age": [0.0, 1.0]})
         (batch,) = table.to_batches()
         np.testing.assert_allclose(bundle.run("predict", batch)["probability"], wanted(params, table), atol=1e-6)
-        one = bundle.run_row("predict", {"tags": [1] * count, "scores": [], "age": 0.0})
-        np.testing.assert_allclose(np.asarray(one["probability"]), wanted(params, table)[0], atol=1e-6)
+        row_outputs = bundle.run_row("predict", {"tags": [1] * count, "scores": [], "age": 0.0})
+        np.testing.assert_allclose(np.asarray(row_outputs["probability"]), wanted(params, table)[0], atol=1e-6)
 
 
 def test_what_a_request_may_not_hold(made: tuple[Path, Any]) -> None:
@@ -247,21 +247,21 @@ def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
     bundle = Bundle.load(tmp_path / "graph")
     assert bundle.signatures["transform"].outputs["shares"] == FieldSpec("list<float64>")
     (batch,) = table.combine_chunks().to_batches()
-    found = bundle.run("transform", batch)
+    outputs = bundle.run("transform", batch)
     raw = table.to_pylist()
     averages = np.array([np.mean(row["minutes"]) for row in raw])
-    np.testing.assert_array_equal(found["count"], [len(row["clicks"] or ()) for row in raw])
-    np.testing.assert_array_equal(found["unlike"], [sum(c * c for c in row["clicks"] or ()) for row in raw])
-    np.testing.assert_allclose(found["average"], averages, atol=1e-6)
-    np.testing.assert_allclose(found["standing"], (averages - averages.mean()) / averages.std(), atol=1e-5)
-    assert [list(row) for row in found["doubled"]] == [[2 * c for c in row["clicks"] or ()] for row in raw]
-    for shares, row in zip(found["shares"][:300], raw, strict=False):
+    np.testing.assert_array_equal(outputs["count"], [len(row["clicks"] or ()) for row in raw])
+    np.testing.assert_array_equal(outputs["unlike"], [sum(c * c for c in row["clicks"] or ()) for row in raw])
+    np.testing.assert_allclose(outputs["average"], averages, atol=1e-6)
+    np.testing.assert_allclose(outputs["standing"], (averages - averages.mean()) / averages.std(), atol=1e-5)
+    assert [list(row) for row in outputs["doubled"]] == [[2 * c for c in row["clicks"] or ()] for row in raw]
+    for shares, row in zip(outputs["shares"][:300], raw, strict=False):
         each = np.exp(row["minutes"])
         np.testing.assert_allclose(shares, each / each.sum(), atol=1e-6)
     for place in (0, 1, 8999):
-        one = bundle.run_row("transform", raw[place])
-        for name, value in one.items():
-            np.testing.assert_allclose(np.asarray(value), np.asarray(found[name][place]), atol=1e-6)
+        row_outputs = bundle.run_row("transform", raw[place])
+        for name, value in row_outputs.items():
+            np.testing.assert_allclose(np.asarray(value), np.asarray(outputs[name][place]), atol=1e-6)
 
     # and on: the pooled arrays and the lists that preprocess gave are features of a model, one program in all
     apply(tmp_path / "graph", {"train": source}, tmp_path / "examples", data.executor("local"))
@@ -272,7 +272,9 @@ def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
         return features["average"] + params * ragged.max(features["shares"], empty=0) + ragged.sum(features["doubled"])
 
     export_model(tmp_path / "graph", served, np.float32(3), lambda out: {"out": out}, label="label", out=tmp_path / "m")
-    wanted = averages + [3 * max(s) + 2 * sum(row["clicks"] or ()) for s, row in zip(found["shares"], raw, strict=True)]
+    wanted = averages + [
+        3 * max(s) + 2 * sum(row["clicks"] or ()) for s, row in zip(outputs["shares"], raw, strict=True)
+    ]
     model_bundle = Bundle.load(tmp_path / "m")
     np.testing.assert_allclose(model_bundle.run("predict", batch)["out"], wanted, atol=1e-5)
     np.testing.assert_allclose(np.asarray(model_bundle.run_row("predict", raw[7])["out"]), wanted[7], atol=1e-5)
@@ -289,7 +291,7 @@ def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
     )
     assert set(Bundle.load(counted).signatures["predict"].inputs) == {"clicks"}
     lengths = Bundle.load(counted).run("predict", batch.select(["clicks"]))["out"]
-    np.testing.assert_array_equal(lengths, found["count"] + 1)
+    np.testing.assert_array_equal(lengths, outputs["count"] + 1)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_lists_that_lost_values_on_the_device_are_refused_not_mixed_up(tmp_path:
     (batch,) = table.to_batches()
     lists = lambda c: {"kept": dropped(ops.to_ragged(c["clicks"]))}  # noqa: E731
     columns = lambda c: {"clicks": c["clicks"], "label": c["label"]}  # noqa: E731
-    made = analyze(lists, data.source_of(table), data.executor("local"), schema=table.schema)
+    analyzed = analyze(lists, data.source_of(table), data.executor("local"), schema=table.schema)
     analyze(columns, data.source_of(table), data.executor("local"), schema=table.schema).save(tmp_path / "graph")
     model = export_model(
         tmp_path / "graph",
@@ -344,7 +346,7 @@ def test_lists_that_lost_values_on_the_device_are_refused_not_mixed_up(tmp_path:
         label="label",
         out=tmp_path / "model",
     )
-    for bundle, name in ((made, "transform"), (model, "predict")):
+    for bundle, name in ((analyzed, "transform"), (model, "predict")):
         with pytest.raises(InputError, match="output 'kept': its rows have 2 of the 3 values"):
             bundle.run(name, batch)
         with pytest.raises(InputError, match="output 'kept': its rows have 1 of the 2 values"):
@@ -422,8 +424,8 @@ def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
         if set(tags) <= ids.keys():
             logit = sum(table_[ids[tag]] for tag in tags) / np.sqrt(max(1, len(tags))) + bias
             np.testing.assert_allclose(found[place], 1 / (1 + np.exp(-logit)), atol=1e-6)
-        one = bundle.run_row("predict", {"tags": row["tags"]})
-        np.testing.assert_allclose(np.asarray(one["probability"]), found[place], atol=1e-6)
+        row_outputs = bundle.run_row("predict", {"tags": row["tags"]})
+        np.testing.assert_allclose(np.asarray(row_outputs["probability"]), found[place], atol=1e-6)
 
 
 def test_serving_compiles_once_per_bucket(made: tuple[Path, Any], caplog: pytest.LogCaptureFixture) -> None:

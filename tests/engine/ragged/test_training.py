@@ -236,8 +236,8 @@ def test_data_parallel_equals_one_device(problem_with_tags: Path, devices: int) 
     command = [sys.executable, "-c", SCRIPT, __file__, str(problem_with_tags)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["devices"] == devices
-    assert found["capacity"] % 8 == 0
-    np.testing.assert_allclose(found["data_parallel"], found["single"], rtol=1e-5)
-    np.testing.assert_allclose(found["data_parallel table"], found["single table"], atol=1e-5)
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["devices"] == devices
+    assert answer["capacity"] % 8 == 0
+    np.testing.assert_allclose(answer["data_parallel"], answer["single"], rtol=1e-5)
+    np.testing.assert_allclose(answer["data_parallel table"], answer["single table"], atol=1e-5)

@@ -99,11 +99,11 @@ def test_a_damaged_checkpoint_falls_back(tmp_path: Path, how: str) -> None:
     damage(tmp_path / "2", how)
     notes: list[str] = []
     again = Checkpoints(tmp_path, note=notes.append)
-    found = again.restore(shapes(state(0.0)))
-    assert found is not None
-    assert found[0] == 1
-    assert found[2] == {"loss": 1}
-    assert same(found[1], state(1.0))
+    restored = again.restore(shapes(state(0.0)))
+    assert restored is not None
+    assert restored[0] == 1
+    assert restored[2] == {"loss": 1}
+    assert same(restored[1], state(1.0))
     assert len(notes) == 1
     assert notes[0].startswith("checkpoint 2 cannot be used (")
     assert (tmp_path / "unusable-2").is_dir()
@@ -245,12 +245,12 @@ def test_killed_while_saving_the_newest_whole_one_is_found(tmp_path: Path) -> No
         reported = max([reported, *map(int, out.split())])
         notes: list[str] = []
         checkpoints = Checkpoints(tmp_path, note=notes.append)
-        found = checkpoints.restore(like)
+        restored = checkpoints.restore(like)
         checkpoints.close()
-        assert found is not None
+        assert restored is not None
         assert not notes
-        assert found[0] >= reported
-        assert found[2] == {"step": found[0]}
-        np.testing.assert_array_equal(found[1]["a"], np.full((200, 1000), found[0], np.float32))
+        assert restored[0] >= reported
+        assert restored[2] == {"step": restored[0]}
+        np.testing.assert_array_equal(restored[1]["a"], np.full((200, 1000), restored[0], np.float32))
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()

@@ -267,8 +267,8 @@ def test_a_secret_that_a_command_prints_is_redacted(
     assert "| token ***" in result.nodes["Tell"].reason
     log = Logs(home.root, result.run).path("Tell").read_text()
     assert "token ***" in log
-    found = subprocess.run(["grep", "-r", "hunter22", str(home.root)], capture_output=True, check=False)
-    assert found.stdout == b""
+    outputs = subprocess.run(["grep", "-r", "hunter22", str(home.root)], capture_output=True, check=False)
+    assert outputs.stdout == b""
 
 
 @pytest.mark.slow

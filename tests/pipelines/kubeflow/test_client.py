@@ -158,10 +158,10 @@ def test_a_gateway_that_gives_up_leaves_open_whether_it_was_done(server: KfpServ
     answer = server.answer
 
     def late(request: Request) -> dict[str, Any]:
-        found = answer(request)
+        answered = answer(request)
         if request.method == "POST" and request.path.endswith("/runs"):
             raise Refused(504, "upstream request timeout")
-        return found
+        return answered
 
     server.answer = late  # type: ignore[method-assign]
     with pytest.raises(ApiError, match="upstream request timeout") as caught:
@@ -176,11 +176,11 @@ def test_two_that_make_an_experiment_at_once_both_submit(server: KfpServer, pack
 
     def beaten(request: Request) -> dict[str, Any]:
         nonlocal others
-        found = answer(request)
+        answered = answer(request)
         if request.method == "POST" and request.path.endswith("/experiments") and not others:
             others += 1  # made by another, a moment before
             raise Refused(409, "Already exist error: trials")
-        return found
+        return answered
 
     server.answer = beaten  # type: ignore[method-assign]
     _submit(_client(server), package)

@@ -60,13 +60,13 @@ def test_every_pipeline_of_the_suite_compiles_or_is_refused(name: str) -> None:
             conformance(name)
         assert f"{name.partition('/')[2].partition(':')[0]}.py:" in (caught.value.where or "")
         return
-    found = conformance(name)
-    assert lint(found.yaml) == []
-    spec = json_format.ParseDict(found.spec, pipeline_spec().PipelineSpec())
-    assert json_format.MessageToDict(spec) == found.spec  # nothing is said that is a default, or another way
-    assert list(yaml.safe_load_all(found.yaml)) == [found.spec, found.platform]
+    documents = conformance(name)
+    assert lint(documents.yaml) == []
+    spec = json_format.ParseDict(documents.spec, pipeline_spec().PipelineSpec())
+    assert json_format.MessageToDict(spec) == documents.spec  # nothing is said that is a default, or another way
+    assert list(yaml.safe_load_all(documents.yaml)) == [documents.spec, documents.platform]
     pipeline = original(name)
-    assert sorted(found.nodes.values()) == sorted(pipeline.ids)
+    assert sorted(documents.nodes.values()) == sorted(pipeline.ids)
 
 
 @pytest.mark.slow  # it imports KFP's SDK
@@ -75,11 +75,11 @@ def test_kfps_own_loader_takes_it(name: str, tmp_path: Path) -> None:
     from google.protobuf import json_format
     from kfp.components import load_component_from_file
 
-    found = conformance(name)
-    (tmp_path / "pipeline.yaml").write_text(found.yaml, encoding="utf-8")
+    documents = conformance(name)
+    (tmp_path / "pipeline.yaml").write_text(documents.yaml, encoding="utf-8")
     loaded = load_component_from_file(str(tmp_path / "pipeline.yaml"))
-    assert json_format.MessageToDict(loaded.pipeline_spec) == found.spec
-    assert json_format.MessageToDict(loaded.platform_spec) == found.platform
+    assert json_format.MessageToDict(loaded.pipeline_spec) == documents.spec
+    assert json_format.MessageToDict(loaded.platform_spec) == documents.platform
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - REFUSED.keys()))
@@ -107,7 +107,7 @@ def test_everything_waits_for_what_the_pipeline_says(name: str) -> None:
 
 
 def test_what_a_task_is_given(project: Project) -> None:
-    found = compiled(
+    documents = compiled(
         built(
             project,
             """
@@ -125,8 +125,8 @@ def test_what_a_task_is_given(project: Project) -> None:
         "span": {"parameterType": "STRING", "defaultValue": "null", "isOptional": True},
         "drivetrain_run": {"parameterType": "STRING", "defaultValue": "", "isOptional": True},
     }
-    assert found.spec["root"]["inputDefinitions"] == {"parameters": parameters}
-    double = task(found, "double")
+    assert documents.spec["root"]["inputDefinitions"] == {"parameters": parameters}
+    double = task(documents, "double")
     assert double["dependentTasks"] == ["make"]
     assert double["inputs"] == {
         "parameters": {name: {"componentInputParameter": name} for name in parameters},
@@ -134,11 +134,11 @@ def test_what_a_task_is_given(project: Project) -> None:
     }
     assert double["retryPolicy"] == {"maxRetryCount": 3, "backoffDuration": "2s", "backoffFactor": 2.0}
     assert double["cachingOptions"] == {}
-    container = found.spec["deploymentSpec"]["executors"]["exec-double"]["container"]
+    container = documents.spec["deploymentSpec"]["executors"]["exec-double"]["container"]
     assert container["image"] == "registry.example/shop:1"
     assert container["command"] == ["python", "-m", "drivetrain.pipelines.kubeflow.pod"]
     assert container["args"] == [
-        "--project", "/app/shop", "--ir", found.digest, "--node", "Double", "--executor-input", "{{$}}",
+        "--project", "/app/shop", "--ir", documents.digest, "--node", "Double", "--executor-input", "{{$}}",
     ]  # fmt: skip
     assert container["resources"] == {
         "resourceCpuRequest": "500m", "resourceCpuLimit": "500m",
@@ -151,22 +151,22 @@ def test_what_a_task_is_given(project: Project) -> None:
 
 
 def test_a_loops_items_come_as_indices() -> None:
-    found = conformance("control/loops:in_each_other")
-    outer, inner = task(found, "for-map"), task(found, "for-inner")
+    documents = conformance("control/loops:in_each_other")
+    outer, inner = task(documents, "for-map"), task(documents, "for-inner")
     assert outer["parameterIterator"] == {"itemInput": "loop--map", "items": {"raw": "[0, 1, 2]"}}
     name = "pipelinechannel--open-inner--items"
     assert inner["parameterIterator"] == {"itemInput": "loop--inner", "items": {"inputParameter": name}}
     assert inner["inputs"]["parameters"]["loop--map"] == {"componentInputParameter": "loop--map"}
-    note = task(found, "note")["inputs"]["parameters"]
+    note = task(documents, "note")["inputs"]["parameters"]
     assert {"loop--map", "loop--inner"} <= note.keys()
-    opening = found.spec["deploymentSpec"]["executors"]["exec-open-inner"]["container"]["args"]
+    opening = documents.spec["deploymentSpec"]["executors"]["exec-open-inner"]["container"]["args"]
     assert opening[4:6] == ["--open", "inner"]
     few = task(conformance("control/loops:few_at_once"), "for-map")
     assert few["iteratorPolicy"] == {"parallelismLimit": 2}
 
 
 def test_a_condition_within_a_loop_reads_what_is_around_it(project: Project) -> None:
-    found = compiled(
+    documents = compiled(
         built(
             project,
             """
@@ -184,41 +184,41 @@ def test_a_condition_within_a_loop_reads_what_is_around_it(project: Project) -> 
         )
     )
     outer, inner = "pipelinechannel--make--numbers--total", "pipelinechannel--inner--numbers--total"
-    double = task(found, "double")
+    double = task(documents, "double")
     assert double["inputs"]["parameters"][outer] == {"componentInputParameter": outer}
     assert double["inputs"]["parameters"][inner]["taskOutputParameter"]["producerTask"] == "inner"
-    loop = task(found, "for-map")
+    loop = task(documents, "for-map")
     assert loop["inputs"]["parameters"][outer]["taskOutputParameter"] == {
         "producerTask": "make", "outputParameterKey": "numbers--total",
     }  # fmt: skip
-    assert found.spec["components"]["comp-make"]["outputDefinitions"]["parameters"] == {
+    assert documents.spec["components"]["comp-make"]["outputDefinitions"]["parameters"] == {
         "numbers--total": {"parameterType": "LIST"}
     }
-    assert lint(found.yaml) == []
+    assert lint(documents.yaml) == []
 
 
 def test_there_is_one_exit_task_and_what_closes_the_run_comes_last() -> None:
     plain = conformance("control/orders:linear").spec["root"]["dag"]["tasks"]
     assert plain.keys() == {"work", "drivetrain-close"}
-    found = conformance("control/others:on_exit")
-    root = found.spec["root"]["dag"]["tasks"]
+    documents = conformance("control/others:on_exit")
+    root = documents.spec["root"]["dag"]["tasks"]
     assert root.keys() == {"work", "leave"}
     assert root["leave"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
     assert root["leave"]["dependentTasks"] == ["work"]
     assert root["leave"]["inputs"]["parameters"]["status"] == {"taskFinalStatus": {"producerTask": "work"}}
-    inner = found.spec["components"]["comp-leave"]["dag"]["tasks"]
+    inner = documents.spec["components"]["comp-leave"]["dag"]["tasks"]
     assert inner.keys() == {"exits", "drivetrain-close"}
     assert inner["drivetrain-close"]["dependentTasks"] == ["exits"]
     assert inner["drivetrain-close"]["inputs"]["parameters"]["status"] == {"componentInputParameter": "status"}
-    exits = found.spec["components"]["comp-exits"]["dag"]["tasks"]
+    exits = documents.spec["components"]["comp-exits"]["dag"]["tasks"]
     assert exits.keys() == {"note", "skipped", "alarm"}
     assert not any("triggerPolicy" in body for body in exits.values())
 
 
 def test_the_digest_can_be_that_of_the_whole_pipeline() -> None:
-    found = compile_pipeline(original("control/orders:linear"), CLUSTER, digest="abc")
-    assert found.digest == "abc"
-    assert "abc" in found.spec["deploymentSpec"]["executors"]["exec-make"]["container"]["args"]
+    compiled = compile_pipeline(original("control/orders:linear"), CLUSTER, digest="abc")
+    assert compiled.digest == "abc"
+    assert "abc" in compiled.spec["deploymentSpec"]["executors"]["exec-make"]["container"]["args"]
 
 
 def test_a_parameter_that_is_called_container_makes_no_container(project: Project) -> None:
@@ -308,19 +308,19 @@ def test_defaults_of_every_type(project: Project) -> None:
         ) -> None:
             Make()
     """
-    found = compiled(built(project, "from typing import Any\n" + textwrap.dedent(source)))
-    defined = found.spec["root"]["inputDefinitions"]["parameters"]
+    documents = compiled(built(project, "from typing import Any\n" + textwrap.dedent(source)))
+    defined = documents.spec["root"]["inputDefinitions"]["parameters"]
     assert defined["deep"]["defaultValue"] == [{"x": None}]
     assert defined["text"] == {"parameterType": "STRING", "defaultValue": "t", "isOptional": True}
     assert defined["sizes"]["defaultValue"] == {"a": [1], "$b": []}
-    assert lint(found.yaml) == []
+    assert lint(documents.yaml) == []
 
 
 def test_a_long_name_is_cut_to_what_a_label_takes(project: Project) -> None:
     name = "p" * 80
-    found = compiled(built(project, f"@dt.pipeline\ndef {name}() -> None:\n    Make()\n"))
-    assert found.spec["pipelineInfo"] == {"name": "p" * 57, "displayName": name}
-    assert lint(found.yaml) == []
+    documents = compiled(built(project, f"@dt.pipeline\ndef {name}() -> None:\n    Make()\n"))
+    assert documents.spec["pipelineInfo"] == {"name": "p" * 57, "displayName": name}
+    assert lint(documents.yaml) == []
 
 
 def test_settings_of_a_node_that_is_not_there(project: Project, tmp_path: Path) -> None:
@@ -387,11 +387,11 @@ def test_the_form_changes_on_purpose_only(name: str) -> None:
     # After a change that is meant: DRIVETRAIN_GOLDEN=1 writes them anew; look at the difference.
     if name == "flights":
         folder = HOUSE / "examples" / "flights"
-        found = compiled(load_pipeline(folder), ClusterSettings.load(folder))
+        documents = compiled(load_pipeline(folder), ClusterSettings.load(folder))
     else:
         (path,) = (case for case in CASES if case.endswith(f":{name}"))
-        found = conformance(path)
+        documents = conformance(path)
     file = GOLDEN / f"{name}.yaml"
     if os.environ.get("DRIVETRAIN_GOLDEN"):
-        file.write_text(_golden(found), encoding="utf-8")
-    assert _golden(found) == file.read_text("utf-8")
+        file.write_text(_golden(documents), encoding="utf-8")
+    assert _golden(documents) == file.read_text("utf-8")

@@ -74,11 +74,11 @@ def test_of_a_node(project: Project, old: str, new: str, node: str, what: str, v
 
 
 def test_a_condition_and_its_node(project: Project) -> None:
-    found = changes(project, "> 2", "> 5")
-    assert found["nodes"].keys() == {"Count"}
-    before, after = found["nodes"]["Count"]["condition"]
+    differences = changes(project, "> 2", "> 5")
+    assert differences["nodes"].keys() == {"Count"}
+    before, after = differences["nodes"]["Count"]["condition"]
     assert before == after.replace("5.0", "2.0")
-    assert found["nodes"]["Count"]["when"] == ["Make.total > 2", "Make.total > 5"]
+    assert differences["nodes"]["Count"]["when"] == ["Make.total > 2", "Make.total > 5"]
 
 
 LOOP = """
@@ -134,20 +134,20 @@ def test_code(project: Project) -> None:
 
 
 def test_nodes_and_parameters_that_come_and_go(project: Project) -> None:
-    found = changes(project, "count: int = 3", "count: int = 4, more: str = 'x'")
-    assert found["pipeline"]["parameter count"][1]["defaultValue"] == 4
-    assert found["pipeline"]["parameter more"][0] is None
-    found = changes(project, "doubled = Double(made)", "doubled = Double.options(id='Twice')(made)")
-    assert (found["added"], found["removed"]) == (["Twice"], ["Double"])
+    differences = changes(project, "count: int = 3", "count: int = 4, more: str = 'x'")
+    assert differences["pipeline"]["parameter count"][1]["defaultValue"] == 4
+    assert differences["pipeline"]["parameter more"][0] is None
+    differences = changes(project, "doubled = Double(made)", "doubled = Double.options(id='Twice')(made)")
+    assert (differences["added"], differences["removed"]) == (["Twice"], ["Double"])
 
 
 def test_the_platform(project: Project) -> None:
     settings = replace(CLUSTER, nodes={"Double": PodSettings(node_selector=(("pool", "gpu"),))})
     double = changes(project, "x", "x", settings)["nodes"]["Double"]
     assert double["platform nodeSelector"] == [None, {"labels": {"pool": "gpu"}}]
-    found = changes(project, "x", "x", replace(CLUSTER, image="other:2", ttl=60))
-    assert found["nodes"]["Make"] == {"image": ["registry.example/shop:1", "other:2"]}
-    assert found["pipeline"]["platform resourceTtlOnCompletion"] == [None, 60]
+    differences = changes(project, "x", "x", replace(CLUSTER, image="other:2", ttl=60))
+    assert differences["nodes"]["Make"] == {"image": ["registry.example/shop:1", "other:2"]}
+    assert differences["pipeline"]["platform resourceTtlOnCompletion"] == [None, 60]
 
 
 def test_what_is_no_compiled_pipeline(project: Project) -> None:
@@ -178,13 +178,13 @@ def test_the_verb_takes_files_and_projects(project: Project, tmp_path: Path) -> 
     assert answer["nodes"] == {"count": "Count", "double": "Double", "make": "Make"}
     nowhere = CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "-o", str(tmp_path / "no" / "x.yaml")])
     assert (nowhere.exit_code, "cannot be written" in nowhere.output) == (2, True)
-    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
-    assert told.output == "nothing changed\n"
+    result = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
+    assert result.output == "nothing changed\n"
     (folder / "kubeflow.yaml").write_text("image: i:2\nartifacts: s3://b\nstore: {secret: s, key: k}\n")
-    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
-    assert "Make: image: i:1 → i:2" in told.output
-    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder), "--json"])
-    assert json.loads(told.output)["nodes"]["Make"]["image"] == ["i:1", "i:2"]
+    result = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
+    assert "Make: image: i:1 → i:2" in result.output
+    result = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder), "--json"])
+    assert json.loads(result.output)["nodes"]["Make"]["image"] == ["i:1", "i:2"]
 
 
 def test_what_changed_is_said_without_what_stands_around_it(project: Project, tmp_path: Path) -> None:

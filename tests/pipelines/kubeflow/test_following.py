@@ -81,14 +81,14 @@ def test_three_sources_make_one_status(
     )  # fmt: skip
     kubernetes.pod("shop-driver", done.kfp.id, ["driver"], phase="Succeeded")
     kubernetes.pod("other", "another run", _node("Second"), phase="Failed")
-    found = _status(home, settings, done.run)
-    states = _states(found)
+    run_status = _status(home, settings, done.run)
+    states = _states(run_status)
     assert states["Make"][0] == "COMPLETE"
     assert states["First"][0] == "PENDING"
     assert states["First"][1] == 'ImagePullBackOff (its image cannot be pulled): Back-off pulling image "x"'
     assert states["Second"] == ("WAITING", "")
-    assert [task.pod for task in found.tasks] == ["shop-1", "shop-2", ""]
-    assert json.loads(json.dumps(found.to_json()))["nodes"]["First"]["pod"] == "shop-2"
+    assert [task.pod for task in run_status.tasks] == ["shop-1", "shop-2", ""]
+    assert json.loads(json.dumps(run_status.to_json()))["nodes"]["First"]["pod"] == "shop-2"
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_what_cannot_be_asked_is_a_note(
     home: Home, settings: ClusterSettings, server: KfpServer, kubernetes: KubernetesServer, done: SubmitResult
 ) -> None:
     kubernetes.denied.add("GET pods")
-    found = _status(home, settings, done.run)
-    assert [note.partition(":")[0] for note in found.notes] == ["Kubernetes cannot list pods in team"]
+    run_status = _status(home, settings, done.run)
+    assert [note.partition(":")[0] for note in run_status.notes] == ["Kubernetes cannot list pods in team"]
     server.token = "now"
-    found = _status(home, settings, done.run)
-    assert "does not accept the credentials" in found.notes[0]
-    assert found.kfp is None
-    assert len(found.tasks) == 3
+    run_status = _status(home, settings, done.run)
+    assert "does not accept the credentials" in run_status.notes[0]
+    assert run_status.kfp is None
+    assert len(run_status.tasks) == 3
 
 
 def test_a_run_whose_submitter_died_is_found_in_kfp(
@@ -162,9 +162,9 @@ def test_a_run_whose_submitter_died_is_found_in_kfp(
 ) -> None:
     run = open_run(home, done.run)
     home.store.update_context(run.context, {"kubeflow": {}})
-    found = _status(home, settings, done.run)
-    assert found.kfp is not None
-    assert ownership.submission(open_run(home, done.run)).run == found.kfp.id
+    run_status = _status(home, settings, done.run)
+    assert run_status.kfp is not None
+    assert ownership.submission(open_run(home, done.run)).run == run_status.kfp.id
 
 
 def test_runs_are_found_by_either_id(home: Home, done: SubmitResult) -> None:
@@ -324,9 +324,9 @@ def test_the_verbs(
     assert server.runs[sent["kfp"]["run"]]["display_name"] == "tonight"
     tagged = _run("tag", "--run", sent["run"], *root)
     assert (tagged["tags"], tagged["note"]) == ({"night": ""}, "late")
-    found = _run("kubeflow", "status", *root)
-    assert (found["run"], found["kfp"]["state"]) == (sent["run"], "PENDING")
-    assert set(found["nodes"]) == {"Make", "First", "Second"}
+    answer = _run("kubeflow", "status", *root)
+    assert (answer["run"], answer["kfp"]["state"]) == (sent["run"], "PENDING")
+    assert set(answer["nodes"]) == {"Make", "First", "Second"}
     kubernetes.pod("p", sent["kfp"]["run"], _node("Make"), phase="Running")
     kubernetes.namespace = "kubeflow"
     kubernetes.logs["p"] = "counting\n"
@@ -362,8 +362,8 @@ def test_a_run_that_pods_made_is_followed_and_closed_from_another_machine(
     refused = _run("kubeflow", "status", *place, code=2)["stderr"]
     assert "the project of run" in refused
     assert "give --project DIR" in refused
-    found = _run("kubeflow", "status", kfp_run, "--project", shop, *place)
-    assert (found["run"], found["kfp"]["state"]) == (run.id, "PENDING")
+    answer = _run("kubeflow", "status", kfp_run, "--project", shop, *place)
+    assert (answer["run"], answer["kfp"]["state"]) == (run.id, "PENDING")
     assert "not on this machine" in _run("resume", run.id, *place, code=2)["stderr"]
     synced = _run("kubeflow", "sync", run.id, *place)
     assert synced["state"] == "RUNNING"

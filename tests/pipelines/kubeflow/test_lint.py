@@ -28,8 +28,8 @@ pytestmark = pytest.mark.kubeflow
 
 
 def mutated(name: str, change: Change) -> list[Finding]:
-    found = conformance(name)
-    spec, platform = copy.deepcopy(found.spec), copy.deepcopy(found.platform)
+    documents = conformance(name)
+    spec, platform = copy.deepcopy(documents.spec), copy.deepcopy(documents.platform)
     change(spec, platform)
     return lint(yaml.safe_dump_all([spec, platform]))
 

@@ -52,7 +52,7 @@ def order(found: tuple[PlannedTask, ...]) -> None:
 def test_a_condition_stands_where_all_that_kfp_leaves_out_is_skipped(
     project: Project, consumer: str, pruned: bool
 ) -> None:
-    found = planned(
+    nodes_planned = planned(
         project,
         f"""
         @dt.pipeline
@@ -63,8 +63,8 @@ def test_a_condition_stands_where_all_that_kfp_leaves_out_is_skipped(
             {consumer}
         """,
     )
-    order(found.work)
-    assert bool(tasks(found)["make"].conditions) is pruned
+    order(nodes_planned.work)
+    assert bool(tasks(nodes_planned)["make"].conditions) is pruned
 
 
 def test_what_waits_for_a_loop_that_is_held_back_is_left_out_with_it(project: Project) -> None:
@@ -164,7 +164,7 @@ def test_gates_stand_where_their_word_is_known(project: Project) -> None:
 
 
 def test_names_are_kubernetes_names_and_differ(project: Project) -> None:
-    found = planned(
+    nodes_planned = planned(
         project,
         """
         @dt.pipeline
@@ -178,7 +178,7 @@ def test_names_are_kubernetes_names_and_differ(project: Project) -> None:
             Make.options(id="L" * 91)()
         """,
     )
-    names = [task.name for task in found.work]
+    names = [task.name for task in nodes_planned.work]
     assert names[:2] == ["a-b", "a-b-2"]
     assert not {"work", "x-driver"} & set(names)
     assert len(set(names)) == 7
@@ -187,7 +187,7 @@ def test_names_are_kubernetes_names_and_differ(project: Project) -> None:
 
 
 def test_what_runs_on_exit_stands_apart(project: Project) -> None:
-    found = planned(
+    nodes_planned = planned(
         project,
         """
         @dt.pipeline
@@ -197,5 +197,5 @@ def test_what_runs_on_exit_stands_apart(project: Project) -> None:
                 Note(text=run.state, number=dt.optional(made.total))
         """,
     )
-    assert [task.id for task in found.work] == ["Make"]
-    assert [(task.id, task.after, task.conditions) for task in found.exits] == [("Note", (), ())]
+    assert [task.id for task in nodes_planned.work] == ["Make"]
+    assert [(task.id, task.after, task.conditions) for task in nodes_planned.exits] == [("Note", (), ())]

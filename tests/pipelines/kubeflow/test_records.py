@@ -128,10 +128,10 @@ def test_half_a_record_is_told_of_and_the_others_are_taken(ran: Ran, kept: int) 
     whole = file.read_bytes()
     file.write_bytes(whole[:kept])
     other = _elsewhere(home)
-    found = records.sync(other, result.run)
-    assert sorted(found.brought) == ["Again", "Double", "Large", "Make"]
-    assert [name for name, _ in found.ignored] == [file.name]
-    assert "half-written" in found.ignored[0][1]
+    report = records.sync(other, result.run)
+    assert sorted(report.brought) == ["Again", "Double", "Large", "Make"]
+    assert [name for name, _ in report.ignored] == [file.name]
+    assert "half-written" in report.ignored[0][1]
     file.write_bytes(whole)
     mended = records.sync(other, result.run)
     assert (mended.brought, mended.ignored) == (("Fails",), ())
@@ -155,9 +155,9 @@ def test_half_a_record_is_told_of_and_the_others_are_taken(ran: Ran, kept: int) 
 def test_what_is_no_record_is_told_of(ran: Ran, body: dict[str, object]) -> None:
     home, result = ran
     (home.root / "records" / result.run / "Strange.json").write_text(json.dumps(body))
-    found = records.sync(home, result.run)
-    assert [name for name, _ in found.ignored] == ["Strange.json"]
-    assert found.known == 5
+    report = records.sync(home, result.run)
+    assert [name for name, _ in report.ignored] == ["Strange.json"]
+    assert report.known == 5
 
 
 @pytest.mark.parametrize(

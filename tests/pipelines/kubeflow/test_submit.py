@@ -288,10 +288,10 @@ def test_a_run_whose_submitter_was_killed_is_not_submitted_twice(
     answer = server.answer
 
     def killing(request: Request) -> dict[str, Any]:
-        found = answer(request)
+        answered = answer(request)
         if server.runs:
             process.kill()
-        return found
+        return answered
 
     server.answer = killing  # type: ignore[method-assign]
     process = subprocess.Popen(words, env={**os.environ, "DRIVETRAIN_ARTIFACTS": f"file://{tmp_path}/objects"})

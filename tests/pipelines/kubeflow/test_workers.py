@@ -215,12 +215,12 @@ TOLD = {"DRIVETRAIN_COORDINATOR": "10.0.0.1:8476", "DRIVETRAIN_PROCESSES": "4"}
 
 def test_the_job_is_made_after_its_pods_likeness() -> None:
     assert workers.worker_job(POD, 3, WORDS, TOLD, timeout=0.5)["spec"]["activeDeadlineSeconds"] == 1
-    made = workers.worker_job(POD, 3, WORDS, TOLD, timeout=7200.0)
-    spec, template = made["spec"], made["spec"]["template"]["spec"]
+    job = workers.worker_job(POD, 3, WORDS, TOLD, timeout=7200.0)
+    spec, template = job["spec"], job["spec"]["template"]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)
     assert (spec["backoffLimit"], spec["activeDeadlineSeconds"], template["restartPolicy"]) == (0, 7200, "Never")
-    assert made["metadata"]["ownerReferences"][0]["uid"] == POD["metadata"]["uid"]  # it goes when the pod does
-    assert made["metadata"]["labels"] == {"pipeline/runid": "r1", "team": "ml"}
+    assert job["metadata"]["ownerReferences"][0]["uid"] == POD["metadata"]["uid"]  # it goes when the pod does
+    assert job["metadata"]["labels"] == {"pipeline/runid": "r1", "team": "ml"}
     (container,) = template["containers"]
     assert container["image"] == "registry/flights@sha256:1"
     assert container["command"] == ["python", "-m", "drivetrain.pipelines.kubeflow.worker"]
@@ -251,12 +251,12 @@ def test_kubernetes_own_types_take_the_job(tmp_path: Path) -> None:
             [tmp_path / "peer"], input=json.dumps(body), capture_output=True, text=True, check=False, timeout=120
         )
 
-    made = workers.worker_job(POD, 3, WORDS, TOLD)
-    assert check(made).stdout == "drivetrain-workers-0f8fad5b 3 Indexed\n"
-    wrong = json.loads(json.dumps(made))
+    job = workers.worker_job(POD, 3, WORDS, TOLD)
+    assert check(job).stdout == "drivetrain-workers-0f8fad5b 3 Indexed\n"
+    wrong = json.loads(json.dumps(job))
     wrong["spec"]["completionsMode"] = wrong["spec"].pop("completionMode")
     assert 'unknown field "completionsMode"' in check(wrong).stderr
-    wrong = json.loads(json.dumps(made))
+    wrong = json.loads(json.dumps(job))
     wrong["spec"]["template"]["spec"]["containers"][0]["env"][0]["valueFrom"] = "secret"
     assert "cannot unmarshal string" in check(wrong).stderr
 

@@ -43,10 +43,10 @@ def numbers(found: list[Spanned[str]]) -> list[int]:
 
 
 def test_case_10_a_rolling_range_with_all_versions() -> None:
-    given = things((1, 0), (2, 0), (3, 1), (3, 0), (7, 1), (8, 2))
-    found = rolling_range(given, 2, start=3, skip=1, keep_all_versions=True)
-    assert places(found) == [(3, 0), (3, 1), (7, 1)]
-    assert places(rolling_range(given, 2, start=3, skip=1)) == [(3, 1), (7, 1)]
+    artifacts = things((1, 0), (2, 0), (3, 1), (3, 0), (7, 1), (8, 2))
+    window = rolling_range(artifacts, 2, start=3, skip=1, keep_all_versions=True)
+    assert places(window) == [(3, 0), (3, 1), (7, 1)]
+    assert places(rolling_range(artifacts, 2, start=3, skip=1)) == [(3, 1), (7, 1)]
 
 
 def test_case_11_a_static_range() -> None:
@@ -77,8 +77,8 @@ def test_a_range_of_seconds_is_no_list() -> None:
 
 
 def test_case_12_a_sequential_rolling_range() -> None:
-    given = things((1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0))
-    windows = sequential_rolling_range(given, 3, start=1, skip=1, exclude=[5], stride=2)
+    artifacts = things((1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0))
+    windows = sequential_rolling_range(artifacts, 3, start=1, skip=1, exclude=[5], stride=2)
     assert [places(window) for window in windows] == [[(1, 0), (2, 0), (3, 1)]]
 
 
@@ -117,15 +117,15 @@ def test_case_15_consecutive_spans_end_at_a_gap() -> None:
 
 
 def test_latest_version() -> None:
-    given = things((3, 0), (1, 2), (3, 1), (2, 0))
-    assert places(latest_version(given, 2)) == [(3, 1), (3, 0)]
+    artifacts = things((3, 0), (1, 2), (3, 1), (2, 0))
+    assert places(latest_version(artifacts, 2)) == [(3, 1), (3, 0)]
     assert latest_version([]) == []
 
 
 def test_all_spans_takes_the_newest_of_each() -> None:
-    given = things((2, 0), (1, None), (1, 0), (1, None), (2, 0))
-    assert [one.item for one in all_spans(given)] == ["1/0#2", "2/0#4"]
-    assert places(all_spans(given, keep_all_versions=True)) == [(1, None), (1, None), (1, 0), (2, 0), (2, 0)]
+    artifacts = things((2, 0), (1, None), (1, 0), (1, None), (2, 0))
+    assert [one.item for one in all_spans(artifacts)] == ["1/0#2", "2/0#4"]
+    assert places(all_spans(artifacts, keep_all_versions=True)) == [(1, None), (1, None), (1, 0), (2, 0), (2, 0)]
 
 
 # -- what is missing, and bad input
@@ -209,15 +209,15 @@ def test_a_rolling_range_is_the_end_of_what_is_there(
         with pytest.raises(Absent):
             rolling_range(history, n, min_spans=1, **options)  # type: ignore[arg-type]
         return
-    found = rolling_range(history, n, min_spans=1, **options)  # type: ignore[arg-type]
-    assert list(dict.fromkeys(numbers(found))) == expected
+    window = rolling_range(history, n, min_spans=1, **options)  # type: ignore[arg-type]
+    assert list(dict.fromkeys(numbers(window))) == expected
     if not keep:
-        assert found == [newest(history)[span] for span in expected]
+        assert window == [newest(history)[span] for span in expected]
     if len(expected) < n:
         with pytest.raises(Absent, match=f"{n - len(expected)} of {n} spans"):
             rolling_range(history, n, **options)  # type: ignore[arg-type]
     else:
-        assert rolling_range(history, n, **options) == found  # type: ignore[arg-type]
+        assert rolling_range(history, n, **options) == window  # type: ignore[arg-type]
 
 
 @given(HISTORY, SPAN, st.integers(0, 6))

@@ -165,17 +165,17 @@ def test_a_store_that_no_pod_can_reach(shop: Callable[[str], Shop], submitted: b
     if submitted:
         assert {node.state for node in result.nodes.values()} == {"CANCELED"}  # the store knows of the run, and no more
         assert open_run(here.home, result.run).state == "RUNNING"
-        found = records.sync(here.home, result.run)
-        assert sorted(found.brought) == ["Check", "Double", "Each[0]", "Each[1]", "Large", "Last", "Make"]
+        report = records.sync(here.home, result.run)
+        assert sorted(report.brought) == ["Check", "Double", "Each[0]", "Each[1]", "Large", "Last", "Make"]
         result = result_of(here.home, result.run, result.kubeflow)
     _whole(here, result, tmp_path)
     shown = subprocess.run(
         [sys.executable, "-m", "drivetrain", "show", result.run, "--root", str(here.home.root), "--json"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    told = json.loads(shown.stdout)
-    assert told["state"] == "COMPLETE"
-    assert told["nodes"]["Each[1]"]["state"] == "COMPLETE"
+    answer = json.loads(shown.stdout)
+    assert answer["state"] == "COMPLETE"
+    assert answer["nodes"]["Each[1]"]["state"] == "COMPLETE"
 
 
 @pytest.mark.parametrize("kill", [False, True])
@@ -219,12 +219,12 @@ def test_ctrl_c_ends_pods_and_what_they_started(shop: Callable[[str], Shop]) -> 
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 130
-    told = json.loads(out.splitlines()[-1])
-    assert (told["state"], told["kubeflow"]["state"]) == ("CANCELED", "CANCELED")
-    assert {name: node["state"] for name, node in told["nodes"].items()} == {
+    answer = json.loads(out.splitlines()[-1])
+    assert (answer["state"], answer["kubeflow"]["state"]) == ("CANCELED", "CANCELED")
+    assert {name: node["state"] for name, node in answer["nodes"].items()} == {
         "Make": "COMPLETE", "Held": "CANCELED", "Double": "BLOCKED",
     }  # fmt: skip
-    assert open_run(here.home, told["run"]).state == "CANCELED"
+    assert open_run(here.home, answer["run"]).state == "CANCELED"
     _no_grandchildren(here.base)
 
 

@@ -81,8 +81,8 @@ def test_kfps_own_runner_agrees(name: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert said.returncode == 0, said.stderr[-2000:]
     home = Home(base / ".drivetrain")
-    found = result_of(home, "kubeflow-opinion", SimulatedKfpRun("", "", (), ()))
-    assert seen(found, home) == seen(result, inline)
-    assert found.state == result.state
+    ended = result_of(home, "kubeflow-opinion", SimulatedKfpRun("", "", (), ()))
+    assert seen(ended, home) == seen(result, inline)
+    assert ended.state == result.state
     home.close()
     inline.close()

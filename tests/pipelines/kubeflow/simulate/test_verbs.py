@@ -36,12 +36,12 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
     words = ["-p", "count=4", "-p", "more=none", "--tag", "try=2", "--note", "four"]
     first = _drivetrain("simulate", str(folder), *words, "--json", where=tmp_path)
     assert first.returncode == 0, first.stderr
-    told = json.loads(first.stdout.splitlines()[-1])
+    answer = json.loads(first.stdout.splitlines()[-1])
     run = dt.open(root=tmp_path / ".drivetrain")
-    assert (run.id, run.tags, run.note) == (told["run"], {"try": "2"}, "four")
-    assert (told["state"], told["kubeflow"]["state"]) == ("COMPLETE", "SUCCEEDED")
-    assert [pod["task"] for pod in told["kubeflow"]["pods"]] == ["work/make", "work/double", "drivetrain-close"]
-    assert all(Path(pod["log"]).is_file() for pod in told["kubeflow"]["pods"])
+    assert (run.id, run.tags, run.note) == (answer["run"], {"try": "2"}, "four")
+    assert (answer["state"], answer["kubeflow"]["state"]) == ("COMPLETE", "SUCCEEDED")
+    assert [pod["task"] for pod in answer["kubeflow"]["pods"]] == ["work/make", "work/double", "drivetrain-close"]
+    assert all(Path(pod["log"]).is_file() for pod in answer["kubeflow"]["pods"])
     assert _drivetrain("compile", str(folder), "-o", "shop.yaml", where=tmp_path).returncode == 0
     again = _drivetrain("simulate", "shop.yaml", "--project", str(folder), "-p", "count=4", "--json", where=tmp_path)
     nodes = json.loads(again.stdout.splitlines()[-1])["nodes"]
@@ -51,12 +51,12 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
     assert other.returncode != 0
     logs = [Path(pod["log"]).read_text() for pod in json.loads(other.stdout.splitlines()[-1])["kubeflow"]["pods"]]
     assert any("the image holds another version of shop" in log for log in logs)
-    synced = _drivetrain("sync", told["run"], "--json", where=tmp_path)
+    synced = _drivetrain("sync", answer["run"], "--json", where=tmp_path)
     assert (synced.returncode, json.loads(synced.stdout)) == (
-        0, {"run": told["run"], "brought": [], "known": 2, "ignored": [], "state": "COMPLETE", "notes": []},
+        0, {"run": answer["run"], "brought": [], "known": 2, "ignored": [], "state": "COMPLETE", "notes": []},
     )  # fmt: skip
-    (tmp_path / ".drivetrain" / "records" / told["run"] / "Make.00000000.json").write_text('{"format": "drive')
-    half = _drivetrain("sync", told["run"], where=tmp_path)
+    (tmp_path / ".drivetrain" / "records" / answer["run"] / "Make.00000000.json").write_text('{"format": "drive')
+    half = _drivetrain("sync", answer["run"], where=tmp_path)
     assert half.returncode == 2
     assert "ignored Make.00000000.json: Make.00000000.json is half-written" in half.stdout
 
