@@ -40,6 +40,7 @@ _Rows: TypeAlias = NDArray[np.bool_]
 _MOST_DISTINCT: Final = 10_000  # values beyond which a column of texts is one of names
 _MOST_VALUES: Final = 100  # of a column of texts; the table of a cross has a cell for each combination
 _MOST_BINS: Final = 16  # whose ranges are 135, and those of three columns 2.5 million
+_KEPT: Final = 1_000
 _STEP: Final = 0.01  # standard deviations to which the permutation test rounds losses
 _SEED: Final = 20_190  # of the sample of larger tables
 
@@ -53,6 +54,7 @@ def find_slices(
     weight: str | None = None,
     task: Task | None = None,
     classes: Sequence[str | int] | None = None,
+    excess: bool = False,
     max_columns: int = 2,
     min_examples: int = 30,
     level: float = 0.05,
@@ -73,6 +75,8 @@ def find_slices(
         task: None: what label and predictions look like. It decides the loss of a row: log-loss (binary, multi-class,
             the mean over labels of multi-label), or the squared error (regression).
         classes: The class of each score, where labels are not positions.
+        excess: Take from each log-loss what the model itself expects, the entropy of its probabilities: what is left is
+            large where the model is wrong, and not where the outcome is merely uncertain.
         max_columns: How many columns a slice may be a cross of, up to 3.
         min_examples: Rows that a slice has at least, and the rest too.
         level: How often data on which no slice is worse may have any named: the family-wise error, over all slices
@@ -103,8 +107,10 @@ def find_slices(
             f"label {label!r} is text, and the classes of the scores are not named",
             fix=f'make it 0 or 1 for a probability, or name the class of each score: classes=["no", "yes"], {label!r}',
         )
+    if excess and config.task == "regression":
+        raise InputError("find_slices: excess is of probabilities, and numbers have none", fix="remove it")
     model = TableModel(label, config.prediction, predictions)
-    loss, weights, table = _losses(source, config, model, candidates, max_rows)
+    loss, weights, table = _losses(source, config, model, candidates, max_rows, excess=excess)
     searched: list[_CutColumn] = []
     left_out: dict[str, str] = {}
     for name in candidates:
@@ -117,7 +123,7 @@ def find_slices(
                 left_out[name] = column.left_out
     search = _SliceSearch(searched, len(loss), max_columns, min_examples, level, min_effect)
     findings = tuple(itertools.islice(search.worst(loss, weights), limit))
-    what = "squared error" if config.task == "regression" else "log-loss"
+    what = "squared error" if config.task == "regression" else "excess log-loss" if excess else "log-loss"
     mean = float(np.average(loss, weights=weights))
     return WorstSlices(findings, what, mean, len(loss), source.rows, sum(search.counts), level, left_out)
 
@@ -165,7 +171,7 @@ class WorstSlices(Sequence[WorseSlice]):
 
     Attributes:
         findings: The slices.
-        measure: What the losses are: "log-loss" or "squared error".
+        measure: What the losses are: "log-loss", "excess log-loss" or "squared error".
         loss: The mean loss of all rows.
         rows: How many rows were searched.
         of_rows: How many the data have; more than `rows` of a sample or where weights are 0.
@@ -221,7 +227,8 @@ class WorstSlices(Sequence[WorseSlice]):
     def __repr__(self) -> str:
         lines = [
             f"  {each.name}: {each.rows:,} rows ({each.share:.1%}), {self.measure} {each.loss:.4g} against "
-            f"{each.rest_loss:.4g}, effect {each.effect:.2f}, p = {each.p_value:.1g}"
+            f"{each.rest_loss:.4g}, effect {each.effect:.2f}, "
+            + (f"p = {each.p_value:.1g}" if each.p_value else "p < 1e-300")
             for each in self.findings
         ]
         return "\n".join(
@@ -268,7 +275,7 @@ def _check_options(
 
 
 def _losses(
-    source: Source, config: EvaluationConfig, model: TableModel, columns: Sequence[str], max_rows: int
+    source: Source, config: EvaluationConfig, model: TableModel, columns: Sequence[str], max_rows: int, *, excess: bool
 ) -> tuple[Floats, Floats, dict[str, pa.Array]]:
     """The loss and the weight of each row, and its columns; rows of weight 0 are left out.
 
@@ -288,7 +295,7 @@ def _losses(
         positions.append(rows + chosen)
         rows += batch.num_rows
         part = batch if share >= 1 else batch.take(pa.array(chosen))
-        weight, loss = _loss_of(part, config, model, problems, sampled)
+        weight, loss = _loss_of(part, config, model, problems, sampled, excess=excess)
         sampled += part.num_rows
         some = weight > 0
         losses.append(loss[some])
@@ -309,7 +316,13 @@ def _losses(
 
 
 def _loss_of(
-    batch: pa.RecordBatch, config: EvaluationConfig, model: TableModel, problems: Problems, offset: int
+    batch: pa.RecordBatch,
+    config: EvaluationConfig,
+    model: TableModel,
+    problems: Problems,
+    offset: int,
+    *,
+    excess: bool,
 ) -> tuple[Floats, Floats]:
     """Weight and loss of each row; what cannot be judged is added to the problems, and weighs 0."""
     outputs = model(batch)
@@ -325,11 +338,15 @@ def _loss_of(
     if config.task == "regression":
         with np.errstate(over="ignore"):
             some = (score - label) ** 2
-    elif config.task == "multiclass":
-        some = -np.log(np.clip(score[np.arange(len(score)), label], CLIP, 1 - CLIP))
     else:
-        clipped = np.clip(score, CLIP, 1 - CLIP)
-        some = -np.log(np.where(label, clipped, 1 - clipped))
+        score = np.clip(score, CLIP, 1 - CLIP)
+        if config.task == "multiclass":
+            some = -np.log(score[np.arange(len(score)), label])
+            expected = -(score * np.log(score)).sum(axis=1)
+        else:
+            some = -np.log(np.where(label, score, 1 - score))
+            expected = -(score * np.log(score) + (1 - score) * np.log(1 - score))
+        some = some - expected if excess else some
         some = some.mean(axis=1) if some.ndim == 2 else some
     loss = np.zeros(len(weight))
     loss[fine] = some
@@ -561,7 +578,7 @@ class _SliceSearch:
             spread = float(x.std())
             if not spread > 1e-12 * float(np.abs(left).max()) * float(weight.max()):
                 return
-            best = self._best(x / spread, left, weight)
+            best = self._best(_Evidence(x / spread, loss, weight))
             if best is None:
                 return
             cross, p_value = best
@@ -579,7 +596,7 @@ class _SliceSearch:
 
     def _finding(self, cross: _Cross, rows: _Rows, p_value: float, loss: Floats, weight: Floats) -> WorseSlice:
         words = [self.columns[column].words[which] for column, which in cross]
-        inner, rest, effect = _effect(rows, loss, weight)
+        inner, rest = (float(np.average(loss[some], weights=weight[some])) for some in (rows, ~rows))
         return WorseSlice(
             ", ".join(text for text, _ in words),
             " AND ".join(sql for _, sql in words),
@@ -588,32 +605,34 @@ class _SliceSearch:
             float(weight[rows].sum() / weight.sum()),
             inner,
             rest,
-            effect,
+            _effect_of(rows, loss, weight),
             p_value,
         )
 
-    def _best(self, x: Floats, loss: Floats, weight: Floats) -> tuple[_Cross, float] | None:
+    def _best(self, evidence: _Evidence) -> tuple[_Cross, float] | None:
         """The slice of the strongest evidence that passes all tests, and its p-value, corrected."""
-        permutation = _Permutation(x)
-        candidates = [item for width in range(1, self.max_columns + 1) for item in self._candidates(x, width)]
+        candidates = [item for width in range(1, self.max_columns + 1) for item in self.candidates(evidence, width)]
         # Of the same rows, the slice of the fewest columns.
         candidates.sort(key=lambda item: (-round(item[0], 9), len(item[1])))
         for _, cross in candidates:
-            p_value = self._p_value(cross, x, permutation)
-            if p_value is not None and _effect(self.rows_of(cross), loss, weight)[2] >= self.min_effect:
-                return self._simplest(cross, p_value, x, permutation)
+            p_value = self._p_value(cross, evidence)
+            if p_value is not None:
+                return self._simplest(cross, p_value, evidence)
         return None
 
-    def _p_value(self, cross: _Cross, x: Floats, permutation: _Permutation) -> float | None:
-        """Corrected for all slices; None where it is not small enough."""
-        rows = self.rows_of(cross)
+    def _p_value(self, cross: _Cross, evidence: _Evidence) -> float | None:
+        """Corrected for all slices; None where it is not small enough, or the effect not large enough."""
+        rows, x = self.rows_of(cross), evidence.x
         powers, rest = _powers(x[rows]), _powers(x[~rows])
-        p_value = max(float(_welch(powers, rest)[0]), permutation.p_value(int(powers[0]), float(powers[1])))
-        return p_value * self.level / self.alpha(len(cross)) if p_value <= self.alpha(len(cross)) else None
+        welch, effect_left = _welch(powers, rest)
+        p_value = max(float(welch), evidence.permutation.p_value(int(powers[0]), float(powers[1])))
+        effect = min(float(effect_left), _effect_of(rows, evidence.loss, evidence.weight))
+        alpha = self.alpha(len(cross))
+        return p_value * self.level / alpha if p_value <= alpha and effect >= self.min_effect else None
 
-    def _simplest(self, cross: _Cross, p_value: float, x: Floats, permutation: _Permutation) -> tuple[_Cross, float]:
+    def _simplest(self, cross: _Cross, p_value: float, evidence: _Evidence) -> tuple[_Cross, float]:
         """The slice of fewer columns around a cross, where the cross is not clearly worse than the rest of it."""
-        rows = self.rows_of(cross)
+        rows, x = self.rows_of(cross), evidence.x
         parents = []
         for parent in itertools.combinations(cross, len(cross) - 1) if len(cross) > 1 else ():
             rest = self.rows_of(parent) & ~rows
@@ -621,17 +640,19 @@ class _SliceSearch:
             if apart > self.level / max(self.counts[0], 1):
                 parents.append((-apart, parent))
         for _, parent in sorted(parents):
-            corrected = self._p_value(parent, x, permutation)
+            corrected = self._p_value(parent, evidence)
             if corrected is not None:
-                return self._simplest(parent, corrected, x, permutation)
+                return self._simplest(parent, corrected, evidence)
         return cross, p_value
 
-    def _candidates(self, x: Floats, width: int) -> Iterator[tuple[float, _Cross]]:
-        """The slices of so many columns whose Σx and Welch's t are large enough, with the former as a z-score."""
-        alpha = self.alpha(width)
+    def candidates(self, evidence: _Evidence, width: int) -> Iterator[tuple[float, _Cross]]:
+        """Slices of so many columns that pass all but the permutation test, and the z-scores of their Σx.
+
+        Of the slices of the same columns, those with the largest z-scores, `_KEPT` at most.
+        """
+        x, alpha = evidence.x, self.alpha(width)
         least = -float(ndtri(alpha))
         alive = [np.flatnonzero(_reach(column, x, self.min_examples) >= least) for column in self.columns]
-        whole = _powers(x)
         for numbers in itertools.combinations(range(len(self.columns)), width):
             if not all(len(alive[number]) for number in numbers) or self._is_empty(numbers):
                 continue
@@ -639,7 +660,8 @@ class _SliceSearch:
             shape = [column.cells for column in columns]
             cell = columns[0].codes.astype(np.intp)
             for column in columns[1:]:
-                cell = cell * column.cells + column.codes
+                cell *= column.cells
+                cell += column.codes
             ranges = [column.ranges[:, alive[number]] for number, column in zip(numbers, columns, strict=True)]
 
             def sums(weights: Floats | None) -> Floats:
@@ -655,15 +677,19 @@ class _SliceSearch:
             z = np.full(n.shape, -np.inf)
             z[enough] = total[enough] / np.sqrt(n[enough] * (1 - n[enough] / self.rows))
             hits = np.nonzero(z >= least)
-            if not len(hits[0]):
-                continue
-            powers = np.array([n[hits], total[hits], sums(x**2)[hits], sums(x**3)[hits]])
-            p_value, effect = _welch(powers, whole[:, None] - powers)
-            passed = (p_value <= alpha) & (effect >= self.min_effect)
-            for score, *values in zip(z[hits][passed].tolist(), *(axis[passed] for axis in hits), strict=True):
+            if len(hits[0]):
+                powers = np.array([n[hits], total[hits], *(sums(power)[hits] for power in evidence.more_powers)])
+                p_value, effect = _welch(powers, evidence.powers[:, None] - powers)
+                hits = tuple(axis[(p_value <= alpha) & (effect >= self.min_effect)] for axis in hits)
+            if len(hits[0]):
+                losses = np.array([sums(term)[hits] for term in evidence.loss_terms])
+                effect = _effect(losses, evidence.loss_sums[:, None] - losses)
+                hits = tuple(axis[effect >= self.min_effect] for axis in hits)
+            for hit in np.argsort(-z[hits], kind="stable")[:_KEPT].tolist():
+                values = [int(axis[hit]) for axis in hits]
                 yield (
-                    score,
-                    tuple((number, int(alive[number][which])) for number, which in zip(numbers, values, strict=True)),
+                    float(z[tuple(values)]),
+                    tuple((number, int(alive[number][value])) for number, value in zip(numbers, values, strict=True)),
                 )
 
     def _is_empty(self, numbers: Collection[int]) -> bool:
@@ -702,7 +728,7 @@ def _reach(column: _CutColumn, x: Floats, min_examples: int) -> Floats:
 
 def _powers(x: Floats) -> Floats:
     """Rows, Σx, Σx² and Σx³; shape (4,)."""
-    return np.array([len(x), x.sum(), (x**2).sum(), (x**3).sum()])
+    return np.array([len(x), x.sum(), (x * x).sum(), (x * x * x).sum()])
 
 
 def _welch(powers: Floats, rest: Floats) -> tuple[Floats, Floats]:
@@ -735,15 +761,43 @@ def _welch(powers: Floats, rest: Floats) -> tuple[Floats, Floats]:
     return np.where(varies, p_value, apart <= 0), np.where(varies, effect, np.where(apart > 0, np.inf, 0))
 
 
-def _effect(rows: _Rows, loss: Floats, weight: Floats) -> tuple[float, float, float]:
-    """The mean loss within and without, and their difference in standard deviations."""
-    means, variances = [], []
-    for some in (rows, ~rows):
-        mean = float(np.average(loss[some], weights=weight[some]))
-        means.append(mean)
-        variances.append(float(np.average((loss[some] - mean) ** 2, weights=weight[some])))
-    spread = math.sqrt(sum(variances) / 2)
-    return means[0], means[1], (means[0] - means[1]) / spread if spread else math.inf
+def _effect(sums: Floats, rest: Floats) -> Floats:
+    """The difference of mean losses in standard deviations; of Σw, Σw·loss and Σw·loss² within and without, (3, …)."""
+    (mean, variance), (rest_mean, rest_variance) = (
+        (first / weight, np.maximum(second / weight - (first / weight) ** 2, 0))
+        for weight, first, second in (sums, rest)
+    )
+    spread = np.sqrt((variance + rest_variance) / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(mean > rest_mean, (mean - rest_mean) / spread, np.minimum(mean - rest_mean, 0)))
+
+
+def _effect_of(rows: _Rows, loss: Floats, weight: Floats) -> float:
+    terms = _loss_terms(loss, weight)
+    return float(_effect(*(np.array([float(term[some].sum()) for term in terms]) for some in (rows, ~rows))))
+
+
+def _loss_terms(loss: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    centred = loss - np.average(loss, weights=weight)  # or else the squares would cancel
+    return weight, weight * centred, weight * centred**2
+
+
+class _Evidence:
+    """What a pass of the search looks at.
+
+    Attributes:
+        x: What each row adds to the evidence; of mean 0 and variance 1.
+        loss: The loss of each row, as it was.
+        weight: Its weight.
+    """
+
+    def __init__(self, x: Floats, loss: Floats, weight: Floats) -> None:
+        self.x, self.loss, self.weight = x, loss, weight
+        self.more_powers = (x * x, x * x * x)
+        self.powers = _powers(x)
+        self.loss_terms = _loss_terms(loss, weight)
+        self.loss_sums = np.array([term.sum() for term in self.loss_terms])
+        self.permutation = _Permutation(x)
 
 
 class _Permutation:

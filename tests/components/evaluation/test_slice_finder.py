@@ -13,7 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.components.evaluation import EvaluationConfig
-from drivetrain.components.evaluation.slice_finder import _column, _Permutation, _powers, _SliceSearch, _welch
+from drivetrain.components.evaluation.slice_finder import (
+    _column,
+    _Evidence,
+    _Permutation,
+    _powers,
+    _SliceSearch,
+    _welch,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -152,6 +159,17 @@ def test_a_bad_value_is_not_named_through_its_crosses_nor_a_cross_through_its_va
     assert [each.name for each in slices] == ["one=b, two=c, three=d", "two=c, three=d", "one=b"]
 
 
+def test_what_is_worse_only_beside_what_was_taken_out_is_not_named() -> None:
+    random = np.random.default_rng(0)
+    hour, month = random.integers(0, 24, 20_000), random.integers(1, 13, 20_000)
+    scale = 1 + (hour / 12) ** 2 * (1 + 0.5 * np.sin(month))  # no slice says all of it
+    data = {"hour": hour, "month": month, "y": random.normal(size=20_000) * scale, "p": np.zeros(20_000)}
+    slices = dt.find_slices(data, label="y", predictions="p", task="regression")
+    assert len(slices) > 4
+    assert min(each.effect for each in slices) >= 0.1
+    assert [each for each in slices if each.loss <= each.rest_loss] == []
+
+
 def test_a_cross_of_three_columns() -> None:
     random = np.random.default_rng(2)
     data: dict[str, Any] = {name: random.choice(list("abcd"), 20_000) for name in ("one", "two", "three", "four")}
@@ -196,6 +214,25 @@ def test_every_task_has_its_loss() -> None:
     several = pa.table({"y": labels.tolist(), "p": np.full((90, 2), 0.25).tolist(), "c": ["a", "b", "c"] * 30})
     found_loss = dt.find_slices(several, label="y", predictions="p").loss
     assert found_loss == pytest.approx(-np.log(np.where(labels == 1, 0.25, 0.75)).mean())
+
+
+def test_what_is_uncertain_is_apart_from_what_is_wrong() -> None:
+    random = np.random.default_rng(0)
+    data: dict[str, Any] = {"sure": random.choice(list("ab"), 10_000), "c": random.choice(list("xyz"), 10_000)}
+    chance = np.where(data["sure"] == "a", 0.5, 0.95)
+    data |= {"y": (random.random(10_000) < chance).astype(int), "p": chance}
+    assert [each.name for each in dt.find_slices(data, label="y", predictions="p")] == ["sure=a"]
+    assert len(dt.find_slices(data, label="y", predictions="p", excess=True)) == 0
+    data["p"] = np.where(data["c"] == "y", 0.999, chance)
+    wrong = dt.find_slices(data, label="y", predictions="p", excess=True)
+    assert wrong[0].name == "sure=a, c=y"
+    p = data["p"]
+    loss = -np.log(np.where(data["y"] == 1, p, 1 - p)) - stats.entropy(np.array([p, 1 - p]))
+    assert wrong.loss == pytest.approx(loss.mean())
+    several = np.stack([p, (1 - p) / 2, (1 - p) / 2], axis=1)
+    classes = {"y": 1 - data["y"], "p": several.tolist(), "c": data["c"]}
+    loss = -np.log(np.where(data["y"] == 1, p, (1 - p) / 2)) - stats.entropy(several, axis=1)
+    assert dt.find_slices(classes, label="y", predictions="p", excess=True).loss == pytest.approx(loss.mean())
 
 
 def test_what_is_left_out_is_said() -> None:
@@ -254,6 +291,7 @@ def test_losses_that_do_not_vary_have_no_worse_slice() -> None:
         ({"weight": "delay"}, "weight 'delay' is missing, infinite or negative in"),
         ({"weight": "none"}, "all of them weigh 0"),
         ({"task": "ranking"}, "query"),
+        ({"task": "regression", "excess": True}, "excess is of probabilities, and numbers have none"),
         ({"max_columns": 4}, "max_columns must be a whole number from 1 to 3, not 4"),
         ({"min_examples": 0}, "min_examples must be a whole number from 2, not 0"),
         ({"bins": 1000}, "bins must be a whole number from 2 to 16, not 1000"),
@@ -303,6 +341,7 @@ def test_every_slice_is_looked_at_as_by_brute_force(
     x = random.exponential(size=rows) * (random.uniform(size=rows) if weighted else 1)
     x = (x - x.mean()) / x.std()
     search = _SliceSearch(columns, rows, width, 5, 0.9, 0.0)
+    evidence = _Evidence(x, x, np.ones(rows))
     assert sum(search.counts) == sum(
         np.prod([len(masks[number]) for number in some])
         for count in range(1, min(width, len(kinds)) + 1)
@@ -321,7 +360,7 @@ def test_every_slice_is_looked_at_as_by_brute_force(
                     expected.add((some, inside.tobytes(), round(z, 6)))
         named = {
             (tuple(number for number, _ in cross), search.rows_of(cross).tobytes(), round(z, 6))
-            for z, cross in search._candidates(x, count)
+            for z, cross in search.candidates(evidence, count)
         }
         assert named == expected
 
