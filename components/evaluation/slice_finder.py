@@ -32,7 +32,7 @@ from .binary import CLIP
 from .checks import Problems, check_classes, check_columns, labels_of, scores_of, weights_of
 from .config import EvaluationConfig, Slice
 from .rows import Floats, Task
-from .standalone import Predictor, TableModel, task_of_values
+from .standalone import Predictor, TableModel, models_of, task_of_values
 
 _Ints: TypeAlias = NDArray[np.int64]
 _Rows: TypeAlias = NDArray[np.bool_]
@@ -101,7 +101,8 @@ def find_slices(
     candidates = [name for name in source.columns if name not in needed] if columns is None else list(columns)
     if task is None and classes is None:
         task = task_of_values(source, label, predictions)
-    config = EvaluationConfig(label, f"prediction of {label}", task=task, classes=classes, weight=weight)
+    ((model_name, _),) = models_of(predictions).items()
+    config = EvaluationConfig(label, model_name, task=task, classes=classes, weight=weight)
     if classes is None and _is_text(source.schema.field(label).type):
         raise InputError(
             f"label {label!r} is text, and the classes of the scores are not named",

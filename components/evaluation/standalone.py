@@ -74,7 +74,7 @@ def evaluate(
         InputError: A column that is not there, labels or predictions that cannot be judged, or no rows.
     """
     source = source_of(data)
-    models = _models(predictions)
+    models = models_of(predictions)
     columns = {label: "the label"} | {name: "the prediction" for name in models.values() if isinstance(name, str)}
     check_columns(columns | ({weight: "the weight"} if weight else {}), source.columns)
     if baseline is not None and baseline not in models:
@@ -246,7 +246,8 @@ def _column(values: Any, name: str, rows: int) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
 
 
-def _models(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) -> dict[str, Predictor]:
+def models_of(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) -> dict[str, Predictor]:
+    """Each model by its name: that of its column or function, unless a mapping says another."""
     if isinstance(predictions, str):
         return {predictions: predictions}
     if callable(predictions):

@@ -212,8 +212,9 @@ def test_every_task_has_its_loss() -> None:
     assert by_position.findings == by_name.findings
     labels = np.array([[1, 0], [0, 1], [1, 1]] * 30)
     several = pa.table({"y": labels.tolist(), "p": np.full((90, 2), 0.25).tolist(), "c": ["a", "b", "c"] * 30})
-    found_loss = dt.find_slices(several, label="y", predictions="p").loss
-    assert found_loss == pytest.approx(-np.log(np.where(labels == 1, 0.25, 0.75)).mean())
+    assert dt.find_slices(several, label="y", predictions="p").loss == pytest.approx(
+        -np.log(np.where(labels == 1, 0.25, 0.75)).mean()
+    )
 
 
 def test_what_is_uncertain_is_apart_from_what_is_wrong() -> None:
@@ -286,7 +287,8 @@ def test_losses_that_do_not_vary_have_no_worse_slice() -> None:
         ({"predictions": "q"}, "the prediction needs the column 'q'"),
         ({"predictions": 5}, "predictions must be a column or a function of rows, not 5"),
         ({"predictions": lambda rows: [0.5]}, r"gave an array of shape \(1,\)"),
-        ({"predictions": "distance"}, "is not a probability in"),
+        ({"predictions": "distance"}, "prediction 'distance' is not a probability in"),
+        ({"predictions": "late"}, "label and prediction are both 'late'"),
         ({"columns": ["carier"]}, r"the search needs the column 'carier'(.|\n)*did you mean 'carrier'"),
         ({"weight": "delay"}, "weight 'delay' is missing, infinite or negative in"),
         ({"weight": "none"}, "all of them weigh 0"),
