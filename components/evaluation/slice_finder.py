@@ -57,7 +57,7 @@ def find_slices(
     excess: bool = False,
     max_columns: int = 2,
     min_examples: int = 30,
-    level: float = 0.05,
+    level: float = 0.01,
     min_effect: float = 0.1,
     bins: int = 10,
     limit: int = 10,
@@ -98,7 +98,9 @@ def find_slices(
     needed = {label: "the label"} | ({predictions: "the prediction"} if isinstance(predictions, str) else {})
     needed |= {weight: "the weight"} if weight else {}
     check_columns(needed | dict.fromkeys(columns or (), "the search"), source.columns)
-    candidates = [name for name in source.columns if name not in needed] if columns is None else list(columns)
+    candidates = (
+        [name for name in source.columns if name not in needed] if columns is None else [*dict.fromkeys(columns)]
+    )
     if task is None and classes is None:
         task = task_of_values(source, label, predictions)
     ((model_name, _),) = models_of(predictions).items()
@@ -106,7 +108,7 @@ def find_slices(
     if classes is None and _is_text(source.schema.field(label).type):
         raise InputError(
             f"label {label!r} is text, and the classes of the scores are not named",
-            fix=f'make it 0 or 1 for a probability, or name the class of each score: classes=["no", "yes"], {label!r}',
+            fix='make it 0 or 1 for a probability, or name the class of each score: classes=["no", "yes"]',
         )
     if excess and config.task == "regression":
         raise InputError("find_slices: excess is of probabilities, and numbers have none", fix="remove it")
@@ -270,7 +272,7 @@ def _check_options(
         ):
             refuse(name, value, f"a whole number from {least}" + ("" if most is None else f" to {most}"))
     if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-        refuse("level", level, "between 0 and 1, such as 0.05")
+        refuse("level", level, "between 0 and 1, such as 0.01")
     if isinstance(min_effect, bool) or not isinstance(min_effect, (int, float)) or not 0 <= min_effect < math.inf:
         refuse("min_effect", min_effect, "a number of standard deviations, such as 0.1")
 
@@ -459,13 +461,15 @@ def _by_range(name: str, column: pa.Array, bins: int) -> _Cut | str:
         heavy = np.flatnonzero(counts >= share)  # a cell each
         starts = np.unique(np.concatenate([[0], ends, heavy, heavy + 1]))
         starts = starts[starts < len(distinct)]
+        if floats:
+            starts = _rounded(starts, distinct, counts, heavy, int(share / 100))
     codes = np.full(len(values), len(starts))
     codes[valid] = np.searchsorted(distinct[starts], values[valid], side="right") - 1
     literal = _literals(column.type)
     quoted = _quoted(name)
     not_nan = f" AND NOT isnan({quoted})" if floats else ""  # which DuckDB takes for the largest number
     bounds = [
-        literal(_short(distinct[start - 1], distinct[start]) if floats and start else distinct[start])
+        literal(_short(distinct[start - 1], distinct[start], distinct[start]) if floats and start else distinct[start])
         for start in starts.tolist()
     ]
     alone = np.diff([*starts.tolist(), len(distinct)]) == 1
@@ -517,11 +521,26 @@ def _number_literal(value: Any) -> tuple[str, str]:
     return text.removesuffix(".0"), text if "e" in text else f"{text}e0"
 
 
-def _short(before: float, value: float) -> float:
-    """The number of the fewest figures that parts two neighbours."""
+def _rounded(starts: _Ints, distinct: Floats, counts: _Ints, heavy: _Ints, slack: int) -> _Ints:
+    """Cells that begin at numbers of few figures; so many rows may change cells for it, and heavy values stay alone."""
+    below = np.cumsum(counts) - counts
+    fixed = {0, *heavy.tolist(), *(heavy + 1).tolist()}
+    rounded = []
+    for start in starts.tolist():
+        if start not in fixed:
+            least = int(np.searchsorted(below, below[start] - slack))
+            most = int(np.searchsorted(below, below[start] + slack, side="right")) - 1
+            bound = _short(distinct[min(least, start - 1)], distinct[start], distinct[most])
+            start = int(np.searchsorted(distinct, bound))
+        rounded.append(start)
+    return np.unique(rounded)
+
+
+def _short(before: float, value: float, most: float) -> float:
+    """The number of the fewest figures near a value that is more than one number, and not more than another."""
     for figures in range(1, 18):
         short = float(f"{value:.{figures}g}")
-        if before < short <= value:
+        if before < short <= most:
             return short
     return value
 

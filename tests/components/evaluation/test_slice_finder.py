@@ -72,6 +72,19 @@ def test_a_planted_slice_is_named_first_in_95_of_100(rows: int) -> None:
     assert without_any(range(2_000, 2_100), rows) >= 95
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+def test_of_two_losses_and_texts_alone_chance_names_no_slice(rate: float) -> None:
+    # The hardest case: tests that hardly depend on each other, and losses of which most are large.
+    named = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        data: dict[str, Any] = {f"c{number}": random.choice(list("abcdefgh"), 5_000) for number in range(10)}
+        data |= {"y": (random.random(5_000) < rate).astype(int), "p": np.full(5_000, 0.3)}
+        named += len(dt.find_slices(data, label="y", predictions="p")) > 0
+    assert named <= 5
+
+
 def test_what_is_said_of_a_slice_is_what_pandas_says() -> None:
     columns = table_of(3, 20_000)
     rows = pd.DataFrame({name: columns[name] for name in ("carrier", "distance", "late", "p")})
@@ -143,6 +156,18 @@ def test_the_sql_of_every_type_names_its_rows(column: pa.Array) -> None:
     inside = again[again.slice == f"{slices[0].name}=True"]
     assert inside.n.tolist() == [ROWS // 2]
     assert inside.value.tolist() == pytest.approx([slices[0].loss])
+
+
+def test_ranges_have_round_bounds_and_heavy_values_a_cell() -> None:
+    random = np.random.default_rng(0)
+    rain = np.where(random.random(50_000) < 0.6, 0.0, random.exponential(3, 50_000))
+    for bad, name in ((rain == 0, "rain=0"), (rain >= np.quantile(rain, 0.8), "rain >= ")):
+        data = {"rain": rain, "y": random.normal(size=50_000) * np.where(bad, 3, 1), "p": np.zeros(50_000)}
+        slices = dt.find_slices(data, label="y", predictions="p", task="regression")
+        assert len(slices) == 1
+        assert slices[0].name.startswith(name)
+        assert len(slices[0].name) <= len("rain >= 2.08")
+        assert abs(slices[0].rows - bad.sum()) <= 0.001 * 50_000
 
 
 def test_a_bad_value_is_not_named_through_its_crosses_nor_a_cross_through_its_values() -> None:
@@ -297,7 +322,7 @@ def test_losses_that_do_not_vary_have_no_worse_slice() -> None:
         ({"max_columns": 4}, "max_columns must be a whole number from 1 to 3, not 4"),
         ({"min_examples": 0}, "min_examples must be a whole number from 2, not 0"),
         ({"bins": 1000}, "bins must be a whole number from 2 to 16, not 1000"),
-        ({"level": 5}, "level must be between 0 and 1, such as 0.05, not 5"),
+        ({"level": 5}, "level must be between 0 and 1, such as 0.01, not 5"),
         ({"min_effect": -1}, "min_effect must be a number of standard deviations"),
         ({"task": "regression", "label": "huge"}, "the squared error is infinite in 500 of 500 rows"),
     ],
