@@ -95,6 +95,8 @@ def find_slices(
     source = source_of(data)
     if not isinstance(predictions, str) and not callable(predictions):
         raise InputError(f"predictions must be a column or a function of rows, not {predictions!r}")
+    if isinstance(columns, str):
+        raise InputError(f"find_slices: columns must be a list of names, not {columns!r}", fix=f"columns=[{columns!r}]")
     needed = {label: "the label"} | ({predictions: "the prediction"} if isinstance(predictions, str) else {})
     needed |= {weight: "the weight"} if weight else {}
     check_columns(needed | dict.fromkeys(columns or (), "the search"), source.columns)

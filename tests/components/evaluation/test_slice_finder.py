@@ -314,6 +314,7 @@ def test_losses_that_do_not_vary_have_no_worse_slice() -> None:
         ({"predictions": lambda rows: [0.5]}, r"gave an array of shape \(1,\)"),
         ({"predictions": "distance"}, "prediction 'distance' is not a probability in"),
         ({"predictions": "late"}, "label and prediction are both 'late'"),
+        ({"columns": "carrier"}, r"columns must be a list of names(.|\n)*columns=\['carrier'\]"),
         ({"columns": ["carier"]}, r"the search needs the column 'carier'(.|\n)*did you mean 'carrier'"),
         ({"weight": "delay"}, "weight 'delay' is missing, infinite or negative in"),
         ({"weight": "none"}, "all of them weigh 0"),
