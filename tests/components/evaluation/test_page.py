@@ -50,7 +50,7 @@ def test_the_examples_run() -> None:
     exec("from drivetrain.components.evaluation import EvaluationConfig, Threshold, Metric, metric", space)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"late": rng.integers(0, 2, 400), "a": rng.normal(size=400), "carrier": ["AA", "UA"] * 200})
-    space |= {"frame": frame.assign(old_probability=0.5), "FEATURES": ["a"]}
+    space |= {"frame": frame.assign(old_probability=0.5, probability=rng.random(400)), "FEATURES": ["a"]}
     space["forest"] = RandomForestClassifier(5).fit(frame[["a"]], frame["late"])
     for block in blocks:
         exec(block.replace("from .metrics import profit", ""), space | {"__name__": __name__}, space)
