@@ -41,8 +41,8 @@ def test_a_column_whose_name_is_not_text_is_a_damaged_file(tmp_path: Path) -> No
     pq.write_table(pa.table({"column": ["a", "b"]}), path, store_schema=False)
     whole = path.read_bytes()
     refused = 0
-    for place in [match.start() for match in re.finditer(b"column", whole)]:  # in the schema, and in each row group
-        path.write_bytes(whole[:place] + b"c\xfflumn" + whole[place + 6 :])
+    for start in [match.start() for match in re.finditer(b"column", whole)]:  # in the schema, and in each row group
+        path.write_bytes(whole[:start] + b"c\xfflumn" + whole[start + 6 :])
         try:
             statistics({"a": open_parquet([path])})
         except InputError as error:

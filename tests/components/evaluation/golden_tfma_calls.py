@@ -304,11 +304,11 @@ def _measures(
 
 
 def _thresholds(each: Mapping[str, Any], name: str, rows: Mapping[str, Any]) -> list[Threshold]:
-    found = [_threshold(name, bounds, ()) for bounds in each.get("threshold", [])]
+    thresholds = [_threshold(name, bounds, ()) for bounds in each.get("threshold", [])]
     for per_slice in each.get("per_slice_thresholds", []):
         for spec in per_slice["slicing_specs"]:
-            found.append(_threshold(name, per_slice["threshold"][0], _matcher(spec, rows)))
-    return found
+            thresholds.append(_threshold(name, per_slice["threshold"][0], _matcher(spec, rows)))
+    return thresholds
 
 
 def _matcher(spec: Mapping[str, Any], rows: Mapping[str, Any]) -> list[Any]:

@@ -99,9 +99,11 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
         Threshold("auc", lower=0.8, change_absolute=-0.01, slice=["carrier"]),
         Threshold("log_loss", upper=0.1, slice={"month": 2}),
     )
-    found = run(source, judged, baseline=Guess(1.0, label=False), inputs={"delay": "the model", "late": "the model"})
+    evaluation = run(
+        source, judged, baseline=Guess(1.0, label=False), inputs={"delay": "the model", "late": "the model"}
+    )
     content, extra = folders(tmp_path, "a")
-    write(found, content, extra)
+    write(evaluation, content, extra)
 
     table = pq.read_table(content / "metrics.parquet").to_pylist()
     raw = pq.read_table(tmp_path / "part-00000.parquet").to_pandas()
@@ -130,7 +132,7 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
     assert verdict["baseline"] == "compared"
     assert [check["passed"] for check in verdict["thresholds"]] == [True, True, True, True, False]
     assert verdict["failures"][0].startswith("log-loss of month=2 0.4")
-    assert "not blessed: log-loss of month=2" in found["summary"]
+    assert "not blessed: log-loss of month=2" in evaluation["summary"]
     drawn = json.loads((content / "plots.json").read_text())["models"]["candidate"]
     assert drawn["roc"][0][:2] == [0, 0]
     assert drawn["roc"][-1][:2] == [1, 1]
@@ -210,25 +212,27 @@ def test_a_model_that_drops_rows_is_refused(source: Source) -> None:
 
 
 def test_without_a_baseline_change_bounds_do_not_apply_and_the_result_says_so(source: Source) -> None:
-    found = run(source, config(Threshold("auc", lower=0.8, change_absolute=0.5), Threshold("auc", change_relative=0.5)))
-    verdict = found["validation"]
+    evaluation = run(
+        source, config(Threshold("auc", lower=0.8, change_absolute=0.5), Threshold("auc", change_relative=0.5))
+    )
+    verdict = evaluation["validation"]
     assert verdict["blessed"] is True
     assert verdict["baseline"] == "no baseline yet"
     assert [check["passed"] for check in verdict["thresholds"]] == [True, None]
     assert "≥ 0.8, change not judged, no baseline yet" in verdict["thresholds"][0]["text"]
-    assert found["summary"].endswith("blessed (no baseline yet)")
+    assert evaluation["summary"].endswith("blessed (no baseline yet)")
 
 
 def test_a_threshold_on_a_slice_without_examples_is_not_blessed_and_named(source: Source) -> None:
-    found = run(source, config(Threshold("auc", lower=0.5, slice={"carrier": "ZZ"})))
-    assert found["validation"]["missing_slices"] == ["carrier=ZZ"]
-    assert found["summary"].endswith("not blessed: no examples in the slice carrier=ZZ, which has a threshold")
+    evaluation = run(source, config(Threshold("auc", lower=0.5, slice={"carrier": "ZZ"})))
+    assert evaluation["validation"]["missing_slices"] == ["carrier=ZZ"]
+    assert evaluation["summary"].endswith("not blessed: no examples in the slice carrier=ZZ, which has a threshold")
 
 
 def test_no_thresholds_bless_nothing(source: Source) -> None:
-    found = run(source, config())
-    assert found["validation"]["blessed"] is False
-    assert found["summary"].endswith("not blessed: no thresholds are configured")
+    evaluation = run(source, config())
+    assert evaluation["validation"]["blessed"] is False
+    assert evaluation["summary"].endswith("not blessed: no thresholds are configured")
 
 
 def test_small_slices_are_withheld(tmp_path: Path) -> None:
@@ -239,14 +243,14 @@ def test_small_slices_are_withheld(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "rows.parquet")
     rows = open_parquet([tmp_path / "rows.parquet"])
     judged = config(Threshold("auc", lower=0.0, slice=["carrier"]), slices=[["carrier"]], min_examples=6)
-    found = run(rows, judged)
-    assert found["validation"]["blessed"]
-    assert found["metrics"]["withheld"] == [{"columns": ["carrier"], "slices": 2, "rows": 7}]
+    evaluation = run(rows, judged)
+    assert evaluation["validation"]["blessed"]
+    assert evaluation["metrics"]["withheld"] == [{"columns": ["carrier"], "slices": 2, "rows": 7}]
     content, extra = folders(tmp_path, "a")
-    write(found, content, extra)
+    write(evaluation, content, extra)
     for path in (*content.iterdir(), *extra.iterdir()):
         assert not re.search(b"Quxair|Zorbair", path.read_bytes()), path
-    assert "Quxair" not in repr(found)
+    assert "Quxair" not in repr(evaluation)
     assert [item.title for item in read_slices(content)] == ["overall", "carrier=AA"]
     verdict = read_validation(content)
     assert verdict["withheld"][0]["rows"] == 7
@@ -268,8 +272,8 @@ def test_a_column_of_lists_slices_by_each_value(tmp_path: Path, exact_rows: int)
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=200)
     judged = config(Threshold("auc", lower=0, slice={"tags": "x"}), slices=[["tags"]], exact_rows=exact_rows)
     inputs = {"delay": "the model", "late": "the model"}  # so that texts come as dictionaries
-    found = run(open_parquet([tmp_path / "rows.parquet"]), judged, inputs=inputs)
-    slices = {item["slice"]: item for item in found["metrics"]["slices"]}
+    evaluation = run(open_parquet([tmp_path / "rows.parquet"]), judged, inputs=inputs)
+    slices = {item["slice"]: item for item in evaluation["metrics"]["slices"]}
     score, late = 1 / (1 + np.exp(-2.0 * table["delay"].to_numpy())), table["late"].to_numpy()
     expected = {f"tags={tag}": np.array([tag in each for each in tags]) for tag in "xy"}
     expected |= {"overall": np.ones(900, dtype=np.bool_), "tags=(missing)": np.array([not each for each in tags])}
@@ -277,4 +281,4 @@ def test_a_column_of_lists_slices_by_each_value(tmp_path: Path, exact_rows: int)
     for name, mine in expected.items():
         auc = roc_auc_score(late[mine], score[mine].astype(np.float32))
         assert slices[name]["metrics"]["candidate"]["auc"] == pytest.approx(auc, rel=1e-3 if not exact_rows else 1e-12)
-    assert [check["slice"] for check in found["validation"]["thresholds"]] == ["tags=x"]
+    assert [check["slice"] for check in evaluation["validation"]["thresholds"]] == ["tags=x"]
