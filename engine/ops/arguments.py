@@ -10,6 +10,8 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Size
 
+__all__ = ["Columns"]
+
 Array = Any  # a JAX array (a tracer while tracing): float columns and everything that has no missing value
 Value = Any  # a Column or an Array
 Columns = Mapping[str, Any]  # what a preprocessing function takes and gives: Column or Array by name

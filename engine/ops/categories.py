@@ -20,6 +20,11 @@ from .scaling import as_float
 from .statistics import numbers, quantiles
 from .vocabularies import Vocabulary, VocabularyOptions, category, learn_vocabulary, vocabulary_of
 
+__all__ = [
+    "apply_buckets", "apply_buckets_with_interpolation", "apply_vocabulary", "bucketize", "hash_buckets", "one_hot",
+    "vocabulary",
+]  # fmt: skip
+
 
 def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning: Unpack[VocabularyOptions]) -> Value:
     """Ids of text (or integers, booleans, or lists of them) by a vocabulary learnt from the training data.

@@ -12,6 +12,8 @@ from ..tracing.columns import read
 from ..tracing.primitives import current
 from .arguments import Value
 
+__all__ = ["check", "check_finite", "check_range"]
+
 
 def check(condition: Value, message: str) -> None:
     """Let every row for which the condition is not true fail, in training and in serving, with the message.

@@ -14,6 +14,8 @@ from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
 from .arguments import Array, Value
 
+__all__ = ["timestamp_cycle", "timestamp_part"]
+
 
 def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
     """A part of each time, int32; missing for missing.

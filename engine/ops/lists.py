@@ -17,6 +17,8 @@ from ..tracing.primitives import bind_analyzer, bind_host, current
 from .arguments import Array, Value, at_least, most_ids
 from .text import split, texts
 
+__all__ = ["bag_of_words", "deduplicate", "multi_hot", "ngrams", "tfidf", "to_dense", "to_ragged", "word_count"]
+
 
 def to_dense(x: Value, width: int, fill: Any = None) -> Array:
     """A list column of numbers as an array [batch, width]: float32 for lists of floats, int32 for whole numbers.

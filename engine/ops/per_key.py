@@ -19,6 +19,11 @@ from .arguments import Array, Value, at_least
 from .scaling import as_float, between, check_range, standardized
 from .statistics import operands, weight_of
 
+__all__ = [
+    "bucketize_per_key", "count_per_key", "max_per_key", "mean_per_key", "min_max_per_key", "min_per_key",
+    "quantiles_per_key", "sum_per_key", "var_per_key", "z_score_per_key",
+]  # fmt: skip
+
 
 def count_per_key(key: Value) -> Array:
     """int32 [batch]: how many rows of the training data have this row's key; 0 for a new or missing one."""

@@ -17,6 +17,8 @@ from .lists import affine
 from .statistics import numbers
 from .values import cast
 
+__all__ = ["inverse_min_max", "inverse_z_score", "min_max", "scale_to_gaussian", "z_score"]
+
 _NEWTON_STEPS: Final = 8  # four already reach float32's precision from 1e-7 to 3e38
 
 

@@ -14,6 +14,11 @@ from ..tracing.columns import Column, read
 from ..tracing.primitives import bind_analyzer, current
 from .arguments import Array, LearntText, Value, at_least
 
+__all__ = [
+    "correlation", "count", "covariance", "histogram", "max", "mean", "median", "min", "mode", "pca", "quantiles",
+    "size", "std", "sum", "var",
+]  # fmt: skip
+
 _DEVICE: Final = {"bool": "int32", "list<int64>": "int32", "list<float64>": "float32"}
 
 

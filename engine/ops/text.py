@@ -21,6 +21,11 @@ from ..tracing.primitives import bind_host
 from .arguments import Value
 from .values import cast
 
+__all__ = [
+    "concat", "ends_with", "join", "length", "lookup", "lower", "parse", "regex_contains", "regex_full_match",
+    "regex_replace", "split", "starts_with", "strip", "substr", "upper",
+]  # fmt: skip
+
 _HOST: Final = {"int32": "int64", "float32": "float64", "bool": "bool", "string": "string"}
 _DEVICE: Final = {host: device for device, host in _HOST.items()}
 

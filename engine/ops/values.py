@@ -16,6 +16,8 @@ from ..tracing.primitives import bind_host, current
 from . import statistics
 from .arguments import Array, LearntText, Value
 
+__all__ = ["cast", "fill_missing", "imputed", "is_in", "is_missing", "where"]
+
 _RULES: Final[dict[str, Callable[[Value], Any]]] = {
     "mean": statistics.mean,
     "median": statistics.median,

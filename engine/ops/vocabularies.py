@@ -16,6 +16,8 @@ from ..tracing.primitives import Trace, bind_analyzer, bind_host, current
 from .arguments import Array, Value, at_least
 from .statistics import weight_of
 
+__all__ = ["Vocabulary", "inverse_vocabulary", "learn_vocabulary", "vocabulary_size"]
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _TAKEN: Final = "inverses"  # an asset of bundles; others that are not named by a user have a dot
 

@@ -3,6 +3,8 @@
 import math
 import re
 import statistics
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import jax
@@ -279,3 +281,12 @@ def test_a_graph_without_batched_device_inputs(learn: Any) -> None:
     _, out = learn(lambda c: {"k": ops.mean(c["x"]), "one": 1.0, "w": c["w"]}, x=[1.0, 3.0], w=["a", "b"])
     np.testing.assert_array_equal(out["k"], [2, 2])
     np.testing.assert_array_equal(out["one"], [1, 1])
+
+
+def test_what_a_module_names_is_an_op_and_each_name_is_of_one_module() -> None:
+    """A new op is written in one file: the package takes the names of its modules, and lists none itself."""
+    modules = [import_module(f"{ops.__name__}.{entry.name}") for entry in iter_modules(ops.__path__)]
+    names = [(name, getattr(module, name)) for module in modules for name in getattr(module, "__all__", ())]
+    assert sorted(ops.__all__) == sorted(name for name, _ in names)
+    assert len(dict(names)) == len(names) > 80
+    assert all(getattr(ops, name) is value for name, value in names)

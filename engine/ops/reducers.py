@@ -11,6 +11,8 @@ from ..tracing.objects import remember
 from ..tracing.primitives import bind_analyzer, current
 from .arguments import Array, Value
 
+__all__ = ["reduce"]
+
 
 def reduce(reducer: Any, *columns: Value, shape: tuple[int, ...] = (), dtype: str = "float32") -> Array:
     """What a reducer of your own makes of the training data.
