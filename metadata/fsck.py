@@ -20,6 +20,7 @@ from .payload_root import open_payloads
 from .records import INPUTS_COMPARED, ArtifactRecord, ArtifactState, Claim, ContextRecord, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
+from .uri import is_plain
 
 _SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and what lives must never look dead
 _UNKNOWN = 7 * 86400.0
@@ -276,7 +277,8 @@ def _problems(payloads: Payloads, artifact: ArtifactRecord) -> list[str]:
 def _gone(payloads: Payloads, uri: str, there: set[str]) -> bool:
     """Whether nothing at all lies at a URI."""
     if payloads.url is None:
-        return not (payloads.root / uri).is_dir()
+        # A URI that is none is not looked for: what is wrong with it says so.
+        return is_plain(uri) and not (payloads.root / uri).is_dir()
     return uri not in there and not payloads.present(uri)  # it may have come after the listing
 
 

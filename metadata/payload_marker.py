@@ -15,6 +15,7 @@ from pathlib import Path
 from ..digest import write_durably
 from ..errors import InputError
 from .store import MetadataStore
+from .uri import is_plain
 
 FOLDER = "artifacts"
 MARKER = f"{FOLDER}/.store.json"
@@ -113,4 +114,5 @@ def _identity(store: MetadataStore) -> str:
 
 
 def _has_payloads(store: MetadataStore, root: Path) -> bool:
-    return any((root / artifact.uri).is_dir() for artifact in store.artifacts(limit=100) if artifact.external is None)
+    uris = (artifact.uri for artifact in store.artifacts(limit=100) if artifact.external is None)
+    return any((root / uri).is_dir() for uri in uris if is_plain(uri))

@@ -130,3 +130,12 @@ def test_a_damaged_database_is_not_repaired(root: Path, drivetrain: Command) -> 
     assert "drivetrain backup" in result.stderr
     assert "--rebuild" in result.stderr
     assert set(root.glob("artifacts/*/*/*")) == payloads
+
+
+@pytest.mark.parametrize("uri", ["9" * 5000, "9" * 300, "../" * 9 + "etc", ""])
+def test_an_address_that_is_none_is_named_and_not_looked_for(root: Path, drivetrain: Command, uri: str) -> None:
+    change(root, f"UPDATE artifact SET uri = '{uri}' WHERE id = (SELECT min(id) FROM artifact)")
+    result = drivetrain("fsck")
+    assert problem(("fsck",), result) is None
+    assert result.exit_code == 1
+    assert "is not a payload URI" in result.stdout
