@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .components.evaluation.series import MetricSeries
     from .components.evaluation.slice_finder import find_slices
     from .components.evaluation.standalone import evaluate
     from .console.run_table import runs
@@ -48,6 +49,7 @@ __all__ = [
     "BuildError",
     "DrivetrainError",
     "InputError",
+    "MetricSeries",
     "Secret",
     "artifact",
     "component",
@@ -81,6 +83,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "components.evaluation.series": "MetricSeries",
         "components.evaluation.slice_finder": "find_slices",
         "components.evaluation.standalone": "evaluate",
         "console.run_table": "runs",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
 from ...data.arrays import arrow_of, numpy_of
+from ...data.rowhash import hash_column
 from ...data.slices import MISSING, SliceTable, key_text, rank_of, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
@@ -68,9 +69,13 @@ class MetricsAccumulator:
         self._kept: list[_Table] = []
         self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
         self._problems = Problems()
+        self._unusable = 0  # rows of this process that have a problem
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Take in scored rows; what cannot be judged is counted and reported by `result`."""
+        """Take in scored rows; what cannot be judged is counted and reported by `result`.
+
+        A column `key` stands for the row's position in what intervals draw by.
+        """
         config = self.config
         columns = {name: batch.column(f"slice:{name}") for name in config.slice_columns}
         table: _Table = {}
@@ -80,7 +85,8 @@ class MetricsAccumulator:
             table[model], usable = scores_of(batch.column(model), name, config, self._problems, self.rows)
             fine &= usable
         if config.weight is not None:
-            table["weight"] = weights_of(batch.column("weight"), config.weight, self._problems, self.rows)
+            table["weight"], known = weights_of(batch.column("weight"), config.weight, self._problems, self.rows)
+            fine &= known
         if config.query is not None:
             table["query"], known = queries_of(batch.column("query"), config.query, self._problems, self.rows)
             fine &= known
@@ -89,10 +95,13 @@ class MetricsAccumulator:
         self._check_widths(table)
         if config.confidence is not None:
             hashes = table.get("query")
+            if hashes is None and "key" in batch.schema.names:
+                hashes = hash_column(batch.column("key"))
             if hashes is None:
                 hashes = hash_of(self.rows, [table[name] for name in ("label", *self.models)])
             table["bucket"] = config.resampling.bucket_of(hashes)
         self.rows += batch.num_rows
+        self._unusable += int((~fine).sum())
         positions, codes = encode(self._slices, columns, batch.num_rows, config.expressions)
         if positions is not None:
             table, fine = _rows(table, positions), fine[positions]
@@ -128,6 +137,18 @@ class MetricsAccumulator:
         # canonical order, since float sums depend on it.
         for table in other._sorted():
             self._take(table | {"codes": renumber[table["codes"]]})
+
+    def set_aside(self) -> tuple[int, list[tuple[str, int, str]]]:
+        """Leave out the rows that cannot be judged, which `result` then does not report.
+
+        Returns:
+            How many they were, and of each kind of problem the first row and its value.
+        """
+        first = [(kind, *quoted[0]) for kind, (_, quoted) in self._problems.kinds.items()]
+        unusable, self._unusable = self._unusable, 0
+        self.rows -= unusable
+        self._problems = Problems()
+        return unusable, first
 
     def _take(self, table: _Table, *, spill: bool = True) -> None:
         self._count(len(self._slices) - 1, 0)

@@ -180,12 +180,12 @@ def check_classes(
     return ~beyond
 
 
-def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> Floats:
-    """The weights, 0 where they are none; shape (rows,)."""
+def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """The weights, 0 where they are none, and which rows have one; both (rows,)."""
     values = _numbers(column, f"weight {name!r}")
     bad = ~(np.isfinite(values) & (values >= 0))
     problems.add(f"weight {name!r} is missing, infinite or negative", bad, values, offset)
-    return np.where(bad, 0.0, values) + 0.0
+    return np.where(bad, 0.0, values) + 0.0, ~bad
 
 
 def queries_of(

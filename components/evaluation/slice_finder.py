@@ -338,7 +338,7 @@ def _loss_of(
         fine = fine & check_classes(label, score, config, problems, offset)
     weight = np.ones(len(score))
     if config.weight is not None:
-        weight = weights_of(batch.column(config.weight), config.weight, problems, offset)
+        weight, _ = weights_of(batch.column(config.weight), config.weight, problems, offset)
     label, score = label[fine], score[fine]
     if config.task == "regression":
         with np.errstate(over="ignore"):

@@ -44,16 +44,21 @@ def test_the_fields_of_both_classes_are_there() -> None:
         assert [name for name in inspect.signature(kind).parameters if f"`{name}`" not in section] == []
 
 
-def test_the_examples_run() -> None:
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     space: dict[str, Any] = {"np": np}
     exec("from drivetrain.components.evaluation import EvaluationConfig, Threshold, Metric, metric", space)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"late": rng.integers(0, 2, 400), "a": rng.normal(size=400), "carrier": ["AA", "UA"] * 200})
     space |= {"frame": frame.assign(old_probability=0.5, probability=rng.random(400)), "FEATURES": ["a"]}
+    scored = pd.date_range("2026-01-05", periods=400, freq="10min", tz="UTC")
+    space["predictions"] = space["frame"].drop(columns="late").assign(flight_id=range(400), scored_at=scored)
+    space["labels"] = frame[["late"]].assign(flight_id=range(400))
     space["forest"] = RandomForestClassifier(5).fit(frame[["a"]], frame["late"])
     for block in blocks:
         exec(block.replace("from .metrics import profit", ""), space | {"__name__": __name__}, space)
+    assert space["served"].windows()["judged"].sum() == 400
     globals().update(profit=space["profit"], longest=space["longest"])  # where their names are looked for
     for function in (space["profit"], space["longest"]):
         function.__module__ = __name__
