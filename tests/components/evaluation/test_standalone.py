@@ -63,7 +63,8 @@ def test_models_are_functions_of_rows_too(cancer: pd.DataFrame, model: LogisticR
         thresholds=[Threshold("auc", change_absolute=0.1)],
         confidence="delong",
     )
-    assert result.overall["regression"] == result.overall["column"]
+    # scikit-learn's own probabilities differ in the last bits by how the rows lie in memory.
+    assert result.overall["regression"] == pytest.approx(result.overall["column"], rel=1e-12)
     assert result.blessed == {"regression": True, "column": True, "old": False} | {"old": result.blessed["old"]}
     rows = result.frame()
     auc = rows[(rows.model == "regression") & (rows.metric == "auc") & (rows.slice == "overall")].iloc[0]
