@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...errors import BuildError, Canceled, DrivetrainError, InputError
 from ...metadata import (
@@ -50,6 +51,8 @@ from .results import failure_properties, format_traceback
 from .reuse import change_since, properties_of
 from .runs import Run
 from .source_texts import keep_sources
+
+_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ class Attempt:
                 explain_full_disk(f"running {self.task.name}"),
                 recording(self.reads),
                 _working_directory_kept(),
+                _timers_kept(),
             ):
                 result = component.fn(**keywords)
         finally:
@@ -355,6 +359,18 @@ def _working_directory_kept() -> Iterator[None]:
         if before is not None and _working_directory() != before:
             with contextlib.suppress(OSError):
                 os.chdir(before)
+
+
+@contextlib.contextmanager
+def _timers_kept() -> Iterator[None]:
+    """Set back a timer that the block sets and leaves running: its signal would end the process in another node."""
+    before = {timer: signal.getitimer(timer) for timer in _TIMERS}
+    try:
+        yield
+    finally:
+        for timer, values in before.items():
+            if signal.getitimer(timer)[0] > values[0]:
+                signal.setitimer(timer, *values)
 
 
 def _working_directory() -> str | None:

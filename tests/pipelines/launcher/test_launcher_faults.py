@@ -52,6 +52,28 @@ def test_a_component_that_changes_the_working_directory_changes_it_for_itself(
     clean(home)
 
 
+@pytest.mark.parametrize("timer", ["ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"])
+def test_a_timer_of_a_component_ends_with_it(home: Home, pipe: Pipe, timer: str) -> None:
+    """Its signal ends a process: it came when the run was complete, and the shell was told of a crash."""
+    code = f"import signal; signal.setitimer(signal.{timer}, 9000)"
+    before = signal.getitimer(getattr(signal, timer))  # pytest itself may have one
+    try:
+        result = run_pipeline(home, pipe(f'n = Make()\nMisbehave(n, code="""{code}""")\nUse(n)'))
+        assert result.state == "COMPLETE"
+        assert signal.getitimer(getattr(signal, timer))[0] <= before[0] < 9000
+    finally:
+        signal.setitimer(getattr(signal, timer), *before)
+
+
+def test_a_timer_of_who_runs_it_goes_on(home: Home, pipe: Pipe) -> None:
+    signal.setitimer(signal.ITIMER_PROF, 300)
+    try:
+        assert run_pipeline(home, pipe("Use(Make())")).state == "COMPLETE"
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 200
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 @pytest.mark.parametrize(
     ("code", "says", "users"),
     [
