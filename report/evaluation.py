@@ -181,8 +181,15 @@ def _plots(plots: Mapping[str, Any], titles: Mapping[str, str], classes: Sequenc
             yield section(title, _confusion(drawn["confusion"], classes), note="Overall slice; a row for each label.")
     for name in names:
         if name not in ("roc", "calibration", "residuals", "confusion"):
-            points = {model: [(x, y) for x, y in drawn[name]] for model, drawn in plots.items()}
-            yield section(titles.get(name, name), curves(points, x="", y=""), note="Overall slice.")
+            yield section(titles.get(name, name), _drawn(name, plots), note="Overall slice.")
+
+
+def _drawn(name: str, plots: Mapping[str, Any]) -> Html:
+    """What a metric draws: points, or buckets with their means."""
+    if any(isinstance(each, Mapping) for drawn in plots.values() for each in drawn[name]):
+        means = {model: [(each["prediction"], each["label"]) for each in drawn[name]] for model, drawn in plots.items()}
+        return curves(means, x="mean prediction", y="mean label")
+    return curves({model: [(x, y) for x, y in drawn[name]] for model, drawn in plots.items()}, x="", y="")
 
 
 def _residuals(groups: Sequence[Mapping[str, float]]) -> Html:

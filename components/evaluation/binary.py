@@ -31,6 +31,7 @@ from .states import Leaves, Sums
 
 CLIP: Final = 1e-7
 """Losses keep probabilities this far from 0 and 1, as Keras does."""
+_MOST_BUCKETS: Final = 10_000
 Summation: TypeAlias = Literal["interpolation", "minoring", "majoring"]
 
 _NONE_CALLED: Final = "nothing predicted positive"
@@ -521,9 +522,11 @@ def _discrimination(title: str, combine: Callable[[float, float], Result]) -> Me
 
 @dataclass(frozen=True)
 class Gaps(Sums):
-    """Σw, and Σw·(y − p) in each of the equal parts of [0, 1]; a score on an edge belongs to the part below it."""
+    """Σw, and Σw·(y − p) in each of the equal parts of [low, high); the outer ones hold what lies beyond it."""
 
     parts: int
+    low: float
+    high: float
     names: ClassVar[tuple[str, ...]] = ("weight",)
 
     def init(self) -> Leaves:
@@ -533,7 +536,7 @@ class Gaps(Sums):
     def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
         """Each row's."""
         yield "weight", rows.weight
-        part = np.maximum(np.ceil(rows.prediction * self.parts).astype(np.int64) - 1, 0)
+        part = np.searchsorted(_edges(self.parts, self.low, self.high)[1:-1], rows.prediction, side="right")
         order = np.argsort(part, kind="stable")
         gap = (rows.weight * (rows.label - rows.prediction))[order]
         starts = np.searchsorted(part[order], np.arange(self.parts + 1))
@@ -541,16 +544,71 @@ class Gaps(Sums):
             yield str(index), gap[start:end]
 
 
-def expected_calibration_error(*, buckets: int = 10) -> Metric:
-    """Σ|Σw·(y − p)| / Σw, the inner sums over `buckets` equal parts of [0, 1] (Naeini et al. 2015)."""
-    if buckets < 1:
-        raise InputError(f"buckets must be at least 1, not {buckets!r}")
+@dataclass(frozen=True)
+class CalibrationBuckets(Sums):
+    """Σw, Σw·y and Σw·p of the predictions below `low`, in each equal part of [low, high), and from `high` on."""
+
+    parts: int
+    low: float
+    high: float
+    sums: ClassVar[tuple[str, ...]] = ("weight", "label", "prediction")
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]  # as many as there are parts
+        """Each sum of each bucket."""
+        return tuple(f"{name} {bucket}" for bucket in range(self.parts + 2) for name in self.sums)
+
+    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+        """Each row's."""
+        bucket = np.searchsorted(_edges(self.parts, self.low, self.high), rows.prediction, side="right")
+        values = (rows.weight, rows.weight * rows.label, rows.weight * rows.prediction)
+        for index in range(self.parts + 2):
+            mine = bucket == index
+            yield from ((f"{name} {index}", value[mine]) for name, value in zip(self.sums, values, strict=True))
+
+    def drawn(self, sums: Mapping[str, float]) -> list[dict[str, float | None]]:
+        """The buckets with any weight: the edges `low` and `high`, None where it has none, `weight`, and the means."""
+        edges = [None, *_edges(self.parts, self.low, self.high).tolist(), None]
+        return [
+            {
+                "low": edges[bucket],
+                "high": edges[bucket + 1],
+                "weight": sums[f"weight {bucket}"],
+                "prediction": sums[f"prediction {bucket}"] / sums[f"weight {bucket}"],
+                "label": sums[f"label {bucket}"] / sums[f"weight {bucket}"],
+            }
+            for bucket in range(self.parts + 2)
+            if sums[f"weight {bucket}"]
+        ]
+
+
+def _edges(parts: int, low: float, high: float) -> Floats:
+    return low + np.arange(parts + 1, dtype=np.float64) * ((high - low) / parts)
+
+
+def expected_calibration_error(*, buckets: int = 10, low: float = 0.0, high: float = 1.0) -> Metric:
+    """Σ|Σw·(y − p)| / Σw, the inner sums over `buckets` equal parts of [`low`, `high`] (Naeini et al. 2015).
+
+    A prediction on an edge belongs to the part above it; the outer parts hold what lies beyond. Its plot has the mean
+    label of each part by its mean prediction, what lies beyond apart, as TFMA's `CalibrationPlot` does.
+    """
+    number: Any  # what a user wrote
+    for name, number in (("low", low), ("high", high)):
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+            raise InputError(f"{name} must be a finite number, not {number!r}")
+    number = buckets
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST_BUCKETS:
+        raise InputError(f"buckets must be at least 1 and at most {_MOST_BUCKETS:,}, not {number!r}")
+    if low >= high:
+        raise InputError(f"low {low} is not below high {high}", fix="exchange them")
 
     def result(sums: Mapping[str, float]) -> Result:
         gaps = math.fsum(abs(gap) for name, gap in sums.items() if name != "weight")
         return ratio(gaps, sums["weight"], NO_ROWS)
 
-    return Metric("Expected calibration error", "lower", Gaps(buckets), result, bar=True)
+    drawn = CalibrationBuckets(buckets, low, high)
+    state = Gaps(buckets, low, high)
+    return Metric("Expected calibration error", "lower", state, result, bar=True, plot=drawn.drawn, plot_state=drawn)
 
 
 def _unit(name: str, value: Any) -> float:  # Any: what a user wrote
@@ -586,7 +644,7 @@ BINARY_METRICS: Final[Mapping[str, Definition]] = {
     "max_recall": _binary(max_recall),
     "log_loss": _binary(log_loss, default=True),
     "brier_score": _binary(brier_score),
-    "expected_calibration_error": _binary(expected_calibration_error),
+    "expected_calibration_error": Definition(expected_calibration_error, ("binary", "regression")),
     "coefficient_of_discrimination": _binary(coefficient_of_discrimination),
     "relative_coefficient_of_discrimination": _binary(relative_coefficient_of_discrimination),
 }  # fmt: skip

@@ -6,6 +6,7 @@ state of the metric of yes or no.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,7 +18,7 @@ from .definitions import Metric, Result
 from .rows import Floats, Labels, SliceRows
 from .states import Leaves, MetricState
 
-SEVERAL: Final = frozenset({"class_id", "average", "top_k", "kth"})
+SEVERAL: Final = frozenset({"class_id", "average", "class_weights", "top_k", "kth"})
 """The options that make a metric of yes or no one of several classes."""
 _AVERAGES: Final = ("micro", "macro", "weighted")
 
@@ -53,10 +54,15 @@ class OneClass:
 class EveryClass:
     """Is it class 0? Is it class 1? And so on."""
 
+    class_weights: tuple[float, ...] | None = None
+
     def __call__(self, rows: SliceRows) -> SliceRows:
-        """As many decisions as classes for each row, each with the row's weight."""
+        """As many decisions as classes for each row, each with the row's weight times that of the class."""
         baseline = None if rows.baseline is None else rows.baseline.ravel()
-        weight = np.repeat(rows.weight, rows.prediction.shape[1])
+        classes = rows.prediction.shape[1]
+        weight = np.repeat(rows.weight, classes)
+        if self.class_weights is not None:
+            weight = weight * np.tile(_padded(self.class_weights, classes), len(rows.weight))
         return SliceRows(truth(rows).ravel(), rows.prediction.ravel(), weight, baseline)
 
 
@@ -171,6 +177,13 @@ class PerClass(MetricState):
         return pairs
 
 
+def _padded(class_weights: Sequence[float], classes: int) -> list[float]:
+    """The weight of each class: 0 for those beyond the end."""
+    if len(class_weights) > classes:
+        raise InputError(f"there are {len(class_weights)} class_weights for {classes} classes", fix="give one for each")
+    return [*class_weights, *[0.0] * (classes - len(class_weights))]
+
+
 def _indices(leaves: Leaves) -> list[int]:
     return sorted(int(name) for name in leaves if name.isdigit())
 
@@ -201,6 +214,7 @@ def for_several_classes(
     *,
     class_id: Any = None,  # Any: what a user wrote
     average: str | None = None,
+    class_weights: Any = None,
     top_k: Any = None,
     kth: Any = None,
 ) -> Metric:
@@ -213,6 +227,8 @@ def for_several_classes(
         class_id: Of this class against the rest: its position, or its name.
         average: "micro": of the decisions on all classes together; "macro": the mean of the metric over classes;
             "weighted": the mean weighted by each class's share of the labels.
+        class_weights: Of an average, how much each class counts, in the order of the scores and 0 beyond its end: a
+            factor of its decisions, of its part in the mean, or of its share.
         top_k: Of the decisions on all classes together, where the k highest scores of a row are predicted.
         kth: Of one decision for each row: whether it is of the class with the k-th highest score.
 
@@ -224,6 +240,7 @@ def for_several_classes(
         raise InputError(
             f"metric {name!r} of several classes needs one of the options class_id, average, top_k and kth"
         )
+    weights = None if class_weights is None else _class_weights(class_weights, average, name)
     if class_id is not None:
         return _over(metric, Decided(OneClass(_class(class_id, classes)), metric.state), metric.result)
     for option, k, decisions in (("top_k", top_k, TopClasses), ("kth", kth, KthClass)):
@@ -235,16 +252,33 @@ def for_several_classes(
     if average not in _AVERAGES:
         raise InputError(f"metric {name!r}: average must be 'micro', 'macro' or 'weighted', not {average!r}")
     if average == "micro":
-        return _over(metric, Decided(EveryClass(), metric.state), metric.result)
-    return _over(metric, PerClass(metric.state), _averaged(metric.result, weighted=average == "weighted"))
+        return _over(metric, Decided(EveryClass(weights), metric.state), metric.result)
+    return _over(metric, PerClass(metric.state), _averaged(metric.result, average == "weighted", weights))
 
 
-def _averaged(result: Callable[[Any], Result], *, weighted: bool) -> Callable[[list[tuple[float, Any]]], Result]:
+def _averaged(
+    result: Callable[[Any], Result], weighted: bool, class_weights: Sequence[float] | None
+) -> Callable[[list[tuple[float, Any]]], Result]:
     def mean(classes: list[tuple[float, Any]]) -> Result:
         values = [result(tally) for _, tally in classes]
-        return average(values, [weight for weight, _ in classes] if weighted else None)
+        shares = [share if weighted else 1.0 for share, _ in classes]
+        if class_weights is not None:
+            factors = _padded(class_weights, len(classes))
+            shares = [share * factor for share, factor in zip(shares, factors, strict=True)]
+        return average(values, shares)
 
     return mean
+
+
+def _class_weights(value: Any, average: str | None, name: str) -> tuple[float, ...]:
+    if average is None:
+        raise InputError(f"metric {name!r}: class_weights are of an average", fix='add average="macro"')
+    numbers = value if isinstance(value, (list, tuple)) else [value]
+    if not all(
+        isinstance(each, (int, float)) and not isinstance(each, bool) and 0 <= each < math.inf for each in numbers
+    ):
+        raise InputError(f"metric {name!r}: class_weights must be numbers of 0 or more, not {value!r}")
+    return tuple(map(float, numbers))
 
 
 def _over(metric: Metric, state: MetricState, result: Callable[[Any], Result]) -> Metric:

@@ -36,7 +36,9 @@ class Metric:
         result: Its value, from what `state` sums up of a slice.
         bar: Whether reports draw it as a bar; only for values from 0 to 1.
         error: The most by which its value can be off where a slice was too large for its rows to be kept.
-        plot: Points [x, y] to draw of the overall slice, from the same sums.
+        plot: Points [x, y] to draw of the overall slice, from the same sums; or buckets with the mean `prediction` and
+            `label` of each.
+        plot_state: What `plot` is drawn from, where that is another state.
         variance: The variance of its value by a formula, or why there is none, where rows have no weights.
         total: Whether it grows with the number of rows; resampled it would say nothing, so it has no interval.
         by: Of a metric between slices, the columns whose slices it compares; `result` then takes (value as text, what
@@ -50,7 +52,8 @@ class Metric:
     result: Callable[[Any], Result]  # Any: what the state gives
     bar: bool = False
     error: Callable[[Any], float] | None = None
-    plot: Callable[[Any], list[list[float]]] | None = None
+    plot: Callable[[Any], list[Any]] | None = None
+    plot_state: MetricState | None = None
     variance: Callable[[Any], Result] | None = None
     total: bool = False
     by: tuple[str, ...] = ()

@@ -33,14 +33,14 @@ class Plot:
 
 
 def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot]:
-    """The plots of a kind of model, and those of a user's metrics that draw something, by name.
+    """The plots of a kind of model, and those of its metrics that draw something, by name.
 
     Binary: `roc`: [false positive rate, true positive rate, threshold] from (0, 0) to (1, 1), at most 202 points, empty
     where only one class is there. `calibration`: for each tenth of [0, 1] that holds examples, its `low` and `high`
     edge, the `weight` in it, the mean `prediction` and the mean `label`. Regression: `residuals`: for each twentieth of
     the examples by prediction, its `weight`, the mean `prediction`, and the 10 %, 50 % and 90 % quantiles of the error
     prediction − label, as `low`, `middle` and `high`. Multi-class: `confusion`, a row of weights by predicted class for
-    each label. A user's: [x, y] points.
+    each label. Of a metric that draws something: [x, y] points, or buckets as those of `calibration`.
     """
     plots: dict[str, Plot] = {}
     if task == "binary":
@@ -50,7 +50,9 @@ def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot
     elif task == "multiclass":
         plots = {"confusion": Plot(ConfusionMatrix(), _matrix)}
     return plots | {
-        name: Plot(metric.state, metric.plot) for name, metric in metrics.items() if metric.plot is not None
+        name: Plot(metric.plot_state or metric.state, metric.plot)
+        for name, metric in metrics.items()
+        if metric.plot is not None
     }
 
 

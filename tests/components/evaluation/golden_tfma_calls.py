@@ -56,9 +56,7 @@ SAME_OPTIONS = ("specificity", "sensitivity", "recall", "precision")
 IGNORED = ("curve", "num_thresholds")  # the first chooses among ours; ours are exact
 MATRICES = {"MultiClassConfusionMatrixAtThresholds", "MultiClassConfusionMatrixPlot"}
 NOT_YET = {
-    "CalibrationPlot": "calibration by buckets of the user's choice",
     "compute_confidence_intervals": "confidence intervals",
-    "class_weights": "averages weighted otherwise than by labels",
 }  # fmt: skip
 
 
@@ -163,7 +161,8 @@ def _run(
     query = next((spec["query_key"][0] for spec in config["metrics_specs"] if "query_key" in spec), None)
     # Ours has one label, by which a document has a gain and is relevant where that is above 0.
     label = next((each.option["gain_key"] for each in asked if "gain_key" in each.option), label)
-    if several == "" and any(item.metric in NUMBERS for item in unique.values()):
+    beyond = [value for value in case["input"][prediction] if several == "" and not 0 <= value <= 1]
+    if several == "" and (beyond or any(item.metric in NUMBERS for item in unique.values())):
         task = "regression"
     judged = EvaluationConfig(
         "label", "prediction", metrics=list(unique.values()), thresholds=thresholds, weight=weight, task=task,  # type: ignore[arg-type]
@@ -241,6 +240,13 @@ def _measures(
     key: dict[str, Any] = {} if output is None else {"output_name": output}
     if kind in MATRICES:
         return [(Asked(theirs, "confusion", key, option, kind), [metric("accuracy", name="accuracy")])]
+    if kind == "CalibrationPlot":
+        sides = {
+            ours: option[theirs_of] for theirs_of, ours in (("left", "low"), ("right", "high")) if theirs_of in option
+        }
+        buckets = int(option.get("num_buckets", 1000))
+        ece = metric("expected_calibration_error", name=theirs, buckets=buckets, **sides)
+        return [(Asked(theirs, theirs, key, option, kind), [ece])]
     if kind == "ConfusionMatrixAtThresholds":
         names = ["true_positives", "false_positives", "true_negatives", "false_negatives", "precision", "recall", "f1",
                  "accuracy", "fall_out", "false_omission_rate"]  # fmt: skip
@@ -279,8 +285,10 @@ def _measures(
     if unknown:
         raise NotYetError(f"{kind} with {', '.join(sorted(unknown))}")
     averaged = spec.get("aggregate", [{}])[0]
-    if any(weights["value"][0] != 1 for weights in averaged.get("class_weights", [])) or "top_k_list" in averaged:
-        raise NotYetError(NOT_YET["class_weights"])
+    if "top_k_list" in averaged:
+        raise NotYetError("averages of the best k")
+    weighing = {each["key"][0]: each["value"][0] for each in averaged.get("class_weights", [])}
+    more_of = {"class_weights": [weighing.get(index, 0.0) for index in range(max(weighing) + 1)]} if weighing else {}
     binarized = spec.get("binarize", [{}])[0]
     parts: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for index in (value for values in binarized.get("class_ids", []) for value in values["values"]):
@@ -293,7 +301,7 @@ def _measures(
         if averaged.get(f"{theirs_of}_average", [False])[0]:
             # TFMA prints weighted averages as macro averages.
             printed = "micro_average" if theirs_of == "micro" else "macro_average"
-            parts.append(({"aggregation_type": {printed: True}}, {"average": ours_of}))
+            parts.append(({"aggregation_type": {printed: True}}, {"average": ours_of, **more_of}))
     return [
         (
             Asked(theirs, f"{theirs} {more}", key | sub_key, option, kind),

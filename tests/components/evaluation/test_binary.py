@@ -190,6 +190,8 @@ def test_a_metric_at_several_thresholds() -> None:
         (("f_beta", {"beta": 0}), "beta must be above 0"),
         (("auc", {"method": "best"}), "method must be"),
         (("expected_calibration_error", {"buckets": 0}), "at least 1"),
+        (("expected_calibration_error", {"low": 1.0}), "low 1.0 is not below high 1.0"),
+        (("expected_calibration_error", {"high": "1"}), "high must be a finite number"),
         (("auc", {"method": {}}), "must be text, a number or a list"),
     ],
 )

@@ -108,6 +108,32 @@ def test_metrics_of_yes_or_no_for_each_class_and_averaged(seed: int, exact_rows:
         assert np.isnan(value) or not isinstance(ours[name], str), name
 
 
+@pytest.mark.parametrize("weights", [[2.0, 0.5, 1.0], [0.0, 3.0]])
+def test_averages_by_weights_of_classes(weights: list[float]) -> None:
+    label, score, weight = drawn(7, 60, 3)
+    ours = measured(
+        [metric("recall", average=how, class_weights=weights, name=how) for how in ("micro", "macro", "weighted")],
+        label, score, weight, parts=2,
+    )  # fmt: skip
+    factors = np.array([*weights, 0.0][:3])
+    truth, called = np.eye(3)[label], score > 0.5
+    each = sk.recall_score(truth, called, average=None, sample_weight=weight)
+    decisions = np.repeat(weight, 3) * np.tile(factors, 60)
+    assert ours == {
+        "micro": pytest.approx(sk.recall_score(truth.ravel(), called.ravel(), sample_weight=decisions)),
+        "macro": pytest.approx(np.average(each, weights=factors)),
+        "weighted": pytest.approx(np.average(each, weights=factors * (truth * weight[:, None]).sum(axis=0))),
+    }
+    for options, words in (
+        ({"class_weights": [1]}, "class_weights needs|are of an average|needs one of the options"),
+        ({"average": "macro", "class_weights": [-1]}, "numbers of 0 or more"),
+    ):
+        with pytest.raises(InputError, match=words):
+            EvaluationConfig("y", "p", metrics=[metric("recall", **options)])
+    with pytest.raises(InputError, match="there are 4 class_weights for 3 classes"):
+        measured([metric("recall", average="macro", class_weights=[1, 1, 1, 1])], label, score)
+
+
 def test_classes_by_name() -> None:
     score = [[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.2, 0.5, 0.3]]
     options: dict[str, Any] = {"classes": ["cat", "dog", "eel"]}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
-from drivetrain.components.evaluation import EvaluationConfig
+from drivetrain.components.evaluation import EvaluationConfig, metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.plots import _bin, _bins, _middle
 from hypothesis import given
@@ -69,3 +70,30 @@ def test_the_middle_of_a_bin_lies_in_it() -> None:
     bins = np.arange(_bins(8))
     assert (np.diff(_middle(bins, 8)) > 0).all()
     assert (_bin(_middle(bins, 8), 8) == bins).all()
+
+
+@pytest.mark.parametrize("exact_rows", [10_000, 10])
+def test_calibration_by_chosen_buckets(exact_rows: int) -> None:
+    """A prediction on an edge belongs to the bucket above it; what lies beyond is a bucket of its own."""
+    rng = np.random.default_rng(4)
+    prediction = rng.choice(np.linspace(-4, 24, 113), 2_000)  # many on edges
+    label, weight = prediction + rng.normal(0, 3, 2_000), rng.random(2_000)
+    item = metric("expected_calibration_error", buckets=5, low=0.0, high=20.0)
+    config = EvaluationConfig("y", "p", metrics=[item, "rmse"], weight="w", exact_rows=exact_rows)
+    accumulator = MetricsAccumulator(config)
+    accumulator.add_batch(pa.record_batch({"label": label, "candidate": prediction, "weight": weight}))
+    result = accumulator.result()
+    edges = [-np.inf, 0.0, 4.0, 8.0, 12.0, 16.0, 20.0, np.inf]
+    parts = pd.DataFrame({"label": label * weight, "prediction": prediction * weight, "weight": weight}).groupby(
+        pd.cut(prediction, edges, right=False), observed=False
+    )
+    expected = parts.sum()
+    drawn = pd.DataFrame(result["plots"]["candidate"][item.name])
+    assert drawn["low"].tolist()[1:] == edges[1:-1]
+    np.testing.assert_allclose(drawn["weight"], expected["weight"])
+    for name in ("label", "prediction"):
+        np.testing.assert_allclose(drawn[name], expected[name] / expected["weight"])
+    gaps = (expected["label"] - expected["prediction"]).to_numpy()
+    inner = np.add.reduceat(gaps, [0, 2, 3, 4, 5])  # the outermost parts with what lies beyond them
+    ece = result["slices"][0]["metrics"]["candidate"][item.name]
+    assert ece == pytest.approx(np.abs(inner).sum() / weight.sum())
