@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -38,6 +39,9 @@ SliceSpec: TypeAlias = tuple[str, ...]
 """The raw columns whose values make the slices; () is the overall slice."""
 
 
+_MOST_BINS = 10_000
+
+
 @dataclass(frozen=True)
 class Slice:
     """A column to slice by that an expression gives, where a raw column's name could stand.
@@ -47,13 +51,19 @@ class Slice:
         sql: A DuckDB expression over the raw columns of one row. Of a condition, the rows for which it is true are the
             slice `name=True`, and the others are in none. Any other value is a slice, and a row without a value is in
             none.
+        bins: Of a number, the bins whose rows make a slice each: how many of equal counts, or the numbers at which all
+            but the first begin. A threshold names a bin by its position from 1. A row without a number is in none.
+        groups: How many groups the values are put into, by a hash that is the same on every machine: of a column with
+            too many values to slice by. Groups are numbered from 0.
 
     Raises:
-        InputError: No name, or no expression.
+        InputError: No name, no expression, or bins or groups that cannot be.
     """
 
     name: str
     sql: str
+    bins: int | Sequence[float] | None = None
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
@@ -63,12 +73,47 @@ class Slice:
                 raise InputError(
                     f"Slice: {field} must be a text, not {text!r}", fix='Slice("late_evening", sql="hour >= 20")'
                 )
+        if self.bins is not None and self.groups is not None:
+            raise InputError(f"Slice({self.name!r}) has bins and groups", fix="give one of them", where=self.where)
+        for field, number in (("bins", self.bins), ("groups", self.groups)):
+            if number is None or (field == "bins" and _is_edges(number)):
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or not 2 <= number <= _MOST_BINS:
+                raise InputError(
+                    f"Slice({self.name!r}): {field} must be a number from 2 to {_MOST_BINS:,}"
+                    f"{' or ascending numbers' if field == 'bins' else ''}, not {number!r}",
+                    fix=f"{field}=4",
+                    where=self.where,
+                )
+        if self.bins is not None and not isinstance(self.bins, int):
+            object.__setattr__(self, "bins", tuple(map(float, self.bins)))
+
+    @property
+    def bin_names(self) -> tuple[str, ...]:
+        """The slice that each bin is, in their order: its position, and where it begins and ends.
+
+        Of bins that are only counted, whose edges are not known yet, a name for all rows.
+        """
+        edges = () if self.bins is None or isinstance(self.bins, int) else self.bins
+        texts = [repr(edge).removesuffix(".0") for edge in edges]
+        if not texts:
+            return ("1: all",)
+        ranges = [f"< {texts[0]}", *(f"[{low}, {high})" for low, high in pairwise(texts)), f">= {texts[-1]}"]
+        width = len(str(len(ranges)))
+        return tuple(f"{position:0{width}}: {text}" for position, text in enumerate(ranges, 1))
 
     @property
     def where(self) -> str | None:
         """The user's "file:line" that wrote it, where that is known."""
         written: str | None = self.__dict__.get("_where")
         return written
+
+
+def _is_edges(bins: Any) -> bool:  # Any: what a user wrote
+    """Whether these are numbers at which bins begin."""
+    if isinstance(bins, str) or not isinstance(bins, Sequence) or len(bins) >= _MOST_BINS:
+        return False
+    return all(_is_number(edge) and math.isfinite(edge) for edge in bins) and all(a < b for a, b in pairwise(bins))
 
 
 SliceColumn: TypeAlias = str | Slice
@@ -308,6 +353,24 @@ class EvaluationConfig:
         object.__setattr__(config, "_within", project)
         return config
 
+    def with_edges(self, edges: Mapping[str, Sequence[float]]) -> EvaluationConfig:
+        """The same with these edges of the bins of its slices, by name.
+
+        Raises:
+            InputError: A threshold names a bin that there is not.
+        """
+
+        def known(column: SliceColumn) -> SliceColumn:
+            if not isinstance(column, Slice) or column.name not in edges:
+                return column
+            cut = replace(column, bins=tuple(edges[column.name]))
+            object.__setattr__(cut, "_where", column.where)
+            return cut
+
+        config = replace(self, slices=[[known(column) for column in spec] for spec in self._columns])
+        object.__setattr__(config, "_where", self.where)
+        return config.within(self._project)
+
     @property
     def items(self) -> tuple[str | MetricConfig, ...]:
         """`metrics`, as what it holds once it was checked."""
@@ -372,6 +435,7 @@ class EvaluationConfig:
                 fix='add confidence="jackknife" to the configuration',
                 where=threshold.where,
             )
+        threshold = self._with_bins(threshold)
         known = self.__dict__["_built"].get(threshold.metric)
         if known is None:
             return threshold
@@ -379,6 +443,30 @@ class EvaluationConfig:
         directed = replace(threshold, direction=threshold.directed(known.direction))
         object.__setattr__(directed, "_where", threshold.where)
         return directed
+
+    def _with_bins(self, threshold: Threshold) -> Threshold:
+        """The threshold with the names of bins in place of their positions, where their edges are known."""
+        pinned = threshold.pinned
+        for name, column in self.expressions.items():
+            position = pinned.get(name)
+            if column.bins is None or isinstance(position, str) or name not in pinned:
+                continue
+            most = column.bins if isinstance(column.bins, int) else len(column.bin_names)
+            if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= most:
+                raise InputError(
+                    f"EvaluationConfig: the threshold on {threshold.metric!r} is for the bin {position!r} of {name!r}, "
+                    f"which has {most}",
+                    fix=f"give a position from 1 to {most}",
+                    where=threshold.where,
+                )
+            if not isinstance(column.bins, int):
+                pinned[name] = column.bin_names[position - 1]
+        if pinned == threshold.pinned:
+            return threshold
+        items = [item if isinstance(item, str) else (str(item[0]), pinned[str(item[0])]) for item in threshold.slice]
+        named = replace(threshold, slice=items)
+        object.__setattr__(named, "_where", threshold.where)
+        return named
 
     @property
     def where(self) -> str | None:

@@ -20,6 +20,7 @@ from .accumulator import MetricsAccumulator
 from .checks import check_columns
 from .config import EvaluationConfig
 from .metrics import COUNTS
+from .quantile_bins import with_bins
 from .scoring import Scores
 from .slice_sql import check_expressions
 from .validation import summary, validate
@@ -86,6 +87,7 @@ def evaluate(
     wanted = config.purposes | dict(inputs or {})
     check_columns(wanted, known, config.where)
     check_expressions(config.expressions.values(), source.schema)
+    config = with_bins(config, source, executor)
     if inputs is not None:
         others = {config.weight, config.query} & set(known)
         source = source.select([name for name in known if name in wanted or name in others]).with_dictionaries()

@@ -433,6 +433,13 @@ def _settings(
                 "a series does not measure rankings: the documents of a query may come in parts",
                 fix="collect whole queries and call drivetrain.evaluate(..., query=...)",
             )
+        for column in config.expressions.values():
+            if isinstance(column.bins, int):
+                raise InputError(
+                    f"the bins of {column.name!r} have no edges: those of equal counts need all rows first",
+                    fix=f"give the edges: Slice({column.name!r}, sql={column.sql!r}, bins=[100, 500])",
+                    where=column.where,
+                )
         settings["config"] = json.loads(json.dumps(config.to_json()))
     settings |= {name: column for name, column in (("key", key), ("time", time)) if column is not None}
     for name, length, least in (("window", window, 1), ("wait", wait, 0)):

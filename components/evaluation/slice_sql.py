@@ -16,7 +16,9 @@ from .slicing import encode
 
 if TYPE_CHECKING:
     import duckdb
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from .config import Slice
 
@@ -48,11 +50,55 @@ def columns_of(expression: Slice) -> tuple[str, ...]:
 def values_of(expression: Slice, batch: pa.RecordBatch) -> pa.Array:
     """The value of each row, null where the row is in no slice: where a condition is false, or there is no value.
 
+    Of bins it is the name of the bin, of groups the number of the group.
+
     Raises:
         InputError: DuckDB cannot evaluate it: columns of other types, or a value that cannot be cast.
     """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from ...data.rowhash import hash_column
+
+    if expression.bins is not None:
+        numbers = numbers_of(expression, batch)
+        # Before the bins that are only counted have edges, all are one bin: no rows are sliced then.
+        edges = () if isinstance(expression.bins, int) else expression.bins
+        bins = pa.array(np.searchsorted(np.asarray(edges), numbers, side="right"), mask=np.isnan(numbers))
+        return pa.array(expression.bin_names).take(bins)
+    values = _evaluated(expression, batch)
+    if expression.groups is not None:
+        groups = (hash_column(values) % np.uint64(expression.groups)).astype(np.int64)
+        return pa.array(groups, mask=values.is_null().to_numpy(zero_copy_only=False))
+    if pa.types.is_boolean(values.type):
+        return pc.if_else(values, pa.scalar(True), pa.scalar(None, pa.bool_()))
+    return values
+
+
+def numbers_of(expression: Slice, batch: pa.RecordBatch) -> NDArray[np.float64]:
+    """The value of each row as a number, NaN where it has none or an infinite one.
+
+    Raises:
+        InputError: The values are no numbers, or DuckDB cannot evaluate the expression.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    values = _evaluated(expression, batch)
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise InputError(
+            f"{_what(expression)} has bins, and its values are {kind}, no numbers",
+            fix="leave out bins, or write an expression of a number, e.g. epoch(scheduled_at)",
+            where=expression.where,
+        )
+    numbers: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _evaluated(expression: Slice, batch: pa.RecordBatch) -> pa.Array:
+    import pyarrow as pa
 
     rows = batch.select(list(columns_of(expression)))
     session = _session()
@@ -67,8 +113,6 @@ def values_of(expression: Slice, batch: pa.RecordBatch) -> pa.Array:
     values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     if len(values) != batch.num_rows:
         raise InputError(f"{_what(expression)} has {len(values)} values for {batch.num_rows} rows")
-    if pa.types.is_boolean(values.type):
-        return pc.if_else(values, pa.scalar(True), pa.scalar(None, pa.bool_()))
     return values
 
 
