@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .components.evaluation.estimation import PerformanceEstimate, estimate
     from .components.evaluation.series import MetricSeries
     from .components.evaluation.slice_finder import find_slices
     from .components.evaluation.standalone import evaluate
@@ -50,10 +51,12 @@ __all__ = [
     "DrivetrainError",
     "InputError",
     "MetricSeries",
+    "PerformanceEstimate",
     "Secret",
     "artifact",
     "component",
     "container_component",
+    "estimate",
     "evaluate",
     "external",
     "files",
@@ -83,6 +86,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "components.evaluation.estimation": "PerformanceEstimate estimate",
         "components.evaluation.series": "MetricSeries",
         "components.evaluation.slice_finder": "find_slices",
         "components.evaluation.standalone": "evaluate",

@@ -54,6 +54,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     space |= {"frame": frame.assign(old_probability=0.5, probability=rng.random(400)), "FEATURES": ["a"]}
     scored = pd.date_range("2026-01-05", periods=400, freq="10min", tz="UTC")
     space["predictions"] = space["frame"].drop(columns="late").assign(flight_id=range(400), scored_at=scored)
+    space |= {"served_today": space["frame"].drop(columns="late"), "last_month": space["frame"]}
     space["labels"] = frame[["late"]].assign(flight_id=range(400))
     space["forest"] = RandomForestClassifier(5).fit(frame[["a"]], frame["late"])
     for block in blocks:

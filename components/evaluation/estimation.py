@@ -1,0 +1,364 @@
+"""How good predictions are whose labels are not known yet, from a reference whose labels are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...data import LocalExecutor, Source, source_of
+from ...data.frames import frame
+from ...errors import InputError, suggest
+from .accumulator import CANDIDATE, MetricsAccumulator
+from .checks import Problems, check_columns, labels_of, scores_of, weights_of
+from .confidence import Confidence
+from .config import EvaluationConfig, Slice, SliceColumn
+from .direct_loss import LOSSES, expected_losses
+from .expected_labels import class_probabilities
+from .metrics import COUNTS, MetricLike, name_of
+from .quantile_bins import with_bins
+from .rows import Floats, Task
+from .scoring import Scores
+from .slice_sql import check_expressions
+from .standalone import TableModel, task_of_values
+
+_TASKS: Final = ("binary", "multiclass", "regression")
+_COLUMNS: Final = ("slice", "n", "metric", "estimate", "lower", "upper", "reference", "changed", "undefined")
+
+
+def estimate(
+    data: object,
+    *,
+    reference: object,
+    label: str,
+    predictions: str,
+    slices: Sequence[Slice | Sequence[SliceColumn]] = ((),),
+    metrics: Sequence[MetricLike] | None = None,
+    weight: str | None = None,
+    threshold: float = 0.5,
+    task: Task | None = None,
+    classes: Sequence[str | int] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> PerformanceEstimate:
+    """Estimate the metrics of predictions without labels.
+
+    Of yes or no and of several classes, scores are calibrated on the reference, and each metric is that of the labels
+    which the calibrated probabilities expect (see `expected_labels`). Of numbers, `mae`, `mse` and `rmse` are those of
+    the losses that a model of the reference's losses expects (see `direct_loss`; it needs
+    `pip install 'drivetrain[analysis]'`).
+
+    This holds as long as rows of the same score turn out as they did in the reference, and of numbers those of the same
+    columns. Where they do not, as after a change of a law, or where rows come that the model judges worse than others
+    of their score, nothing in unlabelled rows tells of it and the estimate is wrong.
+
+    Args:
+        data: Rows with predictions, as `data.source_of` takes them. They are held in memory.
+        reference: Rows with predictions of the same model and their labels, which the model was not trained on; some
+            thousands.
+        label: The column of the reference's labels.
+        predictions: The column of predictions, in both.
+        slices: As of `EvaluationConfig`, as is what follows.
+        metrics: None: the usual ones of the task that can be estimated.
+        weight: A column, in both.
+        threshold: Above which a prediction counts as positive.
+        task: "binary", "multiclass" or "regression"; None: what label and prediction look like.
+        classes: The class of each score.
+        level: Of the intervals.
+        seed: For the draws of the intervals.
+
+    Raises:
+        InputError: A column that is not there, labels or predictions that cannot be judged, no rows, a task or a metric
+            that cannot be estimated.
+    """
+    rows, known = source_of(data), source_of(reference)
+    needed = {predictions: "the prediction"} | ({weight: "the weight"} if weight else {})
+    check_columns(needed | {label: "the label"}, known.columns)
+    check_columns(needed, rows.columns)
+    if task is None and classes is None and metrics is None:
+        task = task_of_values(known, label, predictions)
+    if task == "regression" and metrics is None:
+        metrics = ("mae", "rmse")
+    config = EvaluationConfig(
+        label, predictions, slices=slices, metrics=metrics, weight=weight, threshold=threshold, task=task,
+        classes=classes, confidence=Confidence("jackknife", level=level, seed=seed),
+    )  # fmt: skip
+    if config.task not in _TASKS:
+        raise InputError(f"performance of {config.task} is not estimated", fix=f"of {', '.join(_TASKS)} it is")
+    for source in (known, rows):
+        check_columns(config.purposes, source.columns)
+        check_expressions(config.expressions.values(), source.schema)
+    config = with_bins(config, known, LocalExecutor())
+    labelled = _Rows.read(known, config, labelled=True)
+    unlabelled = _Rows.read(rows, config, labelled=False)
+    dice = np.random.default_rng(seed)
+    if config.task == "regression":
+        parts = _by_losses(config, unlabelled, labelled, _features(rows, known, config), dice)
+    else:
+        parts = _by_classes(config, unlabelled, labelled, dice)
+    realised = {
+        (each["key"], name): value for each in _measure(config, labelled.table) for name, value in _values(each)
+    }
+    lines = [line for part in parts for line in part.lines(realised)]
+    return PerformanceEstimate(tuple(lines), _distance(unlabelled.scores, labelled.scores), len(unlabelled.scores))
+
+
+@dataclass(frozen=True)
+class PerformanceEstimate:
+    """What `estimate` found; a notebook shows the table.
+
+    Attributes:
+        lines: For each slice and metric: `slice`, `n` (rows), `metric`, the `estimate`, between `lower` and `upper` the
+            values that are likely once labels are known, the value on the `reference`, and whether it is `changed`: the
+            estimate differs from it by more than chance explains, at the level of the intervals; `undefined`, why there
+            is no estimate.
+        drift: The largest difference between the distribution functions of predictions and of the reference's
+            (Kolmogorov and Smirnov), from 0 to 1; of several classes, of the class for which it is largest.
+        rows: How many rows have no labels.
+    """
+
+    lines: tuple[Mapping[str, Any], ...]
+    drift: float
+    rows: int
+
+    @property
+    def overall(self) -> dict[str, float | None]:
+        """Metric → its estimate over all rows."""
+        return {line["metric"]: line["estimate"] for line in self.lines if line["slice"] == "overall"}
+
+    def frame(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """`lines` as a DataFrame.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        return frame(_COLUMNS, [tuple(line[name] for name in _COLUMNS) for line in self.lines])
+
+    def __repr__(self) -> str:
+        lines = [f"{self.rows:,} rows without labels; predictions differ from the reference's by {self.drift:.3f}"]
+        for line in self.lines:
+            if line["slice"] == "overall":
+                lines.append(f"  {line['metric']}: {_text(line)}")
+        changed = sum(line["changed"] for line in self.lines if line["slice"] != "overall")
+        return "\n".join([*lines, *([f"  in {changed} slices a metric changed: see frame()"] if changed else [])])
+
+    def _repr_html_(self) -> str:
+        return str(self.frame().to_html(index=False, float_format="{:.4f}".format, na_rep="–"))
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    if line["estimate"] is None:
+        return f"none: {line['undefined']}"
+    between = "" if line["lower"] is None else f" ({line['lower']:.4f} to {line['upper']:.4f})"
+    before = "" if line["reference"] is None else f", {line['reference']:.4f} on the reference"
+    return f"{line['estimate']:.4f}{between}{before}{', changed' if line['changed'] else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows as an accumulator takes them.
+
+    Attributes:
+        table: `candidate`, `weight` where there are weights, `slice:NAME`, and `label` where there are labels.
+        scores: The predictions, (n,) or (n, k).
+        weight: (n,).
+        label: Of labelled rows: of yes or no 0 or 1, the position of the class, or the number.
+    """
+
+    table: pa.Table
+    scores: Floats
+    weight: Floats
+    label: NDArray[Any]
+
+    @classmethod
+    def read(cls, source: Source, config: EvaluationConfig, *, labelled: bool) -> _Rows:
+        """All rows of a source.
+
+        Raises:
+            InputError: Labels, predictions or weights that cannot be judged, or no rows.
+        """
+        columns = [config.prediction, *config.purposes, *([config.label] if labelled else [])]
+        columns += [config.weight] if config.weight is not None else []
+        source = source.select([name for name in source.schema.names if name in columns])
+        scored = Scores(config, TableModel(config.label, config.prediction, config.prediction))
+        batches = []
+        for shard in source.shards:
+            for batch in source.read(shard):
+                if not labelled and config.label not in batch.schema.names:
+                    batch = batch.append_column(config.label, pa.nulls(batch.num_rows))
+                batches.append(scored(batch))
+        if not sum(batch.num_rows for batch in batches):
+            raise InputError("there are no rows" + (" in the reference" if labelled else " to estimate anything of"))
+        table = pa.Table.from_batches(batches).combine_chunks()
+        (batch,) = table.to_batches()
+        problems = Problems()
+        scores, _ = scores_of(batch.column("candidate"), repr(config.prediction), config, problems, 0)
+        label: NDArray[Any] = np.zeros(0)
+        if labelled:
+            label, _ = labels_of(batch.column("label"), config, problems, 0)
+        else:
+            table = table.drop_columns("label")
+        weight = np.ones(len(scores))
+        if config.weight is not None:
+            weight, _ = weights_of(batch.column("weight"), config.weight, problems, 0)
+        problems.check(len(scores))
+        return cls(table, scores, weight, label)
+
+
+@dataclass(frozen=True, eq=False)
+class _EstimatedPart:
+    """Metrics that are estimated together.
+
+    Attributes:
+        expected: The slices with the expected labels or losses.
+        drawn: The same with one draw of labels or losses, and intervals, whose width is that of what is likely.
+        copies: How many rows stand for one in `expected`.
+    """
+
+    expected: Sequence[Mapping[str, Any]]
+    drawn: Sequence[Mapping[str, Any]]
+    copies: int
+
+    def lines(self, realised: Mapping[tuple[str, str], _Value]) -> Iterator[dict[str, Any]]:
+        """Of each slice and metric."""
+        drawn = {(each["key"], name): value for each in self.drawn for name, value in _values(each)}
+        for each in self.expected:
+            for name, value in _values(each):
+                half = drawn.get((each["key"], name), _NOTHING).half
+                before = realised.get((each["key"], name), _NOTHING)
+                ends = None if value.number is None or half is None else (value.number - half, value.number + half)
+                yield {
+                    "slice": each["slice"],
+                    "n": each["n"] // self.copies,
+                    "metric": name,
+                    "estimate": value.number,
+                    "lower": ends and ends[0],
+                    "upper": ends and ends[1],
+                    "reference": before.number,
+                    "changed": replace(value, half=half).differs(before),
+                    "undefined": value.reason,
+                }
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A metric of a slice: its number or the reason why it has none, and half of the width of its interval."""
+
+    number: float | None = None
+    reason: str | None = None
+    half: float | None = None
+
+    def differs(self, other: _Value) -> bool:
+        """Whether the two are further apart than the width of the interval of their difference."""
+        if self.number is None or other.number is None or self.half is None or other.half is None:
+            return False
+        return abs(self.number - other.number) > math.hypot(self.half, other.half)
+
+
+_NOTHING: Final = _Value()
+
+
+def _values(item: Mapping[str, Any]) -> Iterator[tuple[str, _Value]]:
+    """The metrics of a slice, by name."""
+    intervals = item["intervals"].get(CANDIDATE, {})
+    for name, value in item["metrics"][CANDIDATE].items():
+        ends = intervals.get(name)
+        half = (ends[1] - ends[0]) / 2 if isinstance(ends, tuple) else None
+        yield name, _Value(None, value) if isinstance(value, str) else _Value(value, half=half)
+
+
+def _by_classes(
+    config: EvaluationConfig, rows: _Rows, reference: _Rows, dice: np.random.Generator
+) -> Iterator[_EstimatedPart]:
+    """From the labels that calibrated probabilities expect."""
+    # The rows themselves are known, and so is how many they are.
+    config = replace(config, metrics=[item for item in config.items if name_of(item) not in COUNTS])
+    labels = reference.label.astype(np.int64)
+    expected = class_probabilities(rows.scores, reference.scores, labels, reference.weight)
+    count, classes = expected.shape
+    names = pa.array(range(classes) if config.classes is None else config.classes)
+    copies = rows.table.take(np.repeat(np.arange(count), classes))
+    copies = copies.append_column("label", names.take(np.tile(np.arange(classes), count)))
+    weighed = (expected * rows.weight[:, None]).ravel()
+    copies = (copies.drop_columns("weight") if config.weight is not None else copies).append_column(
+        "weight", pa.array(weighed)
+    )
+    drawn = (dice.random((count, 1)) > np.cumsum(expected, axis=1)[:, :-1]).sum(axis=1)
+    yield _EstimatedPart(
+        _measure(replace(config, weight="weight", confidence=None), copies),
+        _measure(config, rows.table.append_column("label", names.take(drawn))),
+        classes,
+    )
+
+
+def _by_losses(
+    config: EvaluationConfig,
+    rows: _Rows,
+    reference: _Rows,
+    features: tuple[Floats, Floats],
+    dice: np.random.Generator,
+) -> Iterator[_EstimatedPart]:
+    """From the losses that a model of them expects: labels that are that far from the predictions."""
+    for name in map(name_of, config.items):
+        if name not in LOSSES:
+            raise InputError(
+                f"{name!r} of numbers is not estimated without labels", fix=suggest(name, sorted(LOSSES), "there are")
+            )
+    for name in map(name_of, config.items):
+        losses = LOSSES[name](reference.label, reference.scores)
+        expected, apart = expected_losses(*features, losses, reference.weight, int(dice.integers(2**31)))
+        drawn = np.maximum(expected + dice.choice(apart, len(expected), p=reference.weight / reference.weight.sum()), 0)
+        only = replace(config, metrics=(name,))
+        labels = [rows.scores + (each if name == "mae" else np.sqrt(each)) for each in (expected, drawn)]
+        tables = [rows.table.append_column("label", pa.array(each)) for each in labels]
+        yield _EstimatedPart(_measure(replace(only, confidence=None), tables[0]), _measure(only, tables[1]), 1)
+
+
+def _measure(config: EvaluationConfig, table: pa.Table) -> Sequence[Mapping[str, Any]]:
+    """The metrics of scored rows with labels, by slice."""
+    accumulator = MetricsAccumulator(config)
+    for batch in table.combine_chunks().to_batches():
+        accumulator.add_batch(batch)
+    slices: Sequence[Mapping[str, Any]] = accumulator.result()["slices"]
+    return slices
+
+
+def _features(rows: Source, reference: Source, config: EvaluationConfig) -> tuple[Floats, Floats]:
+    """The columns of numbers that both have, without labels and weights: (n, d) and (m, d), NaN where missing."""
+    names = [
+        field.name
+        for field in reference.schema
+        if _is_number(field.type)
+        and field.name not in (config.label, config.weight)
+        and field.name in rows.schema.names
+        and _is_number(rows.schema.field(field.name).type)
+    ]
+    return _numbers(rows, names), _numbers(reference, names)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _numbers(source: Source, names: Sequence[str]) -> Floats:
+    source = source.select(names)
+    batches = [batch for shard in source.shards for batch in source.read(shard)]
+    columns = pa.Table.from_batches(batches).select(names).columns
+    # Arrow casts truth values to floats by way of whole numbers only.
+    whole = [column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column for column in columns]
+    return np.column_stack([column.cast(pa.float64(), safe=False).to_numpy() for column in whole])
+
+
+def _distance(scores: Floats, reference: Floats) -> float:
+    """The Kolmogorov-Smirnov distance of two samples, (n,) and (m,); of several classes the largest of theirs."""
+    if scores.ndim == 2:
+        return max(_distance(scores[:, k], reference[:, k]) for k in range(scores.shape[1]))
+    scores, reference = np.sort(scores), np.sort(reference)
+    points = np.concatenate([scores, reference])
+    shares = [np.searchsorted(each, points, side="right") / len(each) for each in (scores, reference)]
+    return float(np.abs(shares[0] - shares[1]).max())

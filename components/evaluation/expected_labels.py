@@ -1,0 +1,72 @@
+"""The labels that calibrated probabilities expect: confidence-based performance estimation (CBPE).
+
+A row without a label is taken as several rows, one for each class, each with the class as its label and the calibrated
+probability of that class as its weight. The metrics of these rows are ratios of expected sums: of an expected confusion
+matrix, for instance, as NannyML's documentation describes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .rows import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A probability for each score, by isotonic regression; linear between the reference's scores, constant beyond.
+
+    Attributes:
+        scores: Distinct scores, ascending.
+        probabilities: That of each.
+    """
+
+    scores: Floats
+    probabilities: Floats
+
+    @classmethod
+    def fit(cls, scores: Floats, happened: Floats, weight: Floats) -> Self:
+        """The rising function of the scores that is nearest to what happened (Zadrozny and Elkan 2002).
+
+        Args:
+            scores: (n,).
+            happened: (n,) of 0 and 1.
+            weight: (n,), some above 0.
+        """
+        from scipy.optimize import isotonic_regression  # late: half a second to import
+
+        some = weight > 0
+        distinct, at = np.unique(scores[some], return_inverse=True)
+        mass = np.bincount(at, weight[some])
+        means = np.bincount(at, weight[some] * happened[some]) / mass
+        return cls(distinct, np.asarray(isotonic_regression(means, weights=mass).x))
+
+    def __call__(self, scores: Floats) -> Floats:
+        """The probability of each score."""
+        return np.interp(scores, self.scores, self.probabilities)
+
+
+def class_probabilities(scores: Floats, reference: Floats, labels: NDArray[np.int64], weight: Floats) -> Floats:
+    """The calibrated probability of each class, (n, k): of each class against the rest, then divided by their sum.
+
+    Args:
+        scores: (n,) of yes or no, or (n, k).
+        reference: Scores of rows whose labels are known, (m,) or (m, k).
+        labels: The class of each, (m,), from 0; of yes or no 1 for yes.
+        weight: Their weights, (m,).
+    """
+    if scores.ndim == 1:
+        yes = Calibration.fit(reference, (labels == 1).astype(np.float64), weight)(scores)
+        return np.column_stack([1 - yes, yes])
+    each = [
+        Calibration.fit(reference[:, k], (labels == k).astype(np.float64), weight)(scores[:, k])
+        for k in range(scores.shape[1])
+    ]
+    together = np.column_stack(each)
+    total = together.sum(axis=1, keepdims=True)
+    # Where no class has any probability, all have the same.
+    return np.where(total > 0, together / np.where(total > 0, total, 1.0), 1 / together.shape[1])

@@ -1,0 +1,206 @@
+"""`drivetrain.estimate`: what it says without labels, against the labels that it was not shown."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import drivetrain as dt
+import numpy as np
+import pandas as pd
+import pytest
+from drivetrain.components.evaluation import Slice
+from drivetrain.components.evaluation.expected_labels import Calibration, class_probabilities
+from drivetrain.errors import InputError
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+from sklearn.isotonic import IsotonicRegression
+
+
+def chances(z: Any) -> Any:
+    return 1 / (1 + np.exp(-z))
+
+
+def scored(seed: int, rows: int, shift: float = 0.0) -> pd.DataFrame:
+    """Rows of a model that ranks well and promises too much; what a score means does not depend on the shift."""
+    dice = np.random.default_rng(seed)
+    x = dice.normal(shift, 1.2, (rows, 2))
+    z = x @ [1.2, -0.6]
+    return pd.DataFrame(
+        {
+            "y": (dice.random(rows) < chances(z)).astype(int),
+            "p": chances(2 * z),  # overconfident: calibration has something to do
+            "g": np.where(dice.random(rows) < 0.3, "few", "many"),
+            "w": dice.random(rows) + 0.5,
+        }
+    )
+
+
+def estimated(data: pd.DataFrame, reference: pd.DataFrame, **options: Any) -> dt.PerformanceEstimate:
+    options = {"label": "y", "predictions": "p"} | options
+    return dt.estimate(data.drop(columns="y"), reference=reference, **options)
+
+
+def test_expected_labels_are_the_mean_over_all_labels_there_could_be() -> None:
+    """Eight scores whose rate of positives is known; all 2^8 labels of eight rows, each as likely as it is."""
+    scores = np.linspace(0.05, 0.95, 8)
+    rates = np.array([0.1, 0.15, 0.2, 0.4, 0.4, 0.65, 0.7, 0.8])
+    reference = pd.DataFrame(
+        {
+            "p": np.repeat(scores, 100),
+            "y": np.concatenate([np.arange(100) < round(rate * 100) for rate in rates]).astype(int),
+        }
+    )
+    result = estimated(pd.DataFrame({"p": scores, "y": 0}), reference, metrics=["accuracy", "precision", "log_loss"])
+    expected = {"accuracy": 0.0, "precision": 0.0, "log_loss": 0.0}
+    for labels in itertools.product([0, 1], repeat=8):
+        y = np.asarray(labels)
+        likely = np.prod(np.where(y == 1, rates, 1 - rates))
+        expected["accuracy"] += likely * sk.accuracy_score(y, scores > 0.5)
+        expected["precision"] += likely * sk.precision_score(y, scores > 0.5)
+        expected["log_loss"] += likely * sk.log_loss(y, scores, labels=[0, 1])
+    assert result.overall == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 60))
+def test_calibration_is_scikit_learns_isotonic_regression(seed: int, rows: int) -> None:
+    dice = np.random.default_rng(seed)
+    scores, happened, weight = dice.random(rows).round(1), dice.integers(0, 2, rows).astype(float), dice.random(rows)
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, happened, weight)
+    at = dice.random(50) * 1.4 - 0.2
+    np.testing.assert_allclose(Calibration.fit(scores, happened, weight)(at), theirs.predict(at), atol=1e-12)
+
+
+def test_probabilities_of_classes_add_up() -> None:
+    dice = np.random.default_rng(2)
+    scores, labels = dice.dirichlet(np.ones(4), 300), dice.integers(0, 3, 300)  # the last class never comes
+    probabilities = class_probabilities(scores, scores, labels, np.ones(300))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert not probabilities[:, 3].any()
+    never = class_probabilities(np.ones((1, 2)), np.zeros((4, 2)), np.array([2, 2, 2, 2]), np.ones(4))
+    assert never.tolist() == [[0.5, 0.5]]  # no class has any probability
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.8])
+def test_the_metrics_that_labels_then_have(shift: float) -> None:
+    data, reference = scored(1, 20_000, shift), scored(2, 20_000)
+    result = estimated(data, reference, slices=[["g"]], metrics=["auc", "accuracy", "log_loss", "recall", "f1"])
+    realised = {
+        "auc": sk.roc_auc_score(data.y, data.p),
+        "accuracy": sk.accuracy_score(data.y, data.p > 0.5),
+        "log_loss": sk.log_loss(data.y, np.clip(data.p, 1e-7, 1 - 1e-7)),
+        "recall": sk.recall_score(data.y, data.p > 0.5),
+        "f1": sk.f1_score(data.y, data.p > 0.5),
+    }
+    assert result.overall == pytest.approx(realised, rel=0.03)
+    frame = result.frame()
+    few = frame[frame["slice"] == "g=few"].set_index("metric")
+    some = data[data["g"] == "few"]
+    assert few["n"].unique().tolist() == [len(some)]
+    assert few["estimate"]["accuracy"] == pytest.approx(sk.accuracy_score(some.y, some.p > 0.5), rel=0.03)
+    assert frame[frame["slice"] == "overall"]["changed"].any() == (shift > 0)
+    assert (result.drift > 0.1) == (shift > 0)
+    assert "20,000 rows without labels" in repr(result)
+    assert "<table" in result._repr_html_()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_intervals_hold_what_labels_then_say(weight: str | None) -> None:
+    """Of 200 samples of 1,500 rows; the calibration on 20,000 rows is off by little beside that."""
+    hits = dict.fromkeys(("auc", "accuracy", "log_loss"), 0)
+    reference = scored(1, 20_000)
+    for seed in range(200):
+        data = scored(100 + seed, 1_500, 0.5)
+        frame = estimated(data, reference, weight=weight, metrics=list(hits), seed=seed).frame().set_index("metric")
+        each = {} if weight is None else {"sample_weight": data[weight]}
+        realised = {
+            "auc": sk.roc_auc_score(data.y, data.p, **each),
+            "accuracy": sk.accuracy_score(data.y, data.p > 0.5, **each),
+            "log_loss": sk.log_loss(data.y, np.clip(data.p, 1e-7, 1 - 1e-7), **each),
+        }
+        for name, value in realised.items():
+            hits[name] += frame["lower"][name] <= value <= frame["upper"][name]
+    assert all(count >= 176 for count in hits.values()), hits  # 190 ± 3 of 200 were they exact
+
+
+def test_of_several_classes() -> None:
+    dice = np.random.default_rng(3)
+
+    def draw(rows: int, tilt: float) -> pd.DataFrame:
+        p = dice.dirichlet([1.0 + tilt, 1.0, 1.0], rows)
+        y = (dice.random(rows)[:, None] > np.cumsum(p, axis=1)[:, :2]).sum(axis=1)
+        return pd.DataFrame({"p": list(p), "y": np.array(["ant", "bee", "cat"])[y]})
+
+    data, reference = draw(15_000, 3.0), draw(15_000, 0.0)
+    result = estimated(
+        data, reference, task="multiclass", classes=["ant", "bee", "cat"], metrics=["accuracy", "macro_f1", "log_loss"]
+    )
+    scores = np.stack(data["p"])
+    called = np.array(["ant", "bee", "cat"])[scores.argmax(axis=1)]
+    assert result.overall == pytest.approx(
+        {
+            "accuracy": sk.accuracy_score(data["y"], called),
+            "macro_f1": sk.f1_score(data["y"], called, average="macro"),
+            "log_loss": sk.log_loss(data["y"], scores),
+        },
+        rel=0.03,
+    )
+
+
+@pytest.mark.slow
+def test_losses_of_numbers() -> None:
+    """The error grows with x, of which the new rows have more."""
+    dice = np.random.default_rng(4)
+
+    def draw(rows: int, low: float) -> pd.DataFrame:
+        x = dice.uniform(low, 10, rows)
+        return pd.DataFrame({"x": x, "p": 3 * x, "y": 3 * x + dice.normal(0, 0.2 + x / 4), "late": x > 8})
+
+    data, reference = draw(8_000, 6.0), draw(8_000, 0.0)
+    result = estimated(data, reference, slices=[["late"]])
+    error = (data["y"] - data["p"]).to_numpy()
+    assert result.overall == pytest.approx({"mae": np.abs(error).mean(), "rmse": np.sqrt((error**2).mean())}, rel=0.04)
+    frame = result.frame()
+    assert frame["changed"][:2].all()
+    late = frame[(frame["slice"] == "late=True") & (frame["metric"] == "mae")].iloc[0]
+    assert late["estimate"] == pytest.approx(np.abs(error[data["late"]]).mean(), rel=0.08)
+    assert late["lower"] < np.abs(error[data["late"]]).mean() < late["upper"]
+
+
+def test_bins_are_those_of_the_reference() -> None:
+    data, reference = scored(1, 3_000, 1.0), scored(2, 3_000)
+    result = estimated(data, reference, slices=[Slice("score", sql="p", bins=4)], metrics=["accuracy"])
+    lines = [line for line in result.lines if line["slice"] != "overall"]
+    assert len(lines) == 4
+    assert sum(line["n"] for line in lines) == 3_000
+    assert len({line["n"] for line in lines}) == 4  # the reference has 750 in each
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"label": "z"}, r"the label.*'z'|'z'.*the label"),
+        ({"predictions": "q"}, "'q'"),
+        ({"slices": [["h"]]}, "'h'"),
+        ({"metrics": ["r2"]}, "'r2' of numbers is not estimated without labels"),
+        ({"metrics": ["ndcg"], "task": "ranking"}, "no query is named|performance of ranking is not estimated"),
+        ({"task": "multilabel"}, "performance of multilabel is not estimated"),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        estimated(scored(1, 50), scored(2, 200), **change)
+
+
+def test_bad_rows_are_counted_and_quoted() -> None:
+    reference = scored(2, 200)
+    with pytest.raises(InputError, match=r"row 3 \(7"):
+        estimated(scored(1, 50), reference.assign(p=reference["p"].where(reference.index != 3, 7.0)))
+    with pytest.raises(InputError, match=r"row 5 \(2"):
+        estimated(scored(1, 50), reference.assign(y=reference["y"].where(reference.index != 5, 2)), task="binary")
+    with pytest.raises(InputError, match="no rows"):
+        estimated(scored(1, 50)[:0], reference)
+    with pytest.raises(InputError, match="at least 100 to learn losses from"):
+        estimated(scored(1, 50), reference[:50], task="regression")
