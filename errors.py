@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
+from .redaction import printable
+
 
 class DrivetrainError(Exception):
     """Something a person can act on.
@@ -24,7 +26,7 @@ class DrivetrainError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{head}\n  fix: {self.fix}" if self.fix else head
+        return printable(f"{head}\n  fix: {self.fix}" if self.fix else head)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.fix, self.where)

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus, urlsplit
 
+import drivetrain as dt
+import pyarrow as pa
 import pytest
-from drivetrain import redaction
+from drivetrain import data, redaction
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Secret, secret
 from drivetrain.redaction import (
@@ -154,3 +156,31 @@ def test_a_spelling_within_a_spelling_is_redacted(spell: Callable[[str], str]) -
 )  # fmt: skip
 def test_other_spellings_of_credentials_in_urls(url: str) -> None:
     assert "T0KEN" not in without_credentials(url)
+
+
+def test_what_results_say_of_themselves_does_not_steer_a_terminal() -> None:
+    """A person prints them in Python: names of columns, data sets and models, and values, come from outside."""
+    name = "\x1b[2J\u202e"
+    columns = {
+        name: [name, "b", "c"] * 100, "x": list(range(300)), "late": [0, 1, 1] * 100, "p": [0.9, 0.8, 0.9] * 100,
+    }  # fmt: skip
+    others = columns | {name: [f"{name}2", "b", "d"] * 100, "x": list(range(1000, 1300))}
+    before, after = data.statistics({name: pa.table(columns)}), data.statistics({name: pa.table(others)})
+    schema = data.infer_schema(before)
+    patch = data.update_schema(schema, after)
+    judged = dt.evaluate(columns, label="late", predictions={name: "p"}, slices=[(), (name,)])
+    worst = dt.find_slices(columns, label="late", predictions="p", min_examples=10)
+    results = (
+        before, data.drift(after, before), data.validate(after, schema), patch,
+        data.diff_examples(pa.table(columns), pa.table(others), key="p", allow_duplicates=True), judged, worst,
+    )  # fmt: skip
+    for result in results:
+        assert not set(repr(result)) & {"\x1b", "\u202e"}, type(result)
+    assert "\\x1b[2J\\u202e" in repr(judged)
+    assert "\\x1b[2J\\u202e" in repr(worst)
+
+
+def test_an_error_that_python_prints_does_not_steer_a_terminal() -> None:
+    error = InputError("no column '\x1b[2J'", fix="it has \u202e", where="a\x9b.py:1")
+    assert str(error) == "a\\x9b.py:1: no column '\\x1b[2J'\n  fix: it has \\u202e"
+    assert "\x1b" in error.message

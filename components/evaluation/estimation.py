@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
 from ...errors import InputError, suggest
+from ...redaction import printable
 from .accumulator import CANDIDATE, MetricsAccumulator
 from .checks import Problems, check_columns, labels_of, scores_of, weights_of
 from .confidence import Confidence
@@ -145,7 +146,9 @@ class PerformanceEstimate:
             if line["slice"] == "overall":
                 lines.append(f"  {line['metric']}: {_text(line)}")
         changed = sum(line["changed"] for line in self.lines if line["slice"] != "overall")
-        return "\n".join([*lines, *([f"  in {changed} slices a metric changed: see frame()"] if changed else [])])
+        if changed:
+            lines.append(f"  in {changed} slices a metric changed: see frame()")
+        return printable("\n".join(lines))
 
     def _repr_html_(self) -> str:
         return str(self.frame().to_html(index=False, float_format="{:.4f}".format, na_rep="–"))

@@ -28,6 +28,7 @@ from ...data.arrays import numpy_of
 from ...data.frames import frame
 from ...data.slices import MISSING, encode_column
 from ...errors import InputError
+from ...redaction import printable
 from .binary import CLIP
 from .checks import Problems, check_classes, check_columns, labels_of, scores_of, weights_of
 from .config import EvaluationConfig, Slice
@@ -236,9 +237,8 @@ class WorstSlices(Sequence[WorseSlice]):
             + (f"p = {each.p_value:.1g}" if each.p_value else "p < 1e-300")
             for each in self.findings
         ]
-        return "\n".join(
-            [self.summary, *lines, *(f"  left out: {name} ({why})" for name, why in self.left_out.items())]
-        )
+        left_out = (f"  left out: {name} ({why})" for name, why in self.left_out.items())
+        return printable("\n".join([self.summary, *lines, *left_out]))
 
     def _repr_html_(self) -> str:
         from ...report import TableColumn, framed, join, page, percent, section, table

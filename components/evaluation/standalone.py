@@ -14,6 +14,7 @@ from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
+from ...redaction import printable
 from .checks import check_columns
 from .confidence import Confidence, Method
 from .config import EvaluationConfig, Slice, SliceColumn, SliceValue, Threshold
@@ -187,7 +188,7 @@ class EvaluationResult:
             lines.append(
                 f"{name}: {summary.partition('; ')[0] if each['validation']['missing_thresholds'] else summary}"
             )
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def _repr_html_(self) -> str:
         from ...report import framed

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from ...errors import InputError, suggest
+from ...redaction import printable
 from ..frames import frame
 from ..schemas.comparators import COMPARATORS
 from ..schemas.schema import Schema, check_is_schema
@@ -152,7 +153,7 @@ class DriftReport:
             f"{pair.current} against {pair.previous}: {len(pair.drifted)} of {len(pair.features)} features drifted"
             for pair in self.pairs
         )
-        return f"DriftReport({'; '.join(parts)})"
+        return printable(f"DriftReport({'; '.join(parts)})")
 
     def __getitem__(self, name: str) -> FeatureDrift:
         """The feature of that name in the first pair.

@@ -16,6 +16,7 @@ from typing import Any, Final
 from ...digest import write_durably
 from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
+from ...redaction import printable
 from ..base import Executor
 from ..exchange import MOST_BUCKETS
 from ..reading.source_of import source_of
@@ -60,7 +61,7 @@ class ExamplesDiff:
         return dict(self.document["pairs"][0]["counts"])
 
     def __repr__(self) -> str:
-        return f"ExamplesDiff({self.summary})"
+        return printable(f"ExamplesDiff({self.summary})")
 
     @property
     def different(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from ...digest import is_deep, write_durably
 from ...errors import InputError
+from ...redaction import printable
 from ..frames import frame
 from ..schemas.checks import GX_SEVERITIES, SQL_TYPE, Expectation
 from .from_schema import GX_VERSION
@@ -167,7 +168,7 @@ class ExpectationResults:
         return cls(document)
 
     def __repr__(self) -> str:
-        return f"ExpectationResults({self.summary})"
+        return printable(f"ExpectationResults({self.summary})")
 
     @property
     def failed(self) -> list[Mapping[str, Any]]:

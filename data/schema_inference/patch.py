@@ -17,6 +17,7 @@ import yaml
 
 from ...digest import write_durably
 from ...errors import InputError
+from ...redaction import printable
 from ...yaml_lines import load_documents
 from ..frames import frame
 from ..schemas.schema import Feature, Schema, Severity
@@ -99,7 +100,7 @@ class SchemaPatch:
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{change.id}. {change.feature or 'rows'}" for change in self.changes)
-        return f"SchemaPatch({shown or 'no changes'}; {len(self.unresolved)} unresolved)"
+        return printable(f"SchemaPatch({shown or 'no changes'}; {len(self.unresolved)} unresolved)")
 
     def accept(self, ids: Collection[int] | None = None) -> Schema:
         """The schema with some of the changes made; all where None.

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from ...digest import write_durably
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
+from ...redaction import printable
 from ..base import Executor
 from ..local import merge_states
 from ..reading.source_of import source_of
@@ -50,7 +51,7 @@ class Statistics:
     def __repr__(self) -> str:
         parts = (f"{dataset['name']}: {dataset['rows']:,} rows, {len(dataset['features'])} features" for dataset in
                  self.document["datasets"])  # fmt: skip
-        return f"Statistics({'; '.join(parts)})"
+        return printable(f"Statistics({'; '.join(parts)})")
 
     @property
     def splits(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from ...digest import write_durably
 from ...errors import InputError
+from ...redaction import printable
 from ..frames import frame
 from ..schemas.schema import Severity
 
@@ -85,7 +86,7 @@ class Anomalies:
 
     def __repr__(self) -> str:
         more = f"; {len(self.notes) - 3} more" if len(self.notes) > 3 else ""
-        return f"Anomalies({'; '.join([self.summary, *self.notes[:3]])}{more})"
+        return printable(f"Anomalies({'; '.join([self.summary, *self.notes[:3]])}{more})")
 
     @property
     def errors(self) -> int:

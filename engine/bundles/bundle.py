@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from ...digest import FileEntry, canonical_json, digest_file, sync_tree
 from ...errors import InputError
+from ...redaction import printable
 from ..custom_ops.extensions import Requirement, requirements
 from ..custom_ops.registry import (
     call_targets,
@@ -123,7 +124,7 @@ class Bundle:
         lines.append(f"  host: {ops or 'nothing'}; {len(held['assets'])} vocabularies of {words:,} values")
         programs = ", ".join(self.payload.programs) or "nothing"
         lines.append(f"  device: {programs}; {len(held['weights'])} weights of {numbers:,} numbers")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def to_html(self) -> str:
         """A page that works offline: the drawing, the signatures, every node with its cost."""
