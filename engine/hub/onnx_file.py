@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...errors import DrivetrainError, InputError, missing_extra
 from ..graphs.graph import FieldSpec
 from .onnx_ml_ops import ML_OPS
-from .onnx_ops import OPS, Value
+from .onnx_ops import MOST_BYTES, OPS, Value, too_large
 
 _LEAST: Final = 13
 _MOST: Final = 25
@@ -68,8 +68,7 @@ def from_onnx(path: str | Path) -> OnnxModel:
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist", fix="name an ONNX file") from error
     except Exception as error:  # protobuf's and the checker's, of many kinds
-        said = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path} is not an ONNX model that can be used: {said:.160}", fix="export it again") from error
+        raise _unusable(path, error) from error
     opset = max((imported.version for imported in model.opset_import if imported.domain in _STANDARD), default=0)
     dated = {node.op_type for node in model.graph.node if node.domain in _STANDARD} - _SINCE_7
     if not (_LEAST if dated else 0) <= opset <= _MOST:
@@ -84,14 +83,17 @@ def from_onnx(path: str | Path) -> OnnxModel:
             f"{path} has {', '.join(unknown) or 'sparse weights or functions'}, which this release does not know",
             fix=f"export it without them; known are {', '.join(sorted(_KNOWN))}",
         )
-    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    try:
+        held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        nodes = [_Node.of(node, opset, numpy_helper.to_array) for node in graph.node]
+    except Exception as error:  # types and sizes that the checker lets pass
+        raise _unusable(path, error) from error
     params, constants = {}, {}
     for name, array in held.items():
         if jnp.issubdtype(array.dtype, jnp.floating) and array.ndim:
             params[name] = array.astype(np.float32) if array.dtype == np.float64 else array
         else:
             constants[name] = array
-    nodes = [_Node.of(node, opset, numpy_helper.to_array) for node in graph.node]
     inputs = {value.name: _spec(value, path) for value in graph.input if value.name not in held}
     outputs = tuple(value.name for value in graph.output)
     keys = {name: name.replace(".", "/") for name in params}
@@ -107,6 +109,11 @@ def from_onnx(path: str | Path) -> OnnxModel:
         return results[outputs[0]] if len(outputs) == 1 else results
 
     return OnnxModel(apply, {keys[name]: array for name, array in params.items()}, inputs, outputs)
+
+
+def _unusable(path: str | Path, error: Exception) -> InputError:
+    said = (str(error) or type(error).__name__).splitlines()[0]
+    return InputError(f"{path} is not an ONNX model that can be used: {said:.160}", fix="export it again")
 
 
 def _full_name(node: Any) -> str:  # Any: protobuf
@@ -142,16 +149,20 @@ class _Node:
         arguments = [env[name] if name else None for name in self.inputs]
         try:
             results = _KNOWN[self.op](self.attributes, *arguments)
+            results = results if isinstance(results, tuple) else (results,)
+            if self.op != "Constant" and any(
+                isinstance(each, np.ndarray) and each.nbytes > MOST_BYTES for each in results
+            ):
+                raise too_large()
         except DrivetrainError as error:
             raise InputError(f"ONNX node {self.name!r} ({self.op}): {error.message}", fix=error.fix) from error
-        except (TypeError, ValueError, IndexError, LookupError) as error:
+        except Exception as error:  # NumPy's and JAX's, of many kinds; where a file asks for it, a MemoryError too
             shapes = [list(np.shape(value)) for value in arguments if value is not None]
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 f"ONNX node {self.name!r} ({self.op}) on {shapes} fails: {said:.200}",
                 fix="check the shapes of the inputs",
             ) from error
-        results = results if isinstance(results, tuple) else (results,)
         if any(self.outputs[len(results) :]):
             raise InputError(
                 f"ONNX node {self.name!r} ({self.op}) is to give {len(self.outputs)} results, this release knows one",

@@ -23,6 +23,8 @@ Attributes = Mapping[str, Any]  # Any: numbers, texts, lists and arrays, by ONNX
 Operator = Callable[..., Any]
 _Pairs = list[tuple[int, int]]
 
+MOST_BYTES: Final = 256 << 20
+"""Of a constant that nodes make, larger than any mask that exporters write: a few bytes of a file could fill memory."""
 _END: Final = 2**31 - 1  # what exporters write for "to the end", or more
 
 
@@ -232,7 +234,14 @@ def _constant_of_shape(attributes: Attributes, shape: Value) -> Value:
     value = attributes.get("value", np.zeros(1, np.float32))
     wanted = _host(shape, "shapes")
     known = all(isinstance(dim, int) for dim in wanted)
+    if known and prod(wanted) * value.itemsize > MOST_BYTES:
+        raise too_large()
     return (np if known else jnp).full(wanted, value.reshape(()))
+
+
+def too_large() -> InputError:
+    """Of a node whose constant is larger than `MOST_BYTES`."""
+    return InputError(f"it makes more than {MOST_BYTES >> 20} MiB of a constant", fix="export smaller shapes")
 
 
 def _gelu(attributes: Attributes, x: Value) -> Value:

@@ -1,5 +1,6 @@
 """ONNX models against onnxruntime: each operator by itself, whole models, and what is refused."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -300,3 +301,47 @@ def test_weights_outside_the_folder_are_not_read(tmp_path: Path) -> None:
     for key, value in {"location": "../secret", "offset": "0", "length": "16"}.items():
         tensor.external_data.add(key=key, value=value)
     refused(model, tmp_path / "in" / "m.onnx", "is not an ONNX model that can be used")
+
+
+def test_tensors_that_cannot_be_are_one_error(tmp_path: Path) -> None:
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    for change in (
+        lambda tensor: tensor.dims.extend([0, 1 << 62]),  # no number, and yet too many
+        lambda tensor: setattr(tensor, "data_type", 77),
+    ):
+        model = model_of([node], {"x": X}, {"w": normal(0)}, ["y"], inferred=False)
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["a", "b"]))
+        change(model.graph.initializer[0])
+        refused(model, tmp_path / "m.onnx", "is not an ONNX model that can be used")
+    constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(normal(4)))
+    constant.attribute[0].t.data_type = 77
+    model = model_of([constant, node], {"x": X}, {}, ["y"], inferred=False)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["a", "b"]))
+    refused(model, tmp_path / "m.onnx", "is not an ONNX model that can be used")
+
+
+def test_what_a_file_makes_of_nothing_is_bounded(tmp_path: Path) -> None:
+    """A file of 300 bytes is not to fill the memory, or to end in a traceback."""
+    path, tree = tmp_path / "m.onnx", {"nodes_treeids": [0], "nodes_nodeids": [0], "nodes_modes": ["LEAF"]}
+    grown = [helper.make_node("Concat", [f"t{n}"] * 2, [f"t{n + 1}"], axis=0) for n in range(34)]
+    for nodes, held in (
+        ([helper.make_node("ConstantOfShape", ["s"], ["c"])], {"s": ints(1 << 30, 1 << 10)}),
+        ([helper.make_node("ConstantOfShape", ["s"], ["c"])], {"s": ints(1 << 29)}),
+        ([*grown, helper.make_node("Cast", ["t34"], ["c"], to=1)], {"t0": ints(1, 2)}),
+        ([helper.make_node("TreeEnsembleRegressor", ["x"], ["c"], domain="ai.onnx.ml", n_targets=1 << 50, **tree,
+          nodes_truenodeids=[0], nodes_falsenodeids=[0], nodes_featureids=[0], nodes_values=[0.0], target_treeids=[0],
+          target_nodeids=[0], target_ids=[0], target_weights=[1.0])], {}),
+        ([helper.make_node("TreeEnsembleRegressor", ["x"], ["c"], domain="ai.onnx.ml", **tree,
+          nodes_truenodeids=[0], nodes_falsenodeids=[0], nodes_featureids=[1 << 40], nodes_values=[0.0],
+          target_treeids=[0], target_nodeids=[0], target_ids=[0], target_weights=[1.0])], {}),
+    ):  # fmt: skip
+        model = model_of([*nodes, helper.make_node("Add", ["x", "c"], ["y"])], {"x": X}, held, ["y"], inferred=False)
+        model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["a", "b"]))
+        model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+        path.write_bytes(model.SerializeToString())
+        read = hub.from_onnx(path)
+        tracemalloc.start()
+        with pytest.raises(InputError, match=r"ONNX node .* (fails|.*it makes more than 256 MiB)"):
+            read.apply(read.params, X)
+        assert tracemalloc.get_traced_memory()[1] < 5 * (256 << 20)  # what all steps before hold, and the last
+        tracemalloc.stop()
