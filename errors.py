@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
-from .redaction import printable
-
 
 class DrivetrainError(Exception):
     """Something a person can act on.
@@ -25,6 +23,8 @@ class DrivetrainError(Exception):
         self.where = where
 
     def __str__(self) -> str:
+        from .redaction import printable  # late: importing drivetrain loads hardly more than this module
+
         head = f"{self.where}: {self.message}" if self.where else self.message
         return printable(f"{head}\n  fix: {self.fix}" if self.fix else head)
 
