@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .components.evaluation.series import MetricSeries
     from .components.evaluation.slice_finder import find_slices
     from .components.evaluation.standalone import evaluate
+    from .components.explanation.explain import explain
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .engine import hub
@@ -58,6 +59,7 @@ __all__ = [
     "container_component",
     "estimate",
     "evaluate",
+    "explain",
     "external",
     "files",
     "find_slices",
@@ -90,6 +92,7 @@ _load = lazy_names(
         "components.evaluation.series": "MetricSeries",
         "components.evaluation.slice_finder": "find_slices",
         "components.evaluation.standalone": "evaluate",
+        "components.explanation.explain": "explain",
         "console.run_table": "runs",
         "console.session": "open",
         "metadata": "Artifact",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .example_diff import ExampleDiff as ExampleDiff
     from .example_gen import ExampleGen as ExampleGen
     from .example_validator import ExampleValidator as ExampleValidator
+    from .explainer import Explainer as Explainer
     from .import_model import ImportModel as ImportModel
     from .import_schema import ImportSchema as ImportSchema
     from .pusher import Pusher as Pusher
@@ -32,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "example_diff": "ExampleDiff",
         "example_gen": "ExampleGen",
         "example_validator": "ExampleValidator",
+        "explainer": "Explainer",
         "import_model": "ImportModel",
         "import_schema": "ImportSchema",
         "pusher": "Pusher",

@@ -25,7 +25,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     """Refuse a configuration that does not fit the examples, or a model that is about to be trained."""
     if "config" not in known:
         return  # the pipeline is being built, which imports no code of the user's
-    config = _configuration(cast(Fn, known["config"]))
+    config = configuration_of(cast(Fn, known["config"]))
     if not coming:
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
@@ -79,7 +79,7 @@ def Evaluator(
     from .evaluation.checks import check_outputs
     from .evaluation.run import evaluate, overall, write
 
-    evaluation_config = _configuration(config)
+    evaluation_config = configuration_of(config)
     _check_split(examples, split)
     refuse_transformed(examples.content, model.graph)
     launch = current()
@@ -115,8 +115,12 @@ def Evaluator(
     return evaluation
 
 
-def _configuration(config: Fn) -> EvaluationConfig:
-    """What the user's name stands for."""
+def configuration_of(config: Fn) -> EvaluationConfig:
+    """The configuration that the user's name stands for.
+
+    Raises:
+        InputError: It is none, or a metric of the user's cannot be measured.
+    """
     from .evaluation.config import EvaluationConfig
 
     configuration = load(config)

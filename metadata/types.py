@@ -347,6 +347,14 @@ class Evaluation(Artifact):
     metrics: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 
+class Explanation(Artifact):
+    """Which columns matter to a model. `importance`: over all examples, by column, of `metric`."""
+
+    metric: str = ""
+    importance: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
+    summary: str = ""
+
+
 class Predictions(Examples):
     """What models say of examples, in the same splits: kept columns and a column for each of `outputs`, as Parquet.
 

@@ -353,6 +353,10 @@ class EvaluationConfig:
         object.__setattr__(config, "_within", project)
         return config
 
+    def only(self, metric: MetricLike) -> EvaluationConfig:
+        """The same with this metric alone, without thresholds and intervals."""
+        return replace(self, metrics=[metric], thresholds=(), confidence=None).within(self._project)
+
     def with_edges(self, edges: Mapping[str, Sequence[float]]) -> EvaluationConfig:
         """The same with these edges of the bins of its slices, by name.
 

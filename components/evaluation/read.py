@@ -46,9 +46,12 @@ def read_slices(content: Path) -> list[SliceMetrics]:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(content / "metrics.parquet").to_pylist()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise InputError(f"{content} holds no evaluation: {error}", fix="run Evaluator again") from error
+        return _slices(pq.read_table(content / "metrics.parquet").to_pylist())
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, pa.ArrowException) as error:
+        raise _none(content, error) from error
+
+
+def _slices(rows: list[dict[str, Any]]) -> list[SliceMetrics]:
     slices: dict[str, SliceMetrics] = {}
     for row in rows:
         key = row["slice_key"]
@@ -75,7 +78,14 @@ def read_validation(content: Path) -> dict[str, Any]:
         InputError: The folder holds no evaluation.
     """
     try:
-        verdict: dict[str, Any] = json.loads((content / "validation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{content} holds no evaluation: {error}", fix="run Evaluator again") from error
+        verdict = json.loads((content / "validation.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _none(content, error) from error
+    if not isinstance(verdict, dict) or not isinstance(verdict.get("blessed"), bool):
+        raise _none(content, "validation.json has no verdict")
     return verdict
+
+
+def _none(content: Path, cause: object) -> InputError:
+    said = str(cause) if not isinstance(cause, LookupError) else f"{cause} is missing"
+    return InputError(f"{content} holds no evaluation: {said:.200}", fix="run Evaluator again")

@@ -16,7 +16,7 @@ from drivetrain.components.evaluation import EvaluationConfig, Metric, SliceRows
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.run import write
 from drivetrain.components.evaluation.validation import summary, validate
-from drivetrain.components.evaluator import _configuration
+from drivetrain.components.evaluator import configuration_of
 from drivetrain.pipelines import FunctionRef
 from evaluating import measured, rounded_rows  # type: ignore[import-not-found]  # conftest puts this folder on the path
 
@@ -110,7 +110,7 @@ def test_from_rows_and_from_a_state_in_jax() -> None:
     ],
 )
 def test_in_a_project_and_gated(tmp_path: Path, item: str, imports: str) -> None:
-    judged = _configuration(project(tmp_path, item, imports))
+    judged = configuration_of(project(tmp_path, item, imports))
     label, score, _ = rounded_rows(2, 100, 2)
     worker: EvaluationConfig = pickle.loads(pickle.dumps(judged))  # as Beam sends it
     accumulator = MetricsAccumulator(worker)
@@ -126,7 +126,7 @@ def test_in_a_project_and_gated(tmp_path: Path, item: str, imports: str) -> None
 def test_a_metric_that_the_configuration_does_not_import(tmp_path: Path) -> None:
     """Its code would be no part of the cache key."""
     with pytest.raises(InputError, match=r"'profit' stands in 'metrics', which 'evaluation' does not import.*\n.*from"):
-        _configuration(project(tmp_path, "'metrics:profit'"))
+        configuration_of(project(tmp_path, "'metrics:profit'"))
 
 
 def test_what_a_metric_draws_is_in_plots_and_report(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_mistakes() -> None:
     assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
     here = FunctionRef(None, f"{__name__}:JUDGED")
     with pytest.raises(InputError, match="which way is better"):
-        _configuration(here)
+        configuration_of(here)
 
 
 JUDGED = EvaluationConfig("y", "p", metrics=[undirected], thresholds=[Threshold("undirected", change_absolute=0)])

@@ -1,0 +1,1 @@
+"""Why a model says what it says: which columns matter, and how its predictions move with each."""

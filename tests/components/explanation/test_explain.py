@@ -1,0 +1,226 @@
+"""`drivetrain.explain` against scikit-learn, closed forms, and columns that are known to matter or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import drivetrain as dt
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from drivetrain.components.explanation.explain import Effort
+from drivetrain.components.explanation.integrated_gradients import integrated_gradients
+from drivetrain.data import source_of
+from drivetrain.engine import analyze, export_model, ops
+from drivetrain.errors import InputError
+from sklearn import inspection
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LinearRegression
+
+pytestmark = pytest.mark.engine
+
+FEATURES = ["mean radius", "mean texture", "mean smoothness", "worst concavity"]
+
+
+@pytest.fixture(scope="module")
+def cancer() -> tuple[pd.DataFrame, RandomForestClassifier]:
+    frame = load_breast_cancer(as_frame=True).frame[[*FEATURES, "target"]]
+    return frame, RandomForestClassifier(20, random_state=1).fit(frame[FEATURES][:300], frame["target"][:300])
+
+
+def test_importance_is_scikit_learns(cancer: Any) -> None:
+    frame, forest = cancer
+    held = frame[300:].reset_index(drop=True)
+    result = dt.explain(
+        held, lambda rows: forest.predict_proba(rows[FEATURES])[:, 1], label="target", metric="auc",
+        effort=Effort(repeats=30, attributed=0),
+    )  # fmt: skip
+    theirs = inspection.permutation_importance(
+        forest, held[FEATURES], held["target"], scoring="roc_auc", n_repeats=30, random_state=5
+    )
+    ours = result.importance().set_index("column")
+    for name, mean, std in zip(FEATURES, theirs.importances_mean, theirs.importances_std, strict=True):
+        assert ours["importance"][name] == pytest.approx(mean, abs=4 * std * (2 / 30) ** 0.5 + 1e-9), name
+        assert ours["lower"][name] <= ours["importance"][name] <= ours["upper"][name]
+    assert [each.column for each in result.importances] == list(ours["importance"].sort_values(ascending=False).index)
+    assert repr(result).startswith("269 rows looked at; auc 0.9")
+
+
+def test_dependence_is_scikit_learns() -> None:
+    frame = load_diabetes(as_frame=True).frame
+    names = ["bmi", "bp", "s5"]
+    forest = RandomForestRegressor(10, random_state=0).fit(frame[names], frame["target"])
+    result = dt.explain(frame[names], lambda rows: forest.predict(rows[names]), effort=Effort(points=7, attributed=0))
+    assert result.importances == ()
+    for name in names:
+        ours = result.dependence_on(name)
+        grid = ours["value"].to_numpy()
+        theirs = inspection.partial_dependence(
+            forest, frame[names], [name], kind="both", custom_values={name: grid}, method="brute"
+        )
+        np.testing.assert_allclose(ours["mean"], theirs["average"][0], rtol=1e-9)
+        each = theirs["individual"][0]
+        np.testing.assert_allclose(ours["low"], np.quantile(each, 0.1, axis=0), rtol=1e-9)
+        np.testing.assert_allclose(ours["high"], np.quantile(each, 0.9, axis=0), rtol=1e-9)
+        assert ours["share"].sum() == pytest.approx(1.0)
+        assert {grid[0], grid[-1]} == {frame[name].min(), frame[name].max()}
+
+
+def test_of_a_linear_model_attributions_are_weight_times_distance() -> None:
+    frame = load_diabetes(as_frame=True, scaled=False).frame
+    names = ["bmi", "bp", "s5"]
+    line = LinearRegression().fit(frame[names], frame["target"])
+    result = dt.explain(
+        frame[names], lambda rows: line.predict(rows[names]), effort=Effort(attributed=30, steps=3, max_rows=1000)
+    )
+    assert result.gap is not None
+    assert result.gap < 1e-9
+    for name, weight in zip(names, line.coef_, strict=True):
+        expected = weight * (frame[name] - frame[name].mean())[:30]
+        np.testing.assert_allclose(result.attributions[name].to_numpy(), expected, rtol=1e-6, atol=1e-9)
+    means = result.mean_attributions()
+    assert list(means.values()) == sorted(means.values(), reverse=True)
+
+
+def test_attributions_of_a_curve_are_its_integral_and_add_up() -> None:
+    """f = x²·y + e^x: ∫ ∂f/∂x along the line from 0 is x²y·2/3 + e^x − 1, and of y x²y/3."""
+    dice = np.random.default_rng(0)
+    table = pa.table({"x": dice.normal(size=50), "y": dice.normal(size=50)})
+
+    def curve(rows: pa.Table) -> Any:
+        x, y = rows["x"].to_numpy(), rows["y"].to_numpy()
+        return x**2 * y + np.exp(x)
+
+    values, off = integrated_gradients(
+        table, curve, ["x", "y"], {"x": 0.0, "y": 0.0}, {"x": 1e-2, "y": 1e-2}, steps=200, output=None
+    )
+    x, y = table["x"].to_numpy(), table["y"].to_numpy()
+    np.testing.assert_allclose(values[:, 0], 2 / 3 * x**2 * y + np.exp(x) - 1, atol=1e-3)
+    np.testing.assert_allclose(values[:, 1], x**2 * y / 3, atol=1e-3)
+    assert np.abs(off).max() < 1e-3
+
+
+def test_a_column_that_says_nothing_is_worth_nothing_and_slices_differ() -> None:
+    """y is x where g is a, and z where g is b."""
+    dice = np.random.default_rng(1)
+    frame = pd.DataFrame({name: dice.normal(size=2_000) for name in ("x", "z", "noise")})
+    frame["g"] = np.where(dice.random(2_000) < 0.5, "a", "b")
+    frame["y"] = np.where(frame["g"] == "a", frame["x"], frame["z"])
+    result = dt.explain(
+        frame, lambda rows: np.where(rows["g"] == "a", rows["x"], rows["z"]) + 0 * rows["noise"],
+        label="y", metric="mae", slices=[["g"]], columns=["x", "z", "noise", "g"],
+    )  # fmt: skip
+    worth = {(each.slice, each.column): each for each in result.importances}
+    assert worth["overall", "noise"].importance == 0.0
+    assert worth["g=a", "x"].importance == pytest.approx(2 / np.pi**0.5, rel=0.1)  # E|x − x'|
+    assert worth["g=a", "z"].importance == 0.0
+    assert worth["g=b", "z"].importance > 1
+    assert worth["overall", "g"].importance > 0.3
+    assert {each.n for each in result.importances if each.slice == "g=a"} == {int((frame["g"] == "a").sum())}
+    texts = result.dependence_on("g")
+    assert sorted(texts["value"]) == ["a", "b"]
+    assert texts["share"].sum() == 1.0
+
+
+def test_of_several_classes() -> None:
+    frame = load_iris(as_frame=True).frame
+    names = [name for name in frame if name != "target"]
+    forest = RandomForestClassifier(10, random_state=0).fit(frame[names], frame["target"])
+    result = dt.explain(frame, lambda rows: forest.predict_proba(rows[names]), label="target")
+    assert result.metric == "log_loss"
+    assert result.importances[0].column.startswith("petal")
+    length = result.dependence_on("petal length (cm)")
+    assert length.groupby("value")["mean"].sum().to_numpy() == pytest.approx(1.0)
+    assert result.gap is None
+
+
+def preprocess(columns: ops.Columns) -> ops.Columns:
+    return {
+        "x": ops.z_score(columns["x"]),
+        "town": ops.vocabulary(columns["town"]),
+        "y": ops.cast(columns["y"], "float32"),
+    }
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    dice = np.random.default_rng(2)
+    frame = pd.DataFrame({"x": dice.normal(3, 2, 500), "town": dice.choice(["Ulm", "Bonn"], 500), "unread": 1.0})
+    frame["y"] = (frame["x"] > 3).astype(int)
+    folder = tmp_path_factory.mktemp("model") / "bundle"
+    graph = folder.parent / "graph"
+    analyze(preprocess, source_of(frame)).save(graph)
+    export_model(
+        graph,
+        lambda weight, columns: weight * columns["x"],
+        np.float32(2.0),
+        lambda logit: {"probability": 1 / (1 + jnp.exp(-logit))},
+        label="y",
+        out=folder,
+    )
+    return folder, frame
+
+
+def test_a_bundle_is_explained_by_the_columns_that_it_reads(bundle: tuple[Path, pd.DataFrame]) -> None:
+    folder, frame = bundle
+    result = dt.explain(frame, folder, label="y", effort=Effort(attributed=20, steps=64))
+    worth = {each.column: each.importance for each in result.importances}
+    assert worth["x"] > 0.5
+    assert worth.get("town", 0.0) == 0.0
+    assert "unread" not in worth
+    assert result.gap is not None
+    assert result.gap < 0.01  # in float32
+    page = result._repr_html_()
+    for words in ("Importance", "Attributions", "Predictions by x"):
+        assert words in page
+
+
+def test_a_sample_is_taken_of_many_rows() -> None:
+    frame = pd.DataFrame({"x": np.arange(5_000.0)})
+    result = dt.explain(frame, lambda rows: rows["x"].to_numpy(), effort=Effort(max_rows=200))
+    assert result.rows == 200
+    again = dt.explain(frame, lambda rows: rows["x"].to_numpy(), effort=Effort(max_rows=200))
+    assert again == result
+
+
+def test_what_is_not_looked_at_is_told() -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0, np.nan], "tags": [["a"], [], ["b"]], "gone": [None, None, None], "c": 1.0})
+    result = dt.explain(frame, lambda rows: rows["x"].fillna(0).to_numpy())
+    assert set(result.left_out) == {"tags", "gone"}
+    assert "left out: tags (it holds list" in repr(result)
+    assert len(result.dependence_on("c")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"label": "z"}, "'z'"),
+        ({"columns": ["q"]}, "'q'"),
+        ({"label": "y", "slices": [["h"]]}, "'h'"),
+        ({"label": "y", "metric": "acuracy"}, "accuracy"),
+        ({"model": lambda rows: np.zeros(3)}, r"an array of shape \(3,\) .* for 4 rows"),
+        ({"data": pd.DataFrame({"x": [1.0]})}, "two rows or more"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(options: dict[str, Any], words: str) -> None:
+    frame = pd.DataFrame({"x": [0.1, 0.2, 0.3, 0.4], "y": [0, 1, 0, 1]})
+    call: dict[str, Any] = {"data": frame, "model": lambda rows: rows["x"].to_numpy()} | options
+    with pytest.raises(InputError, match=words):
+        dt.explain(call.pop("data"), call.pop("model"), **call)
+
+
+def test_efforts_and_names_are_checked(bundle: tuple[Path, pd.DataFrame]) -> None:
+    with pytest.raises(InputError, match="repeats must be a whole number of at least 1"):
+        Effort(repeats=0)
+    with pytest.raises(InputError, match=r"predict gives no 'probabilty'.*\n.*probability"):
+        dt.explain(bundle[1], bundle[0], prediction="probabilty")
+    result = dt.explain(bundle[1], bundle[0], label="y", effort=Effort(repeats=1, attributed=0))
+    assert result.importances[0].lower is None
+    with pytest.raises(InputError, match="there is no slice"):
+        result.importance("town=Ulm")
+    with pytest.raises(InputError, match="there is no dependence on"):
+        result.dependence_on("z")
