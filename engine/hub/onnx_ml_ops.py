@@ -27,6 +27,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "BRANCH_NEQ": jnp.not_equal,
 }
 _LEAF: Final = "LEAF"
+_FEW_RESULTS: Final = 1024
+"""Targets or classes that trees may have without a weight for each."""
 
 
 def _text(value: bytes | str) -> str:
@@ -144,11 +146,18 @@ def _leaves(attributes: Attributes, x: Value) -> tuple[Value, dict[tuple[int, in
     return at, number
 
 
+def _check_results(results: int, weights: int) -> None:
+    """Refuse a number that a few bytes of a file say, and that would fill the memory."""
+    if results > max(_FEW_RESULTS, weights):
+        raise InputError(f"its trees have {weights:,} weights for {results:,} results", fix="export the model again")
+
+
 def _ensemble(attributes: Attributes, x: Value, prefix: str, columns: int) -> Value:
     """The weights of the rows' leaves, [rows, trees, columns]."""
+    parts = (attributes[f"{prefix}_treeids"], attributes[f"{prefix}_nodeids"], attributes[f"{prefix}_ids"])
+    _check_results(columns, len(parts[2]))
     at, number = _leaves(attributes, x)
     weights = np.zeros((len(number), columns), np.float32)
-    parts = (attributes[f"{prefix}_treeids"], attributes[f"{prefix}_nodeids"], attributes[f"{prefix}_ids"])
     for tree, node, column, weight in zip(*parts, _floats(attributes, f"{prefix}_weights"), strict=True):
         weights[number[tree, node], column] += weight
     return jnp.take(weights, at, axis=0)
@@ -164,6 +173,7 @@ def _tree_regressor(attributes: Attributes, x: Value) -> Value:
 
 
 def _tree_classifier(attributes: Attributes, x: Value) -> tuple[Value, Value]:
+    _check_results(1 + max(attributes["class_ids"]), len(attributes["class_ids"]))
     classes = _classes(attributes, 1 + max(attributes["class_ids"]))
     scored = {*attributes["class_ids"]}
     scores = _ensemble(attributes, x, "class", len(classes)).sum(1)
