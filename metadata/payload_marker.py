@@ -14,6 +14,8 @@ from pathlib import Path
 
 from ..digest import write_durably
 from ..errors import InputError
+from .errors import StoreDamaged
+from .records import ContextRecord
 from .store import MetadataStore
 from .uri import is_plain
 
@@ -70,6 +72,7 @@ def require_marker(store: MetadataStore, root: Path) -> None:
 
     Raises:
         InputError: It is not there, a link, another store's, or has neither a marker nor a payload of this store.
+        StoreDamaged: The store has lost its own id.
     """
     folder = root / FOLDER
     fix = "mount or restore it; if all was deleted, run a pipeline first, then repair"
@@ -97,7 +100,7 @@ def _marked(store: MetadataStore, root: Path) -> str | None:
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{root / MARKER} cannot be read ({error})", fix="delete it; the next run writes it") from None
     known = store.find_context("store", "self")  # not `_identity`: a store that is only looked at is not written to
-    if known is None or owner != known.properties["id"]:
+    if known is None or owner != _id_in(known, store):
         raise InputError(
             f"{root / FOLDER} belongs to another store than {store.location}", fix="name its store by --store"
         )
@@ -110,7 +113,19 @@ def has_several(store: MetadataStore) -> bool:
 
 
 def _identity(store: MetadataStore) -> str:
-    return str(store.context("store", "self", {"id": secrets.token_hex(16)}).properties["id"])
+    return _id_in(store.context("store", "self", {"id": secrets.token_hex(16)}), store)
+
+
+def _id_in(context: ContextRecord, store: MetadataStore) -> str:
+    """The store's id in the context that keeps it.
+
+    Raises:
+        StoreDamaged: It is not there.
+    """
+    identity = context.properties.get("id")
+    if not isinstance(identity, str):
+        raise StoreDamaged(store.location, "it has lost its own id")
+    return identity
 
 
 def _has_payloads(store: MetadataStore, root: Path) -> bool:

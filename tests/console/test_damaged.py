@@ -139,3 +139,15 @@ def test_an_address_that_is_none_is_named_and_not_looked_for(root: Path, drivetr
     assert problem(("fsck",), result) is None
     assert result.exit_code == 1
     assert "is not a payload URI" in result.stdout
+
+
+@pytest.mark.parametrize("lost", ["'\"di\"'", '\'"id":1,"was"\''])
+def test_a_store_that_lost_its_own_id_is_damaged(root: Path, drivetrain: Command, lost: str) -> None:
+    change(
+        root, f"UPDATE context SET properties = replace(properties, '\"id\"', {lost}) WHERE properties LIKE '{{\"id\"%'"
+    )
+    for verb in (("fsck",), ("fsck", "--repair", "--dry-run")):
+        result = drivetrain(*verb)
+        assert problem(verb, result) is None
+        assert result.exit_code == 2
+        assert "is damaged: it has lost its own id" in result.stderr
