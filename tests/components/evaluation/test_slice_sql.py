@@ -60,6 +60,7 @@ def test_the_columns_of_an_expression(sql: str, names: list[str]) -> None:
         ("hour >", "syntax error"),
         ("hour) FROM rows; SELECT (1", "."),
         ("1) , (hour", "not one expression"),
+        ("hour) FROM rows UNION ALL SELECT (hour", "not one expression"),
         ("hours(hour)", "no function 'hours'"),
         ("read_text('/etc/passwd') = hour", r"read_text\(\)"),
     ],
