@@ -134,18 +134,25 @@ def pytest_runtest_teardown() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _loopback_only() -> Iterator[None]:
     """A connection to anywhere but this machine is an error."""
-    real = socket.socket.connect
+    real, real_ex = socket.socket.connect, socket.socket.connect_ex
 
-    def connect(self: Any, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
+    def check(opened: Any, address: Any) -> None:
+        if opened.family in (socket.AF_INET, socket.AF_INET6):
             host = address[0]
             if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
                 raise AssertionError(f"a socket left this machine: {address}")
+
+    def connect(self: Any, address: Any) -> None:
+        check(self, address)
         real(self, address)
 
-    socket.socket.connect = connect  # type: ignore[method-assign]
+    def connect_ex(self: Any, address: Any) -> int:
+        check(self, address)
+        return real_ex(self, address)
+
+    socket.socket.connect, socket.socket.connect_ex = connect, connect_ex  # type: ignore[method-assign]
     yield
-    socket.socket.connect = real  # type: ignore[method-assign]
+    socket.socket.connect, socket.socket.connect_ex = real, real_ex  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -172,3 +174,25 @@ def test_what_is_too_long_to_be_read_whole_is_refused(
     assert store.read("record") == b"x" * 1000
     with pytest.raises(InputError, match="longer is longer than the 1,000 bytes"):
         store.read("longer")
+
+
+def test_pauses_are_those_that_the_page_says() -> None:
+    assert stores.PAUSES == [0.5, 1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("jobs", [3, 40])
+def test_at_most_eight_files_are_moved_at_once(jobs: int) -> None:
+    moving, most = 0, 0
+    lock = threading.Lock()
+
+    def move(job: int, count: object) -> None:
+        nonlocal moving, most
+        with lock:
+            moving += 1
+            most = max(most, moving)
+        time.sleep(0.02)
+        with lock:
+            moving -= 1
+
+    stores.Transfer(jobs, "bytes", lambda *_: None).each(range(jobs), move)
+    assert most == min(jobs, 8)

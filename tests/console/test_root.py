@@ -196,9 +196,11 @@ def test_a_root_that_may_not_be_written_is_looked_at(
     assert drivetrain("run", str(where), "--root", root).exit_code == 0
     monkeypatch.setattr(os, "access", lambda path, mode, **_: mode != os.W_OK)  # as of another user, whom root is not
     before = {path: path.stat().st_mtime_ns for path in Path(root).rglob("*")}
-    for verb in ("runs", "show", "logs", "fsck"):
-        result = drivetrain(verb, "--root", root)
+    copy = tmp_path / "copy.db"
+    for verb in (("runs",), ("show",), ("logs",), ("why", "Say"), ("fsck",), ("backup", str(copy))):
+        result = drivetrain(*verb, "--root", root)
         assert result.exit_code == 0, result.output
+    assert copy.is_file()
     refused = drivetrain("tag", "x=1", "--root", root)
     assert refused.exit_code == 2
     assert "was opened to read only\n  fix: do this as a user who may write there" in refused.stderr

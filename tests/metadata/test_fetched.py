@@ -183,6 +183,13 @@ def test_a_copy_from_before_the_machine_was_started_is_compared_again(
     assert filled == [{}, {"data": b""}, {"data": b""}]
 
 
+def test_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRIVETRAIN_FETCHED_GIB", raising=False)
+    assert Fetched(tmp_path)._limit == 50 << 30
+    monkeypatch.setenv("DRIVETRAIN_FETCHED_GIB", "0.5")
+    assert Fetched(tmp_path)._limit == 1 << 29
+
+
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
 def test_a_limit_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("DRIVETRAIN_FETCHED_GIB", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,20 @@ def test_files_may_have_any_name(payloads: RemotePayloads, tmp_path: Path, name:
     other = another(payloads, tmp_path)
     assert digest_tree(other.local(URI) / "content") == expected
     assert other.problems(URI, expected.fingerprint) == []
+
+
+def test_names_that_a_store_may_misread_are_digests_there_and_empty_folders_nothing(
+    payloads: RemotePayloads, tmp_path: Path
+) -> None:
+    path = payloads.stage("Node", "uid", "out")
+    for name in ("plain.txt", "a#b?.txt", "ü.csv"):
+        (path / "content" / name).write_bytes(name.encode())
+    (path / "content" / "empty" / "folder").mkdir(parents=True)
+    payloads.publish(path, URI)
+    digests = {f"_named-{sha256(name.encode()).hexdigest()}" for name in ("a#b?.txt", "ü.csv")}
+    assert set(payloads.objects.entries(f"{URI}/content")) == {"plain.txt", *digests}
+    there = another(payloads, tmp_path).local(URI) / "content"
+    assert sorted(each.name for each in there.iterdir()) == ["a#b?.txt", "plain.txt", "ü.csv"]
 
 
 _names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=20).filter(

@@ -245,3 +245,20 @@ def test_no_right_and_no_credentials(s3: S3, bucket: str, tmp_path: Path, monkey
             RemotePayloads(tmp_path / "root", bucket).publish(path, URI)
     finally:
         s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_what_a_payload_costs_is_what_the_page_says(s3: S3, bucket: str, tmp_path: Path) -> None:
+    files = 20
+    payloads = RemotePayloads(tmp_path / "root", f"{bucket}/prefix")
+    path = staged(payloads, files - 1)
+    payloads.publish(path, URI)
+    writes = [request for request in s3.asked if request.startswith("PUT ")]
+    assert len(writes) == files + 1
+    assert len(s3.asked) - len(writes) <= 8
+    s3.asked.clear()
+    assert payloads.present(URI)
+    assert len(s3.asked) == 1
+    s3.asked.clear()
+    RemotePayloads(tmp_path / "another", f"{bucket}/prefix").local(URI)
+    reads = [request for request in s3.asked if request.startswith("GET ")]
+    assert (len(reads), len(s3.asked)) == (files + 1, files + 3)

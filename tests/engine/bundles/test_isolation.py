@@ -230,6 +230,7 @@ def test_a_child_writes_no_file_and_says_so_no_more_after_its_end() -> None:
     process = child._process
     limit = psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE)
     assert limit == (0, 0)
+    assert psutil.Process(process.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == 256
     del child
     assert process.returncode is not None
     with pytest.raises(ChildEndedError):

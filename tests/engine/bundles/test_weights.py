@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,16 @@ def test_a_bundle_is_saved_and_loaded_without_a_copy_of_its_weights(tmp_path: Pa
     assert {file.name: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == {
         Path(file).name: data for file, data in module.bundle.to_files().items()
     }
+
+
+def test_the_folder_of_a_loaded_bundle_may_be_removed(tmp_path: Path) -> None:
+    """As Pusher's `keep` does under a server that has not read the weights yet; one in its place changes nothing."""
+    weights = np.arange(1 << 18, dtype=np.float32)
+    module = hub.module(lambda params, x: x * params["w"][-1], {"w": weights}, np.zeros((2, 3), np.float32))
+    module.bundle.save(tmp_path / "bundle")
+    bundle = Bundle.load(tmp_path / "bundle")
+    shutil.rmtree(tmp_path / "bundle")
+    other = hub.module(lambda params, x: x * params["w"][-1], {"w": -weights}, np.zeros((2, 3), np.float32))
+    other.bundle.save(tmp_path / "bundle")
+    (name,) = bundle.payload.weights
+    np.testing.assert_array_equal(bundle.payload.weights[name], weights)
