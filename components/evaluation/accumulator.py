@@ -368,7 +368,7 @@ class MetricsAccumulator:
                         model: {name: checked(metric.result(each[metric.state])) for name, metric in metrics.items()}
                         for model, each in zip(self.models, sums, strict=True)
                     },
-                    "intervals": intervals_of(self.config, metrics, self.models, sums),
+                    "intervals": intervals_of(self.config, metrics, self.models, sums, count),
                 }
             )
         self._compare(slices, compared, groups)
@@ -406,7 +406,7 @@ class MetricsAccumulator:
             ]
             for index, model in enumerate(self.models):
                 item["metrics"][model][name] = between(metric, index, chosen)
-            for kind, intervals in intervals_between(self.config, name, metric, self.models, chosen).items():
+            for kind, intervals in intervals_between(self.config, name, metric, self.models, chosen, item["n"]).items():
                 item["intervals"].setdefault(kind, {}).update(intervals)
 
     def to_bytes(self) -> bytes:

@@ -43,6 +43,9 @@ class Confidence:
         buckets: How many parts the rows are put into; 20, of the bootstrap 100.
         resamples: How often the bootstrap draws.
         seed: Which rows share a bucket, and what the bootstrap draws.
+        looks_until: Where the metric is looked at again and again while rows are added, and each look may decide: about
+            how many rows there are in the end. The interval is then wider, so that it holds the true value at all looks
+            together, however many there are, as often as `level` says; it is tightest at so many rows.
 
     Raises:
         InputError: Another method, or a number out of range.
@@ -53,6 +56,7 @@ class Confidence:
     buckets: int | None = None
     resamples: int = 200
     seed: int = 0
+    looks_until: int | None = None
 
     def __post_init__(self) -> None:
         methods = get_args(Method)
@@ -70,8 +74,11 @@ class Confidence:
             ("buckets", _LEAST_BUCKETS, _MOST_BUCKETS),
             ("resamples", 20, 100_000),
             ("seed", 0, 2**63 - 1),
+            ("looks_until", 1, 2**63 - 1),
         ):
             number: Any = getattr(self, name)
+            if name == "looks_until" and number is None:
+                continue
             if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
                 raise InputError(f"Confidence: {name} must be a whole number from {least} to {most}, not {number!r}")
 
@@ -94,7 +101,7 @@ class Confidence:
         seed = mix(np.array([self.seed], dtype=np.uint64))
         return (mix(hashes ^ seed) % np.uint64(self.parts)).astype(np.int16)
 
-    def interval(self, value: Result, resampled: Sequence[Result]) -> Interval:
+    def interval(self, value: Result, resampled: Sequence[Result], rows: int) -> Interval:
         """The interval around a metric's value.
 
         value ± t·SE, with Student's t of one degree of freedom less than there are buckets or resamples, whichever are
@@ -103,6 +110,7 @@ class Confidence:
         Args:
             value: Of all rows.
             resampled: Of each resample; of the jackknife only for buckets that have rows.
+            rows: How many it is of.
         """
         if isinstance(value, str):
             return value
@@ -115,14 +123,25 @@ class Confidence:
         spread = float(np.sum((known - np.mean(known)) ** 2))
         bootstrap = self.method == "bootstrap"
         error = math.sqrt(spread / (count - 1) if bootstrap else spread * (count - 1) / count)
-        return self.around(value, error, (min(count, self.parts) if bootstrap else count) - 1)
+        return self.around(value, error, (min(count, self.parts) if bootstrap else count) - 1, rows)
 
-    def around(self, value: float, error: float, freedom: float) -> tuple[float, float]:
-        """Its ends, value ± t·error, with t of so many degrees of freedom; infinite: of the normal distribution."""
+    def around(self, value: float, error: float, freedom: float, rows: int) -> tuple[float, float]:
+        """Its ends, value ± t·error, with t of so many degrees of freedom; infinite: of the normal distribution.
+
+        With `looks_until` = m, an asymptotic confidence sequence (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
+        2024): for n rows value ± error·√(2·(nρ² + 1)/(nρ²)·ln(√(nρ² + 1)/α)), α being 1 − level and ρ² = (L + ln(L +
+        1))/m with L = −2·ln α; times t / z, since the error is an estimate.
+        """
         from scipy.special import ndtri, stdtrit  # late: half a second to import
 
         tail = (1 + self.level) / 2
-        half = error * float(ndtri(tail) if math.isinf(freedom) else stdtrit(freedom, tail))
+        normal = float(ndtri(tail))
+        half = error * (normal if math.isinf(freedom) else float(stdtrit(freedom, tail)))
+        if self.looks_until is not None:
+            alpha = 1 - self.level
+            twice = -2 * math.log(alpha)
+            ahead = max(rows, 1) * (twice + math.log(twice + 1)) / self.looks_until
+            half *= math.sqrt(2 * (ahead + 1) / ahead * math.log(math.sqrt(ahead + 1) / alpha)) / normal
         return value - half, value + half
 
 

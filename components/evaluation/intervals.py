@@ -29,6 +29,7 @@ def intervals_of(
     metrics: Mapping[str, Metric],
     models: Sequence[str],
     sums: Sequence[Mapping[MetricState, Any]],
+    rows: int,
 ) -> dict[str, dict[str, Interval]]:
     """Model → metric → the two ends of its interval, or the reason why there is none.
 
@@ -40,6 +41,7 @@ def intervals_of(
         metrics: By name; none between slices.
         models: Their names, the candidate's first.
         sums: For each model, state → what it gives of the slice, those of `bucketed_states` among them.
+        rows: How many the slice has.
     """
     parts = bucketed_states(config, metrics)
     if not parts:
@@ -57,12 +59,12 @@ def intervals_of(
         resampled.append(
             {name: [checked(metric.result(draw)) for draw in drawn[metric.state]] for name, metric in judged.items()}
         )
-    intervals = _from_resamples(config, judged, models, values, resampled)
+    intervals = _from_resamples(config, judged, models, values, resampled, rows)
     if config.resampling.method == "delong":
         for model, value, each in zip(models, values, sums, strict=True):
             for name, metric in judged.items():
                 if metric.variance is not None:
-                    interval = _by_formula(config, value[name], metric.variance(each[metric.state]))
+                    interval = _by_formula(config, value[name], metric.variance(each[metric.state]), rows)
                     intervals[model][name] = _within_bounds(interval, metric)
     return intervals
 
@@ -73,6 +75,7 @@ def intervals_between(
     metric: Metric,
     models: Sequence[str],
     groups: Sequence[tuple[str, Sequence[Mapping[MetricState, Any]]]],
+    rows: int,
 ) -> dict[str, dict[str, Interval]]:
     """As `intervals_of`, of one metric between slices.
 
@@ -82,6 +85,7 @@ def intervals_between(
         metric: The metric.
         models: Their names, the candidate's first.
         groups: The slices' values as text, and their `sums`.
+        rows: How many they have together.
     """
     part = bucketed_states(config, {name: metric}).get(metric.state)
     if part is None:
@@ -90,12 +94,12 @@ def intervals_between(
     values, resampled = [], []
     for model in range(len(models)):
         buckets = [(value, sums[model][part]) for value, sums in groups]
-        rows = _differing(config, counts, [each for _, each in buckets])
+        draws = _differing(config, counts, [each for _, each in buckets])
         values.append({name: between(metric, model, groups)})
         resampled.append(
-            {name: [checked(metric.result([(value, each.of(row)) for value, each in buckets])) for row in rows]}
+            {name: [checked(metric.result([(value, each.of(draw)) for value, each in buckets])) for draw in draws]}
         )
-    return _from_resamples(config, {name: metric}, models, values, resampled)
+    return _from_resamples(config, {name: metric}, models, values, resampled, rows)
 
 
 def between(metric: Metric, model: int, groups: Sequence[tuple[str, Sequence[Mapping[MetricState, Any]]]]) -> Result:
@@ -119,11 +123,12 @@ def _from_resamples(
     models: Sequence[str],
     values: Sequence[Mapping[str, Result]],
     resampled: Sequence[Mapping[str, Sequence[Result]]],
+    rows: int,
 ) -> dict[str, dict[str, Interval]]:
     confidence = config.resampling
     intervals = {
         model: {
-            name: _within_bounds(confidence.interval(value[name], draws[name]), metric)
+            name: _within_bounds(confidence.interval(value[name], draws[name], rows), metric)
             for name, metric in metrics.items()
         }
         for model, value, draws in zip(models, values, resampled, strict=True)
@@ -134,16 +139,17 @@ def _from_resamples(
                 name: confidence.interval(
                     compare(values[0][name], values[1][name]),
                     [compare(*pair) for pair in zip(resampled[0][name], resampled[1][name], strict=True)],
+                    rows,
                 )
                 for name in metrics
             }
     return intervals
 
 
-def _by_formula(config: EvaluationConfig, value: Result, variance: Result) -> Interval:
+def _by_formula(config: EvaluationConfig, value: Result, variance: Result, rows: int) -> Interval:
     if isinstance(value, str) or isinstance(variance, str):
         return value if isinstance(value, str) else str(variance)
-    return config.resampling.around(value, math.sqrt(variance), math.inf)
+    return config.resampling.around(value, math.sqrt(variance), math.inf, rows)
 
 
 def _within_bounds(interval: Interval, metric: Metric) -> Interval:

@@ -37,6 +37,39 @@ def intervals(config: EvaluationConfig, rows: pa.RecordBatch) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_an_interval_for_many_looks_holds_at_all_of_them() -> None:
+    """150 sets of rows that grow, looked at eight times each: what fixed intervals hold at every look, and these."""
+    looks = [200, 300, 450, 700, 1000, 1500, 2200, 3000]
+    truth = float(stats.norm.cdf(SHIFT / math.sqrt(2)))
+    held = Counter[str]()
+    for seed in range(150):
+        rows = batch(looks[-1], seed)
+        for name, until in (("one look", None), ("many looks", 3000)):
+            config = EvaluationConfig("y", "p", metrics=["auc"], confidence=Confidence("delong", looks_until=until))
+            ends = [intervals(config, rows.slice(0, look))["auc"] for look in looks]
+            held[name] += all(low <= truth <= high for low, high in ends)
+    assert held["one look"] < 132  # 88 %
+    assert held["many looks"] >= 143  # 95 %
+
+
+def test_an_interval_for_many_looks_is_that_of_the_paper() -> None:
+    """It is least beside one look's at the rows that were said, and grows without end for fewer and more."""
+    one = Confidence()
+    ratios = {
+        rows: np.ptp(Confidence(looks_until=1000).around(0.0, 0.1, math.inf, rows))
+        / np.ptp(one.around(0.0, 0.1, math.inf, rows))
+        for rows in (1, 100, 800, 1000, 1200, 10_000, 10**9)
+    }
+    assert min(ratios, key=lambda rows: ratios[rows]) in (800, 1000, 1200)
+    assert 1.4 < ratios[1000] < 1.6
+    rho = (-2 * math.log(0.05) + math.log(-2 * math.log(0.05) + 1)) / 1000
+    half = 0.1 * math.sqrt(2 * (100 * rho + 1) / (100 * rho) * math.log(math.sqrt(100 * rho + 1) / 0.05))
+    assert Confidence(looks_until=1000).around(0.0, 0.1, math.inf, 100) == pytest.approx((-half, half))
+    with pytest.raises(InputError, match="looks_until must be a whole number"):
+        Confidence(looks_until=0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("method", ["jackknife", "bootstrap", "delong"])
 def test_intervals_at_95_hold_the_truth_in_93_to_97_of_100(method: Any, weighted: bool) -> None:
