@@ -77,10 +77,7 @@ def _page(
     facts |= {"fingerprint": record.fingerprint, "stored at": record.external or record.uri}
     facts |= {name: _text(value) for name, value in record.properties.items() if value not in (None, "", {}, [])}
     report = payload_file(home, record, "extra/report.html")
-    signatures: list[Any] = []  # JSON
-    with suppress(ValueError, AttributeError):
-        manifest = json.loads(payload_file(home, record, "content/manifest.json") or b"{}")
-        signatures = manifest.get("signatures") or []
+    signatures = _signatures(payload_file(home, record, "content/manifest.json") or b"{}")
     return render(
         f"{node.id}.{key}",
         record.type,
@@ -92,6 +89,20 @@ def _page(
         signatures=signatures,
         report=None if report is None else report.decode("utf-8", "replace"),
     )
+
+
+def _signatures(manifest: bytes) -> list[Any]:  # Any: JSON
+    """Those that a bundle's manifest describes; none where the file is a component's own, or was damaged."""
+
+    def fields(described: Any) -> list[Any]:
+        return [(field, {"dtype": spec["dtype"], "shape": list(spec["shape"])}) for field, spec in described]
+
+    with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return [
+            (name, {role: fields(described[role]) for role in ("inputs", "outputs")})
+            for name, described in json.loads(manifest)["signatures"]
+        ]
+    return []
 
 
 def _text(value: object) -> object:

@@ -1,6 +1,7 @@
 """A past run in a notebook: `dt.open`, its nodes, its artifacts, what they show."""
 
 import html
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,40 @@ def test_a_report_of_ours_becomes_the_page_of_its_artifact() -> None:
     assert '<a href="../r.html">run &lt;1&gt;</a>' in page
     signature = ["predict", {"inputs": [["x", {"dtype": "float32", "shape": [3]}]], "outputs": []}]
     assert "<td>float32[b,3]</td>" in render("N.o", "Model", ("run", None), {}, signatures=[signature])
+
+
+OTHER_MANIFESTS = (
+    "[]", '{"signatures": 7}', '{"signatures": {"serving": {"inputs": ["x"]}}}', '{"signatures": [["a"]]}',
+    '{"signatures": [["a", null]]}', '{"signatures": [["a", {"inputs": [["x", {"dtype": "f", "shape": 7}]]}]]}',
+    '{"signatures": ["ab"]}', "[" * 5000, "{",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("manifest", OTHER_MANIFESTS)
+def test_a_manifest_of_a_components_own_is_no_bundles(
+    project: Callable[..., Path], drivetrain: Command, tmp_path: Path, manifest: str
+) -> None:
+    project(
+        pipeline="""
+        import drivetrain as dt
+        from drivetrain.metadata import Model
+
+        @dt.component
+        def Make(manifest: str) -> Model:
+            model = Model.new()
+            (model.content / "manifest.json").write_text(manifest)
+            return model
+
+        @dt.pipeline
+        def shop(manifest: str = ""):
+            Make(manifest)
+        """
+    )
+    (tmp_path / "parameters.json").write_text(json.dumps({"manifest": manifest}))
+    assert drivetrain("run", "shop", "--params", "parameters.json").exit_code == 0
+    shown = drivetrain("show", "--html", "run.html")
+    assert shown.exit_code == 0, shown.output
+    assert "Signatures" not in (tmp_path / "run-artifacts" / "Make.model.html").read_text("utf-8")
 
 
 MEASURED = """
