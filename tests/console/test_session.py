@@ -154,8 +154,9 @@ OTHER_MANIFESTS = (
 
 @pytest.mark.parametrize("manifest", OTHER_MANIFESTS)
 def test_a_manifest_of_a_components_own_is_no_bundles(
-    project: Callable[..., Path], drivetrain: Command, tmp_path: Path, manifest: str
+    project: Callable[..., Path], drivetrain: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manifest: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     project(
         pipeline="""
         import drivetrain as dt
@@ -173,7 +174,8 @@ def test_a_manifest_of_a_components_own_is_no_bundles(
         """
     )
     (tmp_path / "parameters.json").write_text(json.dumps({"manifest": manifest}))
-    assert drivetrain("run", "shop", "--params", "parameters.json").exit_code == 0
+    ran = drivetrain("run", "shop", "--params", "parameters.json")
+    assert ran.exit_code == 0, ran.output
     shown = drivetrain("show", "--html", "run.html")
     assert shown.exit_code == 0, shown.output
     assert "Signatures" not in (tmp_path / "run-artifacts" / "Make.model.html").read_text("utf-8")
