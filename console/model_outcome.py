@@ -10,6 +10,7 @@ from ..metadata import ArtifactRecord, Evaluation, PushedModel
 from ..pipelines import Run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.states import RunState
+from ..pipelines.launcher.verdicts import decisions
 
 _BLESSED: Final = ': the model was blessed without one; first_run="refuse" in its configuration refuses that'
 _UNDER: Final = "below `with dt.when(evaluation.blessed):`"
@@ -49,6 +50,10 @@ class ModelOutcome:
 
     def lines(self) -> Iterator[str]:
         """The run's last lines, for people."""
+        for task, record in self.evaluations:
+            for entry in decisions(record)[-1:]:
+                what = "blessed" if entry["blessed"] else "not blessed"
+                yield f"{task}: {what} by {entry['by']} at {entry['at']}, against what was measured: {entry['reason']}"
         for blessed, then in ((True, _BLESSED), (False, "")):
             # None: an evaluation of the user's own, which does not say.
             alone = [task for task, record in self.evaluations
