@@ -84,7 +84,7 @@ def test_a_portable_program_takes_platform_inputs_and_weights_as_the_graph_says(
         results = [tensor(output["dtype"], output["shape"]) for output in node["outputs"]]
         code = (folder / "device" / f"{node['program']}.mlirbc").read_bytes()
         with make_ir_context() as context:
-            module = stablehlo.deserialize_portable_artifact(context, code)
+            module: Any = stablehlo.deserialize_portable_artifact(context, code)  # whose attributes have no types
             (main,) = (each for each in module.body.operations if each.attributes["sym_name"].value == "main")
             (signature,) = (str(main.attributes["function_type"].value),)
         assert (
