@@ -54,7 +54,7 @@ def back_up(store: Path, target: Path) -> int:
     dialect = Sqlite(store, readonly=True)
     try:
         with explain_full_disk(f"writing {target}"):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(target.parent)
             try:
                 with closing(dialect.connect()) as source, closing(sqlite3.connect(unfinished)) as copy:
                     source.backup(copy)  # in one step: that is one state, and writers do not wait for readers
@@ -94,7 +94,7 @@ def restore(copy: Path, store: Path) -> Path | None:
     unfinished = store.parent / f".{store.name}.{secrets.token_hex(4)}"
     try:
         with explain_full_disk(f"restoring {store}"):
-            store.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(store.parent)
             shutil.copyfile(copy, unfinished)
             return replace_store(unfinished, store)
     finally:
@@ -157,6 +157,14 @@ def check_store(path: Path) -> None:
         store.claims()
     finally:
         database.close()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that a power loss leaves there: a copy in one that is gone would be gone too."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in new:
+        sync_folder(each.parent)
 
 
 def _beside(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -9,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from drivetrain.digest import sync_folder
 from drivetrain.errors import InputError
 from drivetrain.metadata import AlreadyExists, MetadataStore, NewArtifact, StoreDamaged
 from drivetrain.metadata.backup import back_up, check_store, database_file, restore
+from drivetrain.tests.metadata.power import Disk
 
 WORKERS = Path(__file__).with_name("workers.py")
 
@@ -119,3 +122,19 @@ def test_a_server_is_copied_by_its_tools() -> None:
         database_file("postgresql://ann:geheimes@host/db")
     assert "pg_dump" in str(caught.value)
     assert "geheimes" not in str(caught.value)
+
+
+def test_a_copy_is_durable_before_it_has_its_name(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    link, left = os.link, []
+
+    def name(unfinished: Path, target: Path) -> None:
+        sync_folder(unfinished.parent)  # as the system may do at any time
+        left.append((disk.left(unfinished.parent) or {}).get(unfinished.name))
+        link(unfinished, target)
+
+    monkeypatch.setattr(os, "link", name)
+    copy = tmp_path / "copies" / "a.db"
+    back_up(path, copy)
+    assert left == [copy.read_bytes()]
+    assert (disk.left(copy.parent) or {})["a.db"] == copy.read_bytes()

@@ -226,6 +226,12 @@ def test_a_machine_that_vanishes_is_noticed(schema: Fresh) -> None:
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
+def test_a_transaction_that_a_lost_machine_left_open_ends(schema: Fresh) -> None:
+    with MetadataStore.open(schema()) as store:
+        for setting, value in (("idle_in_transaction_session_timeout", "45s"), ("lock_timeout", "1min")):
+            assert store._db.all(f"SHOW {setting}")[0][setting] == value
+
+
 def _descriptor(store: MetadataStore) -> int:
     return int(store._db._connection()._opened.fileno())
 
