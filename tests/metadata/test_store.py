@@ -194,6 +194,34 @@ def test_text_comes_back_as_it_was(store: MetadataStore, text: str) -> None:
     assert store.executions(component=text) == [execution]
 
 
+@pytest.mark.parametrize(
+    "text", ["x' OR '1'='1", '" OR 1=1 --', "'); DELETE FROM artifact; --", "%", "_%", ":limit", "?"]
+)
+def test_no_text_becomes_sql(store: MetadataStore, text: str) -> None:
+    """Wherever a text may be asked for: one that would be SQL finds what is called so, and nothing else."""
+    kept = store.start("Make", cache_key="kept")
+    store.publish(kept, {"out": [new("kept", text="kept")]})
+    assert store.executions(component=text) == []
+    assert store.executions(cache_key=text) == []
+    assert store.executions(state=text) == []  # type: ignore[arg-type]
+    assert store.find_cached(text) is None
+    assert store.artifacts(type=text) == []
+    assert store.artifacts(fingerprint=text) == []
+    assert store.artifacts(state=text) == []  # type: ignore[arg-type]
+    assert store.artifacts(where={"text": text}) == []
+    with pytest.raises(InputError, match="is not a property name"):
+        store.artifacts(where={text: "kept"})
+    assert store.artifact_by_uri(text) is None
+    assert store.contexts(text) == []
+    assert store.claim_holder(text) is None
+    named = store.start("Make", cache_key=text)
+    store.publish(named, {text: [new("named", text=text)]})
+    (artifact,) = store.artifacts(where={"text": text})
+    assert store.outputs(named) == {text: [artifact]}
+    assert store.find_cached(text) == store.execution(named.id)
+    assert len(store.artifacts()) == 2
+
+
 def test_names_are_normalised(store: MetadataStore) -> None:
     assert store.context("run", "e\u0301") == store.context("run", "\u00e9")
 
