@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .components.evaluation.series import MetricSeries
     from .components.evaluation.slice_finder import find_slices
     from .components.evaluation.standalone import evaluate
+    from .components.explanation.counterfactual import counterfactual_flips
     from .components.explanation.explain import explain
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
@@ -57,6 +58,7 @@ __all__ = [
     "artifact",
     "component",
     "container_component",
+    "counterfactual_flips",
     "estimate",
     "evaluate",
     "explain",
@@ -92,6 +94,7 @@ _load = lazy_names(
         "components.evaluation.series": "MetricSeries",
         "components.evaluation.slice_finder": "find_slices",
         "components.evaluation.standalone": "evaluate",
+        "components.explanation.counterfactual": "counterfactual_flips",
         "components.explanation.explain": "explain",
         "console.run_table": "runs",
         "console.session": "open",

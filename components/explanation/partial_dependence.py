@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...errors import InputError
 from .model_scores import Scorer
 
 
@@ -53,7 +54,7 @@ def partial_dependence(
         position = rows.schema.get_field_index(column)
         values = rows.column(position)
         for value, share in _points(values, points):
-            filled = rows.set_column(position, rows.schema.field(position), _constant(value, values, rows.num_rows))
+            filled = rows.set_column(position, rows.schema.field(position), constant(value, values, rows.num_rows))
             scores = scorer(filled)
             for output in range(scores.shape[1]) if scores.ndim == 2 else (None,):
                 each = scores if output is None else scores[:, output]
@@ -81,8 +82,16 @@ def _points(values: pa.ChunkedArray, most: int) -> list[tuple[float | int | str 
     return [(each["values"], each["counts"] / len(values)) for each in counts[:most]]
 
 
-def _constant(value: object, values: pa.ChunkedArray, rows: int) -> pa.Array:
+def constant(value: object, values: pa.ChunkedArray, rows: int) -> pa.Array:
+    """A column of one value, of the type of these values.
+
+    Raises:
+        InputError: The value is not of that type.
+    """
     kind = values.type
-    scalar = pa.scalar(value, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    try:
+        scalar = pa.scalar(value, kind.value_type if pa.types.is_dictionary(kind) else kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(f"{value!r} is no {kind}, which the column holds", fix="give values of its type") from error
     repeated = pa.repeat(scalar, rows)
     return repeated.dictionary_encode() if pa.types.is_dictionary(kind) else repeated
