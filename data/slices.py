@@ -104,8 +104,15 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
     if pa.types.is_float16(column.type):  # which Arrow does not encode
         column = column.cast(pa.float32())
     encoded = column.dictionary_encode(null_encoding="encode")
-    values = [_plain(value) for value in encoded.dictionary.to_pylist()]
+    values = [_plain(_as_python(value)) for value in encoded.dictionary]
     return numpy_of(encoded.indices).astype(np.int64), values
+
+
+def _as_python(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):  # a time beyond the years 1 to 9999, for which Python has no word
+        return f"{value.value} ({value.type})"
 
 
 def _plain(value: object) -> SliceValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import drivetrain as dt
 import drivetrain.data as data
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,6 +52,21 @@ def test_extreme_times_are_described_or_refused(name: str, tmp_path: Path) -> No
     for observed in (described, data.statistics(plain)):
         assert data.validate(observed, schema).to_html()
         assert data.drift(observed, described).to_html()
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_slices_of_extreme_times_have_names(name: str) -> None:
+    columns = {"late": [0, 1, 1] * 20, "p": [0.1, 0.8, 0.4] * 20}
+    table = pa.table({**columns, "c": pa.chunked_array([EXTREMES[name]] * 20)})
+    if name in REFUSED:
+        with pytest.raises(InputError, match="'c' cannot be read"):
+            dt.evaluate(table, label="late", predictions="p", slices=[(), ("c",)])
+        return
+    frame = dt.evaluate(table, label="late", predictions="p", slices=[(), ("c",)]).frame()
+    titles = sorted(set(frame["slice"]))
+    assert len(titles) == 4  # overall, the extreme time, that of 0, and what is missing
+    if name == "timestamp[us, None] last":
+        assert f"c={LAST} (timestamp[us])" in titles
 
 
 def test_a_column_of_lists_of_times_beyond_python() -> None:
