@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...errors import BuildError, Canceled, DrivetrainError, InputError
 from ...metadata import (
@@ -50,9 +49,8 @@ from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
 from .reuse import change_since, properties_of
 from .runs import Run
+from .shared_state import SHARED_STATE
 from .source_texts import keep_sources
-
-_TIMERS: Final = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True)
@@ -237,8 +235,7 @@ class Attempt:
                 contextlib.nullcontext() if served else self.home.store.files_kept(component.name),
                 explain_full_disk(f"running {self.task.name}"),
                 recording(self.reads),
-                _working_directory_kept(),
-                _timers_kept(),
+                SHARED_STATE.kept(),
             ):
                 result = component.fn(**keywords)
         finally:
@@ -347,37 +344,6 @@ class Attempt:
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
-
-
-@contextlib.contextmanager
-def _working_directory_kept() -> Iterator[None]:
-    """Go back, if the block changes the working directory: the nodes after it, and the shell, resolve paths by it."""
-    before = _working_directory()
-    try:
-        yield
-    finally:
-        if before is not None and _working_directory() != before:
-            with contextlib.suppress(OSError):
-                os.chdir(before)
-
-
-@contextlib.contextmanager
-def _timers_kept() -> Iterator[None]:
-    """Set back a timer that the block sets and leaves running: its signal would end the process in another node."""
-    before = {timer: signal.getitimer(timer) for timer in _TIMERS}
-    try:
-        yield
-    finally:
-        for timer, values in before.items():
-            if signal.getitimer(timer)[0] > values[0]:
-                signal.setitimer(timer, *values)
-
-
-def _working_directory() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109 - called around every node
-    except FileNotFoundError:
-        return None
 
 
 def _summaries(outputs: Mapping[str, Artifact]) -> Mapping[str, Any]:

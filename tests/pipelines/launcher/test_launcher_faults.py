@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, 
 from drivetrain.pipelines.launcher import launcher as launching
 from drivetrain.pipelines.launcher import runs
 from drivetrain.pipelines.launcher.observers import NullObserver
+from drivetrain.pipelines.launcher.shared_state import SharedState
 from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.runners import inline
 
@@ -50,6 +52,17 @@ def test_a_component_that_changes_the_working_directory_changes_it_for_itself(
     assert result.state == "COMPLETE"
     assert Path.cwd() == tmp_path
     clean(home)
+
+
+def test_a_component_that_begins_while_another_is_elsewhere_does_not_end_there(tmp_path: Path) -> None:
+    """The second found the directory that the first had changed to, and went back to it when it ended last."""
+    before, state = Path.cwd(), SharedState()
+    with contextlib.ExitStack() as second:
+        with state.kept():
+            os.chdir(tmp_path)
+            second.enter_context(state.kept())
+        assert Path.cwd() == before
+    assert Path.cwd() == before
 
 
 @pytest.mark.parametrize("timer", ["ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"])
