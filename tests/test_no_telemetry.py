@@ -43,6 +43,7 @@ def test_a_socket_that_leaves_this_machine_fails_its_test(verb: str, kind: int) 
             getattr(opened, verb)(ELSEWHERE)
 
 
+@pytest.mark.slow
 def test_no_verb_asks_another_machine(project: Callable[..., Path], tmp_path: Path) -> None:
     """Python's audit events tell of each name that is looked up and of each connection, in a process of its own."""
     project(

@@ -47,7 +47,7 @@ class OneClass:
         """One decision for each row."""
         label = rows.label == self.class_id if rows.label.ndim == 1 else rows.label[:, self.class_id]
         baseline = None if rows.baseline is None else rows.baseline[:, self.class_id]
-        return SliceRows(label, rows.prediction[:, self.class_id], rows.weight, baseline)
+        return SliceRows(label, rows.prediction[:, self.class_id], rows.weight, baseline, rows.bucket)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class EveryClass:
         weight = np.repeat(rows.weight, classes)
         if self.class_weights is not None:
             weight = weight * np.tile(_padded(self.class_weights, classes), len(rows.weight))
-        return SliceRows(truth(rows).ravel(), rows.prediction.ravel(), weight, baseline)
+        bucket = None if rows.bucket is None else np.repeat(rows.bucket, classes)
+        return SliceRows(truth(rows).ravel(), rows.prediction.ravel(), weight, baseline, bucket)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class TopClasses:
     def __call__(self, rows: SliceRows) -> SliceRows:
         """As many decisions as classes for each row."""
         baseline = None if rows.baseline is None else self._top(rows.baseline)
-        return EveryClass()(SliceRows(rows.label, self._top(rows.prediction), rows.weight, baseline))
+        return EveryClass()(SliceRows(rows.label, self._top(rows.prediction), rows.weight, baseline, rows.bucket))
 
     def _top(self, scores: Floats) -> Floats:
         top = np.argsort(-scores, axis=1, kind="stable")[:, : self.k]
@@ -97,7 +98,7 @@ class KthClass:
         """One decision for each row."""
         label, prediction = self._kth(truth(rows), rows.prediction)
         # The baseline's k-th class is another decision, so that the two are not compared.
-        return SliceRows(label, prediction, rows.weight)
+        return SliceRows(label, prediction, rows.weight, bucket=rows.bucket)
 
     def _kth(self, label: Labels, scores: Floats) -> tuple[Labels, Floats]:
         if self.k > scores.shape[1]:
@@ -140,6 +141,10 @@ class PerClass(MetricState):
 
     inner: MetricState
 
+    def positives(self, rows: SliceRows) -> Any:  # a number, or an array of them
+        """Σw over the rows of the class."""
+        return float(rows.weight[rows.label].sum())
+
     def init(self) -> Leaves:
         """No rows, and no classes."""
         return {}
@@ -151,7 +156,7 @@ class PerClass(MetricState):
             before = _of_class(leaves, index) or self.inner.init()
             after = self.inner.add(before, decided)
             leaves |= {f"{index}.{name}": leaf for name, leaf in after.items()}
-            leaves[str(index)] = leaves.get(str(index), 0.0) + float(decided.weight[decided.label].sum())
+            leaves[str(index)] = leaves.get(str(index), 0.0) + self.positives(decided)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -161,19 +166,19 @@ class PerClass(MetricState):
         for index in _indices(left):
             merged = self.inner.merge(_of_class(left, index), _of_class(right, index))
             left |= {f"{index}.{name}": leaf for name, leaf in merged.items()}
-            left[str(index)] = float(left[str(index)]) + float(right[str(index)])
+            left[str(index)] = left[str(index)] + right[str(index)]
         return left
 
-    def finish(self, leaves: Leaves) -> list[tuple[float, Any]]:
+    def finish(self, leaves: Leaves) -> Any:  # as in MetricState
         """A pair for each class."""
-        return [(float(leaves[str(index)]), self.inner.finish(_of_class(leaves, index))) for index in _indices(leaves)]
+        return [(leaves[str(index)], self.inner.finish(_of_class(leaves, index))) for index in _indices(leaves)]
 
-    def exact(self, rows: SliceRows) -> list[tuple[float, Any]]:
+    def exact(self, rows: SliceRows) -> Any:  # as in MetricState
         """A pair for each class."""
         pairs = []
         for index in range(rows.prediction.shape[1]):
             decided = OneClass(index)(rows)
-            pairs.append((float(decided.weight[decided.label].sum()), self.inner.exact(decided)))
+            pairs.append((self.positives(decided), self.inner.exact(decided)))
         return pairs
 
 

@@ -6,7 +6,9 @@ where there is no label, as NannyML's documentation describes it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,13 +22,37 @@ LOSSES: Final[Mapping[str, Callable[[Floats, Floats], Floats]]] = {
     "rmse": lambda label, prediction: (prediction - label) ** 2,
 }
 """The metrics that are means of a row's loss, or the root of one: metric → the loss from label and prediction, (n,)."""
-_FOLDS: Final = 5
+_FOLDS: Final = 10
 
 
-def expected_losses(
-    features: Floats, reference: Floats, losses: Floats, weight: Floats, seed: int
-) -> tuple[Floats, Floats]:
-    """What to expect of each row, and how far the reference's losses are from what was expected of them.
+@dataclass(frozen=True, eq=False)
+class ExpectedLosses:
+    """What a model of losses expects of each row.
+
+    Attributes:
+        losses: (n,), none below 0.
+        apart: Of each row of the reference its loss − the one expected by a model that has not seen it, (m,).
+        without: What models expect that were fitted without one fold of the reference each, (folds, n).
+    """
+
+    losses: Floats
+    apart: Floats
+    without: Floats
+
+    def resampled(self, generator: np.random.Generator) -> Floats:
+        """What a model might expect that was fitted to another reference, (n,).
+
+        A normal draw around `losses`, whose covariance is the one that the jackknife over the folds gives: (g − 1)/g ·
+        Σ dᵢdᵢᵀ, with dᵢ how far the model without fold i is from the mean of such models.
+        """
+        folds = len(self.without)
+        steps = generator.standard_normal(folds) * math.sqrt((folds - 1) / folds)
+        likely: Floats = np.maximum(self.losses + steps @ (self.without - self.without.mean(axis=0)), 0.0)
+        return likely
+
+
+def expected_losses(features: Floats, reference: Floats, losses: Floats, weight: Floats, seed: int) -> ExpectedLosses:
+    """What to expect of each row.
 
     Args:
         features: (n, d), NaN where missing.
@@ -34,10 +60,6 @@ def expected_losses(
         losses: Their losses, (m,).
         weight: Their weights, (m,).
         seed: For the folds and the model.
-
-    Returns:
-        The expected losses, (n,), none below 0; and of each row of the reference its loss − the one expected by a model
-        that has not seen it, (m,).
 
     Raises:
         InputError: The reference has fewer than 100 rows.
@@ -56,7 +78,10 @@ def expected_losses(
 
     fold = np.random.default_rng(seed).integers(0, _FOLDS, len(losses))
     unseen = np.zeros(len(losses))
+    without = np.zeros((_FOLDS, len(features)))
     for part in range(_FOLDS):
-        unseen[fold == part] = fitted(fold != part).predict(reference[fold == part])
+        model = fitted(fold != part)
+        unseen[fold == part] = model.predict(reference[fold == part])
+        without[part] = model.predict(features)
     expected = np.maximum(fitted(slice(None)).predict(features), 0.0)
-    return expected, losses - np.maximum(unseen, 0.0)
+    return ExpectedLosses(expected, losses - np.maximum(unseen, 0.0), without)

@@ -17,11 +17,14 @@ from ...errors import InputError, suggest
 from ...redaction import printable
 from .accumulator import CANDIDATE, MetricsAccumulator
 from .checks import Problems, check_columns, labels_of, scores_of, weights_of
+from .comparison import COMPARISON_METRICS
 from .confidence import Confidence
 from .config import EvaluationConfig, Slice, SliceColumn
+from .definitions import Result
 from .direct_loss import LOSSES, expected_losses
 from .expected_labels import class_probabilities
-from .metrics import COUNTS, MetricLike, name_of
+from .intervals import within_bounds
+from .metrics import COUNTS, MetricConfig, MetricLike, name_of
 from .quantile_bins import with_bins
 from .rows import Floats, Task
 from .scoring import Scores
@@ -29,6 +32,8 @@ from .slice_sql import check_expressions
 from .standalone import TableModel, task_of_values
 
 _TASKS: Final = ("binary", "multiclass", "regression")
+_OUTCOMES: Final = 60
+"""How often labels are drawn for the intervals."""
 _COLUMNS: Final = ("slice", "n", "metric", "estimate", "lower", "upper", "reference", "changed", "undefined")
 
 
@@ -50,9 +55,11 @@ def estimate(
     """Estimate the metrics of predictions without labels.
 
     Of yes or no and of several classes, scores are calibrated on the reference, and each metric is that of the labels
-    which the calibrated probabilities expect (see `expected_labels`). Of numbers, `mae`, `mse` and `rmse` are those of
-    the losses that a model of the reference's losses expects (see `direct_loss`; it needs
-    `pip install 'drivetrain[analysis]'`).
+    which the calibrated probabilities expect (see `expected_labels`); the calibration error and metrics between slices,
+    for which that would be too small, are means over labels drawn from the probabilities. Of numbers, `mae`, `mse` and
+    `rmse` are those of the losses that a model of the reference's losses expects (see `direct_loss`; it needs
+    `pip install 'drivetrain[analysis]'`). Intervals count both what labels may turn out to be and what another
+    reference would have said.
 
     This holds as long as rows of the same score turn out as they did in the reference, and of numbers those of the same
     columns. Where they do not, as after a change of a law, or where rows come that the model judges worse than others
@@ -91,22 +98,26 @@ def estimate(
     )  # fmt: skip
     if config.task not in _TASKS:
         raise InputError(f"performance of {config.task} is not estimated", fix=f"of {', '.join(_TASKS)} it is")
+    for item in config.items:
+        if (item if isinstance(item, str) else item.metric) in COMPARISON_METRICS:
+            raise InputError(f"{name_of(item)!r} compares with a baseline, and there is none", fix="leave it out")
     for source in (known, rows):
         check_columns(config.purposes, source.columns)
         check_expressions(config.expressions.values(), source.schema)
     config = with_bins(config, known, LocalExecutor())
     labelled = _Rows.read(known, config, labelled=True)
     unlabelled = _Rows.read(rows, config, labelled=False)
-    dice = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     if config.task == "regression":
-        parts = _by_losses(config, unlabelled, labelled, _features(rows, known, config), dice)
+        parts = _by_losses(config, unlabelled, labelled, _features(rows, known, config), generator)
     else:
-        parts = _by_classes(config, unlabelled, labelled, dice)
+        parts = _by_classes(config, unlabelled, labelled, generator)
     realised = {
         (each["key"], name): value for each in _measure(config, labelled.table) for name, value in _values(each)
     }
-    lines = [line for part in parts for line in part.lines(realised)]
-    return PerformanceEstimate(tuple(lines), _distance(unlabelled.scores, labelled.scores), len(unlabelled.scores))
+    likely = Confidence("bootstrap", resamples=_OUTCOMES, level=level)
+    lines = [line for part in parts for line in part.lines(realised, likely)]
+    return PerformanceEstimate(tuple(lines), _distance(unlabelled, labelled), len(unlabelled.scores))
 
 
 @dataclass(frozen=True)
@@ -218,34 +229,59 @@ class _EstimatedPart:
     """Metrics that are estimated together.
 
     Attributes:
+        config: What is measured.
         expected: The slices with the expected labels or losses.
-        drawn: The same with one draw of labels or losses, and intervals, whose width is that of what is likely.
+        outcomes: The slices as they may turn out: labels or losses drawn from what a model expects that was fitted to
+            another sample of the reference, once for each.
         copies: How many rows stand for one in `expected`.
     """
 
+    config: EvaluationConfig
     expected: Sequence[Mapping[str, Any]]
-    drawn: Sequence[Mapping[str, Any]]
+    outcomes: Sequence[Sequence[Mapping[str, Any]]]
     copies: int
 
-    def lines(self, realised: Mapping[tuple[str, str], _Value]) -> Iterator[dict[str, Any]]:
-        """Of each slice and metric."""
-        drawn = {(each["key"], name): value for each in self.drawn for name, value in _values(each)}
+    def lines(self, realised: Mapping[tuple[str, str], _Value], likely: Confidence) -> Iterator[dict[str, Any]]:
+        """Of each slice and metric.
+
+        Args:
+            realised: Of the reference, by the slice's key and the metric's name.
+            likely: Makes an interval of the outcomes.
+        """
+        drawn: dict[tuple[str, str], list[Result]] = {}
+        for slices in self.outcomes:
+            for each in slices:
+                for name, outcome in each["metrics"][CANDIDATE].items():
+                    drawn.setdefault((each["key"], name), []).append(outcome)
+        curved = {name_of(item) for item in self.config.items if _is_curved(item, self.config)}
         for each in self.expected:
+            rows = each["n"] // self.copies
             for name, value in _values(each):
-                half = drawn.get((each["key"], name), _NOTHING).half
+                outcomes = drawn[each["key"], name]
+                known = [outcome for outcome in outcomes if not isinstance(outcome, str)]
+                if name in curved and value.number is not None and known:
+                    value = _Value(float(np.mean(known)))
+                interval = likely.interval(value.number if value.number is not None else "", outcomes, rows)
+                ends = within_bounds(interval, self.config.measures[name])
+                half = None if isinstance(ends, str) else (ends[1] - ends[0]) / 2
                 before = realised.get((each["key"], name), _NOTHING)
-                ends = None if value.number is None or half is None else (value.number - half, value.number + half)
                 yield {
                     "slice": each["slice"],
-                    "n": each["n"] // self.copies,
+                    "n": rows,
                     "metric": name,
                     "estimate": value.number,
-                    "lower": ends and ends[0],
-                    "upper": ends and ends[1],
+                    "lower": None if isinstance(ends, str) else ends[0],
+                    "upper": None if isinstance(ends, str) else ends[1],
                     "reference": before.number,
                     "changed": replace(value, half=half).differs(before),
                     "undefined": value.reason,
                 }
+
+
+def _is_curved(item: str | MetricConfig, config: EvaluationConfig) -> bool:
+    """Whether a metric takes absolute values or extremes of sums, so that the one of expected sums is too small."""
+    name = item if isinstance(item, str) else item.metric
+    return name == "expected_calibration_error" or bool(config.measures[name_of(item)].by)
 
 
 @dataclass(frozen=True)
@@ -276,11 +312,11 @@ def _values(item: Mapping[str, Any]) -> Iterator[tuple[str, _Value]]:
 
 
 def _by_classes(
-    config: EvaluationConfig, rows: _Rows, reference: _Rows, dice: np.random.Generator
+    config: EvaluationConfig, rows: _Rows, reference: _Rows, generator: np.random.Generator
 ) -> Iterator[_EstimatedPart]:
     """From the labels that calibrated probabilities expect."""
     # The rows themselves are known, and so is how many they are.
-    config = replace(config, metrics=[item for item in config.items if name_of(item) not in COUNTS])
+    config = replace(config, metrics=[item for item in config.items if name_of(item) not in COUNTS], confidence=None)
     labels = reference.label.astype(np.int64)
     expected = class_probabilities(rows.scores, reference.scores, labels, reference.weight)
     count, classes = expected.shape
@@ -291,12 +327,13 @@ def _by_classes(
     copies = (copies.drop_columns("weight") if config.weight is not None else copies).append_column(
         "weight", pa.array(weighed)
     )
-    drawn = (dice.random((count, 1)) > np.cumsum(expected, axis=1)[:, :-1]).sum(axis=1)
-    yield _EstimatedPart(
-        _measure(replace(config, weight="weight", confidence=None), copies),
-        _measure(config, rows.table.append_column("label", names.take(drawn))),
-        classes,
-    )
+    outcomes = []
+    for _ in range(_OUTCOMES):
+        resampled = reference.weight * generator.poisson(1.0, len(labels))
+        likely = class_probabilities(rows.scores, reference.scores, labels, resampled) if resampled.any() else expected
+        drawn = (generator.random((count, 1)) > np.cumsum(likely, axis=1)[:, :-1]).sum(axis=1)
+        outcomes.append(_measure(config, rows.table.append_column("label", names.take(drawn))))
+    yield _EstimatedPart(config, _measure(replace(config, weight="weight"), copies), outcomes, classes)
 
 
 def _by_losses(
@@ -304,7 +341,7 @@ def _by_losses(
     rows: _Rows,
     reference: _Rows,
     features: tuple[Floats, Floats],
-    dice: np.random.Generator,
+    generator: np.random.Generator,
 ) -> Iterator[_EstimatedPart]:
     """From the losses that a model of them expects: labels that are that far from the predictions."""
     for name in map(name_of, config.items):
@@ -312,14 +349,22 @@ def _by_losses(
             raise InputError(
                 f"{name!r} of numbers is not estimated without labels", fix=suggest(name, sorted(LOSSES), "there are")
             )
+    share = reference.weight / reference.weight.sum()
     for name in map(name_of, config.items):
         losses = LOSSES[name](reference.label, reference.scores)
-        expected, apart = expected_losses(*features, losses, reference.weight, int(dice.integers(2**31)))
-        drawn = np.maximum(expected + dice.choice(apart, len(expected), p=reference.weight / reference.weight.sum()), 0)
-        only = replace(config, metrics=(name,))
-        labels = [rows.scores + (each if name == "mae" else np.sqrt(each)) for each in (expected, drawn)]
-        tables = [rows.table.append_column("label", pa.array(each)) for each in labels]
-        yield _EstimatedPart(_measure(replace(only, confidence=None), tables[0]), _measure(only, tables[1]), 1)
+        seed = int(generator.integers(2**31))
+        expected = expected_losses(*features, losses, reference.weight, seed)
+        only = replace(config, metrics=(name,), confidence=None)
+
+        def measured(each: Floats, name: str = name, only: EvaluationConfig = only) -> Sequence[Mapping[str, Any]]:
+            apart = each if name == "mae" else np.sqrt(each)
+            return _measure(only, rows.table.append_column("label", pa.array(rows.scores + apart)))
+
+        outcomes = []
+        for _ in range(_OUTCOMES):
+            likely = expected.resampled(generator)
+            outcomes.append(measured(np.maximum(likely + generator.choice(expected.apart, len(likely), p=share), 0)))
+        yield _EstimatedPart(only, measured(expected.losses), outcomes, 1)
 
 
 def _measure(config: EvaluationConfig, table: pa.Table) -> Sequence[Mapping[str, Any]]:
@@ -357,11 +402,17 @@ def _numbers(source: Source, names: Sequence[str]) -> Floats:
     return np.column_stack([column.cast(pa.float64(), safe=False).to_numpy() for column in whole])
 
 
-def _distance(scores: Floats, reference: Floats) -> float:
-    """The Kolmogorov-Smirnov distance of two samples, (n,) and (m,); of several classes the largest of theirs."""
-    if scores.ndim == 2:
-        return max(_distance(scores[:, k], reference[:, k]) for k in range(scores.shape[1]))
-    scores, reference = np.sort(scores), np.sort(reference)
-    points = np.concatenate([scores, reference])
-    shares = [np.searchsorted(each, points, side="right") / len(each) for each in (scores, reference)]
-    return float(np.abs(shares[0] - shares[1]).max())
+def _distance(rows: _Rows, reference: _Rows) -> float:
+    """The Kolmogorov-Smirnov distance of the weighted predictions; of several classes the largest of theirs."""
+    sides = [(each.scores.reshape(len(each.scores), -1), each.weight) for each in (rows, reference)]
+    return max(_apart(*((scores[:, k], weight) for scores, weight in sides)) for k in range(sides[0][0].shape[1]))
+
+
+def _apart(rows: tuple[Floats, Floats], reference: tuple[Floats, Floats]) -> float:
+    """The largest difference of two distribution functions, each of values and their weights, (n,)."""
+    points, at = np.unique(np.concatenate([rows[0], reference[0]]), return_inverse=True)
+    here, there = (
+        np.cumsum(np.bincount(positions, weight, len(points))) / weight.sum()
+        for positions, (_, weight) in zip(np.split(at, [len(rows[0])]), (rows, reference), strict=True)
+    )
+    return float(np.abs(here - there).max())

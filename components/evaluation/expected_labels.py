@@ -32,6 +32,9 @@ class Calibration:
     def fit(cls, scores: Floats, happened: Floats, weight: Floats) -> Self:
         """The rising function of the scores that is nearest to what happened (Zadrozny and Elkan 2002).
 
+        Each of its steps counts one more row, that has the mean of all: the outer steps are often 0 and 1 for want of
+        rows, which would make a model look better than it is.
+
         Args:
             scores: (n,).
             happened: (n,) of 0 and 1.
@@ -43,7 +46,12 @@ class Calibration:
         distinct, at = np.unique(scores[some], return_inverse=True)
         mass = np.bincount(at, weight[some])
         means = np.bincount(at, weight[some] * happened[some]) / mass
-        return cls(distinct, np.asarray(isotonic_regression(means, weights=mass).x))
+        steps = isotonic_regression(means, weights=mass)
+        first, size = steps.blocks[:-1], np.diff(steps.blocks)
+        rows = np.add.reduceat(mass, first) ** 2 / np.add.reduceat(np.bincount(at, weight[some] ** 2), first)
+        shrunk = (steps.x[first] * rows + np.average(means, weights=mass)) / (rows + 1)
+        # A step of few rows moves further than its neighbours, and may pass them.
+        return cls(distinct, np.asarray(isotonic_regression(np.repeat(shrunk, size), weights=mass).x))
 
     def __call__(self, scores: Floats) -> Floats:
         """The probability of each score."""

@@ -65,7 +65,7 @@ def intervals_of(
             for name, metric in judged.items():
                 if metric.variance is not None:
                     interval = _by_formula(config, value[name], metric.variance(each[metric.state]), rows)
-                    intervals[model][name] = _within_bounds(interval, metric)
+                    intervals[model][name] = within_bounds(interval, metric)
     return intervals
 
 
@@ -128,7 +128,7 @@ def _from_resamples(
     confidence = config.resampling
     intervals = {
         model: {
-            name: _within_bounds(confidence.interval(value[name], draws[name], rows), metric)
+            name: within_bounds(confidence.interval(value[name], draws[name], rows), metric)
             for name, metric in metrics.items()
         }
         for model, value, draws in zip(models, values, resampled, strict=True)
@@ -152,7 +152,7 @@ def _by_formula(config: EvaluationConfig, value: Result, variance: Result, rows:
     return config.resampling.around(value, math.sqrt(variance), math.inf, rows)
 
 
-def _within_bounds(interval: Interval, metric: Metric) -> Interval:
+def within_bounds(interval: Interval, metric: Metric) -> Interval:
     """A share's interval ends at 0 and 1."""
     if isinstance(interval, str) or not metric.bar:
         return interval

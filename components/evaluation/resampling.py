@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...data.aggregates.sums import ExactSum
+from .classes import Decided, PerClass
 from .confidence import Counts
 from .rows import SliceRows
 from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
@@ -35,6 +37,10 @@ class Resamples:
 
 def bucketed(state: MetricState, buckets: int) -> MetricState:
     """The state that gives `Resamples` of what a state gives; its rows have a `bucket`."""
+    if isinstance(state, Decided):
+        return Decided(state.decisions, bucketed(state.inner, buckets))
+    if isinstance(state, PerClass):
+        return BucketClasses(bucketed(state.inner, buckets), buckets)
     kinds: dict[str, Callable[..., MetricState]] = {"sums": BucketSums, "scores": BucketScores, "rows": BucketRows}
     return kinds[state.resampled_by](state, buckets)
 
@@ -142,6 +148,33 @@ def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: N
 
 
 @dataclass(frozen=True)
+class BucketClasses(PerClass):
+    """For each class, the buckets of a state of yes or no and Σw over the class's rows in each bucket."""
+
+    buckets: int
+
+    def positives(self, rows: SliceRows) -> NDArray[np.float64]:
+        """(buckets,)."""
+        positives: NDArray[np.float64] = np.bincount(
+            _buckets(rows), rows.weight * rows.label, minlength=self.buckets
+        ).astype(np.float64)
+        return positives
+
+    def finish(self, leaves: Leaves) -> Resamples:
+        """The buckets."""
+        return self._joined(super().finish(leaves))
+
+    def exact(self, rows: SliceRows) -> Resamples:
+        """The buckets."""
+        return self._joined(super().exact(rows))
+
+    def _joined(self, pairs: Sequence[tuple[NDArray[np.float64], Resamples]]) -> Resamples:
+        # Each row is a decision of every class, so that all have the same buckets.
+        occupied = pairs[0][1].occupied if pairs else np.zeros(self.buckets, dtype=np.bool_)
+        return Resamples(occupied, lambda counts: [(float(mass @ counts), each.of(counts)) for mass, each in pairs])
+
+
+@dataclass(frozen=True)
 class BucketRows(MetricState):
     """Of any state, one for each bucket; where the rows are at hand, the rows themselves are drawn."""
 
@@ -180,7 +213,7 @@ class BucketRows(MetricState):
 
         def joined(counts: Counts) -> Any:
             drawn = [
-                deepcopy(part) for part, count in zip(parts, counts.tolist(), strict=True) for _ in range(count) if part
+                _copied(part) for part, count in zip(parts, counts.tolist(), strict=True) for _ in range(count) if part
             ]
             return self.inner.finish(reduce(self.inner.merge, drawn, self.inner.init()))
 
@@ -193,6 +226,12 @@ class BucketRows(MetricState):
         return Resamples(
             occupied, lambda counts: self.inner.exact(rows.take(np.repeat(np.arange(len(rows)), counts[bucket])))
         )
+
+
+def _copied(leaves: Leaves) -> Leaves:
+    """Leaves that `merge` may change."""
+    ours = (ExactSum, np.ndarray)  # which need none of deepcopy's care
+    return {name: leaf.copy() if isinstance(leaf, ours) else deepcopy(leaf) for name, leaf in leaves.items()}
 
 
 def _of_bucket(leaves: Leaves, bucket: int) -> Leaves:

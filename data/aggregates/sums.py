@@ -49,6 +49,12 @@ class ExactSum:
         self._negative = 0
         self._units = 0
 
+    def copy(self) -> ExactSum:
+        """The same sum, which may go on by itself."""
+        twin = ExactSum()
+        twin.merge(self)
+        return twin
+
     def add(self, values: NDArray[np.generic], counts: NDArray[np.integer] | None = None) -> None:
         """Take in every value, `counts[i]` times if counts are given.
 

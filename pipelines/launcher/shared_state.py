@@ -23,7 +23,7 @@ class SharedState:
         self._lock = threading.Lock()
         self._running = 0
         self._folder: str | None = None
-        self._timers: dict[signal.ITIMER, tuple[float, float]] = {}
+        self._timers: dict[int, tuple[float, float]] = {}
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:

@@ -45,4 +45,4 @@ def _check(folder: Path, case: Case) -> None:
     verb("show", "--root", str(root))
 
 
-ATTACKS = {"database": Attack(shop.prepare, _draw, _check, fast=6, slow=60)}
+ATTACKS = {"database": Attack(shop.prepare, _draw, _check, fast=3, slow=63)}

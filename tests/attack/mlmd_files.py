@@ -54,4 +54,4 @@ def _check(folder: Path, case: Case) -> None:
     verb("runs", "--json", "--root", str(root))
 
 
-ATTACKS = {"mlmd": Attack(_prepare, _draw, _check, fast=25, slow=100)}
+ATTACKS = {"mlmd": Attack(_prepare, _draw, _check, fast=12, slow=113)}

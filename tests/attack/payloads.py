@@ -170,4 +170,4 @@ def _check(folder: Path, case: Case) -> None:
         raise Finding("fsck finds something after a repair and runs")
 
 
-ATTACKS = {"payload": Attack(shop.prepare, _draw, _check, fast=5, slow=40)}
+ATTACKS = {"payload": Attack(shop.prepare, _draw, _check, fast=2, slow=43)}

@@ -154,4 +154,4 @@ def _hides_in_file(path: Path, at: str) -> None:
         raise Finding(f"a secret is written to a {path.suffix} file by {at}\n{path}")
 
 
-ATTACKS = {"terminal": Attack(_prepare, _draw, _check, fast=10, slow=60)}
+ATTACKS = {"terminal": Attack(_prepare, _draw, _check, fast=5, slow=65)}

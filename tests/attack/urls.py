@@ -111,4 +111,4 @@ def _check(folder: Path, case: Case) -> None:
     shutil.rmtree(folder / "new", ignore_errors=True)
 
 
-ATTACKS = {"url": Attack(shop.prepare, _draw, _check, fast=8, slow=60)}
+ATTACKS = {"url": Attack(shop.prepare, _draw, _check, fast=4, slow=64)}

@@ -177,6 +177,7 @@ def test_rows_that_fail_are_set_aside_with_the_reason(spoilt: Examples, model: M
     assert Summary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
 
 
+@pytest.mark.slow
 @pytest.mark.beam
 def test_both_executors_give_the_same_bytes(spoilt: Examples, model: Model, other: Model) -> None:
     prints = []

@@ -148,6 +148,7 @@ def forest_file(forest: Any, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_forest_of_scikit_learn(graph: TransformGraph, tmp_path: Path) -> None:
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.metrics import roc_auc_score

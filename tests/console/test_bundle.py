@@ -104,6 +104,7 @@ def test_verify_finds_what_is_wrong(model: Path, tmp_path: Path, drivetrain: Com
     assert drivetrain("bundle", "verify", str(tmp_path)).exit_code == 2
 
 
+@pytest.mark.slow
 def test_verify_calls_ok_only_a_signature_that_it_checked(model: Path, tmp_path: Path, drivetrain: Command) -> None:
     pytest.importorskip("cryptography")
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -122,6 +123,7 @@ def test_verify_calls_ok_only_a_signature_that_it_checked(model: Path, tmp_path:
     assert drivetrain(*verify, "--public-key", str(public)).stdout.startswith("ok  signed: by the key of")
 
 
+@pytest.mark.slow
 def test_refresh_says_what_it_did(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
     old = shutil.copytree(model, tmp_path / "old")
     manifest = json.loads((old / "manifest.json").read_bytes())

@@ -220,6 +220,7 @@ def test_a_log_that_is_read_in_pieces_hides_what_lies_across_two(
     home.close()
 
 
+@pytest.mark.slow
 def test_a_log_larger_than_memory_is_printed(talking: Path) -> None:
     home = Home(Path(".drivetrain"))
     pipeline = load_pipeline(talking)

@@ -69,6 +69,7 @@ def test_errors_of_nested_states_pass_as_they_are() -> None:
         ExactMoments.from_bytes(frame([b"junk"]) + b"junk")
 
 
+@pytest.mark.slow
 def test_a_state_cut_anywhere_is_refused() -> None:
     state = StatisticsAccumulator(20, StatisticsOptions(weight="w", slices=((("s", None),),), label="s"))
     random = np.random.default_rng(0)

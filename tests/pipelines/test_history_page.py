@@ -50,6 +50,7 @@ def test_the_newest_month_is_read(go: Go) -> None:
     assert result.nodes["StatisticsGen"].outputs["statistics"][0].properties["span"] == 4
 
 
+@pytest.mark.slow
 def test_three_months_are_taken_together(go: Go, home: Home) -> None:
     runs = [go("monthly", number) for number in (1, 2, 3, 4)]
     assert [run.nodes["Rows"].state for run in runs] == ["SKIPPED", "SKIPPED", "COMPLETE", "COMPLETE"]

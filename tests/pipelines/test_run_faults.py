@@ -135,6 +135,7 @@ def lines(home: Home) -> list[str]:
     return [line for line in path.read_text().splitlines() if line.startswith("Last")] if path.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["inline", "process"])
 def test_ctrl_c_in_a_loop_runs_what_is_on_exit(home: Home, tmp_path: Path, runner: str) -> None:
     process = faulty.start(home, faulty.write(tmp_path, faulty.body(LOOP)).project, runner)
@@ -172,6 +173,7 @@ def test_ctrl_c_in_a_pause_between_attempts_ends_it(home: Home, tmp_path: Path, 
     clean(home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["inline", "process"])
 def test_a_second_ctrl_c_skips_what_is_on_exit(home: Home, tmp_path: Path, runner: str) -> None:
     process = faulty.start(home, faulty.write(tmp_path, faulty.body(EXIT)).project, runner)

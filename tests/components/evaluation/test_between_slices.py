@@ -35,6 +35,7 @@ def measured(rows: pd.DataFrame, metrics: list[Any], **options: Any) -> dict[str
     return {item["slice"]: item for item in result.models["p"]["metrics"]["slices"]}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10_000), threshold=st.sampled_from([0.3, 0.5, 0.7]), weighted=st.booleans())
 def test_fairlearn_agrees(seed: int, threshold: float, weighted: bool) -> None:

@@ -263,6 +263,7 @@ rows_of = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     rows=rows_of,

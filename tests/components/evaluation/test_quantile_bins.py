@@ -28,6 +28,7 @@ def counts(frame: pd.DataFrame, *slices: Slice, **options: Any) -> dict[str, int
     return dict(result[result["slice"] != "overall"].groupby("slice", sort=False)["n"].first())
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.floats(-50, 50).map(lambda x: round(x, 1)), min_size=1, max_size=60), st.integers(2, 7))
 def test_bins_of_equal_counts_are_numpys(values: list[float], bins: int) -> None:

@@ -17,6 +17,7 @@ from drivetrain.components.evaluation.rows import SliceRows
 
 BUCKETS = 12
 auc = BINARY_METRICS["auc"].build
+recall = BINARY_METRICS["recall"].build()
 CASES: dict[str, tuple[str, Metric]] = {
     "auc": ("binary", auc()),
     "pr_auc": ("binary", BINARY_METRICS["pr_auc"].build()),
@@ -26,6 +27,14 @@ CASES: dict[str, tuple[str, Metric]] = {
     "r2": ("regression", REGRESSION_METRICS["r2"].build()),
     "macro_f1": ("multiclass", MULTICLASS_METRICS["macro_f1"].build()),
     "auc of a class": ("multiclass", for_several_classes(auc(), "auc", None, class_id=1)),
+    "macro auc": ("multiclass", for_several_classes(auc(), "auc", None, average="macro")),
+    "weighted f1": ("multiclass", for_several_classes(BINARY_METRICS["f1"].build(), "f1", None, average="weighted")),
+    "micro recall": (
+        "multiclass",
+        for_several_classes(recall, "recall", None, average="micro"),
+    ),
+    "recall of two": ("multiclass", for_several_classes(recall, "recall", None, top_k=2)),
+    "auc of the second": ("multiclass", for_several_classes(auc(), "auc", None, kth=2)),
     "rows": ("regression", Metric.of_rows("Median", lambda rows: float(np.median(rows.prediction)))),
     "reduced": (
         "regression",

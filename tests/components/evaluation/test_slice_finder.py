@@ -411,6 +411,7 @@ def test_the_tests_agree_with_scipy() -> None:
     assert float(effect) == pytest.approx((x.mean() - rest.mean()) / np.sqrt((x.var() + rest.var()) / 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [20, 100, 500])
 def test_the_saddlepoint_is_the_permutation_test(share: int) -> None:
     random = np.random.default_rng(0)

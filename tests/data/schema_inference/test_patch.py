@@ -232,6 +232,7 @@ def cases(draw: st.DrawFn) -> Case:
     return schema, {split: table() for split in draw(st.sampled_from([["data"], ["train", "eval"]]))}, table()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(cases())
 def test_after_all_is_accepted_the_data_passes(case: Case) -> None:

@@ -93,6 +93,7 @@ def read(text: str, message: str = "Schema") -> dict[str, Any]:
     return parse(text, SCHEMA_PROTO, message, "s.pbtxt").value
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(values("Schema"))
 def test_as_protobuf(value: dict[str, Any]) -> None:

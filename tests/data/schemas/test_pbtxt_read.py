@@ -355,6 +355,7 @@ def features(draw: st.DrawFn, name: str) -> Feature:
     )
 
 
+@pytest.mark.slow
 @given(st.data(), st.lists(names, unique=True, max_size=4))
 def test_round_trip(data: st.DataObject, labels: list[str]) -> None:
     schema = Schema(tuple(data.draw(features(name)) for name in labels), environments=("T", "S"))

@@ -220,6 +220,7 @@ def test_states_round_trip(batch: pa.RecordBatch) -> None:
         assert again.result() == state.result()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.lists(batches(), min_size=1, max_size=6), st.data())
 def test_storing_a_state_in_between_changes_nothing_with_sketches(

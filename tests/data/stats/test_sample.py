@@ -98,6 +98,7 @@ def test_a_label_is_a_plain_value(label: list[Any]) -> None:
         statistics(pa.table({"late": label, "x": [1, 2]}), label="late")
 
 
+@pytest.mark.slow
 def test_two_spans_merge_without_the_data(tmp_path: Path) -> None:
     parts = [table(3_000, seed) for seed in (0, 1, 2)]
     saved = []

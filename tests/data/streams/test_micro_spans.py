@@ -166,6 +166,7 @@ def test_a_column_that_comes_and_goes(incoming: Path, tmp_path: Path) -> None:
     assert list(spans[-1].statistics.features("data")) == ["tags", "n", "old"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nothing", "values", "rows"),
     [

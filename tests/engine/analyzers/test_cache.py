@@ -146,6 +146,7 @@ def changed(**others: Callable[[Any], Any]) -> Any:
     return lambda c: {**one_phase(c), **{name: make(c) for name, make in others.items()}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "made"),
     [

@@ -42,6 +42,7 @@ def entry(path: Path, name: str) -> list[Any]:
     return [name, len(data), sha256(data).hexdigest()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["../secret", "a/../../secret", "{absolute}", "./graph.json", "graph.json/", "device//x", "", ".", "..", "a\\b",

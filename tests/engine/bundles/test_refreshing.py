@@ -72,6 +72,7 @@ def test_an_aging_bundle_warns_and_refreshed_gives_the_same_bits(old: Path, tmp_
     assert (again / "manifest.json").read_bytes() == (tmp_path / "new" / "manifest.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_bundle_beyond_the_window_is_refused_with_the_command(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_bundle_of_a_newer_jax_is_refused(old: Path, monkeypatch: pytest.Monke
         Bundle.load(old)
 
 
+@pytest.mark.slow
 def test_what_this_jax_wrote_is_taken_over(old: Path, tmp_path: Path) -> None:
     refresh_bundle(old, tmp_path / "new")
     done = refresh_bundle(tmp_path / "new", tmp_path / "newer")
@@ -99,6 +101,7 @@ def test_what_this_jax_wrote_is_taken_over(old: Path, tmp_path: Path) -> None:
         refresh_bundle(tmp_path / "new", tmp_path / "newer")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*a coming JAX will refuse:FutureWarning")
 def test_gradients_are_kept(old: Path, tmp_path: Path) -> None:
     bundle = Bundle.load(old)

@@ -62,6 +62,7 @@ assert not any("test_bundle_stateful" in name for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_running_mean_goes_on_in_a_fresh_process(saved: Path) -> None:
     given = json.dumps([batch.tolist() for batch in batches()])
     command = [sys.executable, "-c", FRESH, str(saved)]

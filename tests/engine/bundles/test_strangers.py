@@ -191,6 +191,7 @@ LIES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 def test_a_kernel_with_types_that_lie_is_refused(made: Path, tmp_path: Path, lie: str) -> None:
     """Run unchecked, most of these end the process."""

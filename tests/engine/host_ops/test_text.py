@@ -75,6 +75,7 @@ def test_case_and_whitespace_are_unicodes(values: list[str | None]) -> None:
     agree("strip", {"characters": None}, values, "string")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["a", "a+", "[a-z]", "(a)(b)?", "b|a", r"\.", "x*", ""])
 @given(values=st.lists(st.none() | st.text("abx.,", max_size=8), max_size=8))
 def test_regular_expressions_equal_pythons(pattern: str, values: list[str | None]) -> None:

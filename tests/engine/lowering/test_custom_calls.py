@@ -75,6 +75,7 @@ def honest() -> list[tuple[KernelCall, tuple[Type, ...]]]:
     return calls
 
 
+@pytest.mark.slow
 def test_what_jax_writes_passes() -> None:
     targets = {call.target for call, _ in honest()}
     routines = {"potrf", "geqrf", "orgqr", "getrf", "geev", "gees", "gesdd", "gehrd", "trsm", "gtsv", "sytrd"}

@@ -169,6 +169,7 @@ def test_flax_modules_in_inference_mode_are_folded() -> None:
     assert gone["fold_batch_norm"]["mul"] == 2
 
 
+@pytest.mark.slow
 def test_batch_norm_stays_where_something_else_reads_or_digits_would_go() -> None:
     w, scale = normal(5, 3), normal(3)
     held = {"w": w, "s": scale}

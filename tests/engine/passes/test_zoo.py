@@ -26,6 +26,7 @@ def animal(request: pytest.FixtureRequest) -> Animal:
     return ANIMALS[request.param]
 
 
+@pytest.mark.slow
 def test_chains_keep_results(animal: Animal) -> None:
     graph = animal.graph()
     before = run(graph, **animal.inputs)

@@ -32,6 +32,7 @@ def plain(rows: list[list[float] | None]) -> list[list[float]]:
     return [row or [] for row in rows]
 
 
+@pytest.mark.slow
 @laws
 @given(lists)
 def test_the_form_is_what_it_says(rows: list[list[float] | None]) -> None:

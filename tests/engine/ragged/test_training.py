@@ -61,6 +61,7 @@ def expected(rows: Any) -> tuple[list[list[int]], list[Any]]:
     return [raw[row]["tags"] or [] for row in rows], [raw[row]["pairs"] for row in rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     batch=st.integers(1, 503),
@@ -87,6 +88,7 @@ def test_every_row_has_its_own_values_in_one_bucket(
     assert capacity == max(16, 2 ** math.ceil(math.log2(max(fullest, 1))))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), batch=st.integers(1, 200), depth=st.integers(1, 12), window=st.sampled_from([1, 9000, 10**7]))
 def test_stacks_hold_the_same_batches_from_anywhere(

@@ -22,6 +22,7 @@ def squashed(x: Any) -> Any:
     return jnp.tanh(x) * 2
 
 
+@pytest.mark.slow
 def test_every_form_of_jax(learn: Any) -> None:
     head = linen.Dense(3)
     params: Any = head.init(jax.random.key(0), jnp.ones((1, 2)))

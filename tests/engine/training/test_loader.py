@@ -50,6 +50,7 @@ def test_every_row_at_most_once_and_only_the_remainder_left_out(
     assert rows.max() < 1003
 
 
+@pytest.mark.slow
 @given(data=st.data(), batch_size=st.integers(1, 300), seed=st.integers(0, 9), window=windows, depth=st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
 def test_any_batch_is_reached_without_those_before(

@@ -113,6 +113,7 @@ def test_another_seed_is_another_model(run: TrainingRun, problem: ModuleType) ->
     assert problem.digest(problem.fit(run).params) != problem.digest(problem.fit(other).params)
 
 
+@pytest.mark.slow
 def test_progress_and_notes(run: TrainingRun, problem: ModuleType) -> None:
     seen: list[tuple[int, int | None, str]] = []
     notes: list[str] = []

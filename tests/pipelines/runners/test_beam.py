@@ -29,6 +29,7 @@ def clean(home: Home) -> None:
     assert report.clean, report.to_dict()
 
 
+@pytest.mark.slow
 def test_a_killed_child_fails_its_node_and_nothing_else(home: Home, pipe: Pipe) -> None:
     once = "flag = current().base / 'flag'\nif not flag.exists():\n    flag.touch()\n    os.kill(os.getpid(), 9)"
     body = f"n = Make()\nm = Misbehave(n, code={once!r})\nUse(n)\nAdd(n, m)"
