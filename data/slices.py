@@ -51,7 +51,7 @@ class SliceTable:
         if code == MAX_SLICES * len(self.specs):
             raise InputError(
                 f"the slices by {[list(spec) for spec in self.specs if spec]} are more than {code:,}",
-                fix="slice by columns with few values, or by buckets of them",
+                fix="slice by columns with few values, or by groups of them: Slice(name, sql=column, groups=16)",
             )
         return code
 

@@ -52,7 +52,8 @@ class Slice:
             slice `name=True`, and the others are in none. Any other value is a slice, and a row without a value is in
             none.
         bins: Of a number, the bins whose rows make a slice each: how many of equal counts, or the numbers at which all
-            but the first begin. A threshold names a bin by its position from 1. A row without a number is in none.
+            but the first begin. A threshold names a bin by its position from 1, or by its name. A row without a number
+            is in none.
         groups: How many groups the values are put into, by a hash that is the same on every machine: of a column with
             too many values to slice by. Groups are numbered from 0.
 
@@ -73,6 +74,8 @@ class Slice:
                 raise InputError(
                     f"Slice: {field} must be a text, not {text!r}", fix='Slice("late_evening", sql="hour >= 20")'
                 )
+        if hasattr(self.bins, "tolist"):  # NumPy's
+            object.__setattr__(self, "bins", self.bins.tolist())
         if self.bins is not None and self.groups is not None:
             raise InputError(f"Slice({self.name!r}) has bins and groups", fix="give one of them", where=self.where)
         for field, number in (("bins", self.bins), ("groups", self.groups)):
@@ -453,13 +456,16 @@ class EvaluationConfig:
         pinned = threshold.pinned
         for name, column in self.expressions.items():
             position = pinned.get(name)
-            if column.bins is None or isinstance(position, str) or name not in pinned:
+            if column.bins is None or name not in pinned:
                 continue
+            if isinstance(position, str) and (isinstance(column.bins, int) or position in column.bin_names):
+                continue  # how bins of equal counts are called is known once they are
             most = column.bins if isinstance(column.bins, int) else len(column.bin_names)
+            names = f": {', '.join(map(repr, column.bin_names[:5]))}" if isinstance(position, str) else ""
             if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= most:
                 raise InputError(
                     f"EvaluationConfig: the threshold on {threshold.metric!r} is for the bin {position!r} of {name!r}, "
-                    f"which has {most}",
+                    f"which has {most}{names}",
                     fix=f"give a position from 1 to {most}",
                     where=threshold.where,
                 )

@@ -69,7 +69,14 @@ def values_of(expression: Slice, batch: pa.RecordBatch) -> pa.Array:
         return pa.array(expression.bin_names).take(bins)
     values = _evaluated(expression, batch)
     if expression.groups is not None:
-        groups = (hash_column(values) % np.uint64(expression.groups)).astype(np.int64)
+        hashes = hash_column(values)
+        if pa.types.is_floating(values.type):
+            # pandas makes floats of whole numbers where one is missing: 7.0 is of the group of 7.
+            floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            whole = (np.abs(floats) < 2**53) & (floats == np.rint(floats))
+            wholes = hash_column(pa.array(np.where(whole, floats, 0).astype(np.int64)))
+            hashes = np.where(whole, wholes, hashes)
+        groups = (hashes % np.uint64(expression.groups)).astype(np.int64)
         return pa.array(groups, mask=values.is_null().to_numpy(zero_copy_only=False))
     if pa.types.is_boolean(values.type):
         return pc.if_else(values, pa.scalar(True), pa.scalar(None, pa.bool_()))

@@ -47,7 +47,8 @@ def validate(
         `n`, `value`, `baseline` (its value), `change`, `relative_change` (text "inf" where infinite), the bounds,
         `judge`, `interval` and `change_interval` (their two ends, None where there are none), `passed` (None where
         nothing of the threshold applies) and `text`; `missing_slices`, what was to be judged and has no examples;
-        `confidence`, how intervals were computed, None without; `min_examples`, and `withheld`: how many slices and
+        `confidence`, how intervals were computed, None without; `bins`, of each slice by bins where all but the
+        first begin; `min_examples`, and `withheld`: how many slices and
         rows by slicing have fewer; `withheld_thresholds`, a list of `slice`, `metric`, `judged`, `withheld` (slices),
         `passed` (False where none is left to judge, else None) and `text`; `failures`, one line for each reason why
         the model is not blessed.
@@ -79,6 +80,7 @@ def validate(
         "thresholds": checks,
         "missing_slices": list(missing),
         "confidence": config.to_json()["confidence"],
+        "bins": {name: list(each.bins) for name, each in config.expressions.items() if isinstance(each.bins, tuple)},
         "min_examples": config.min_examples,
         "withheld": [{**group, "text": _withheld(group, config.min_examples)} for group in result.get("withheld", ())],
         "withheld_thresholds": unseen,

@@ -59,6 +59,7 @@ def test_bins_by_edges() -> None:
     assert sorted(names) == list(names)  # twelve of them, as people and reports order them
 
 
+@pytest.mark.beam
 def test_the_edges_are_the_same_for_any_shards(tmp_path: Any) -> None:
     values = np.random.default_rng(3).normal(size=5000).round(3)
     paths = []
@@ -68,6 +69,8 @@ def test_the_edges_are_the_same_for_any_shards(tmp_path: Any) -> None:
     config = EvaluationConfig("y", "p", slices=[Slice("bin", sql="x", bins=10)])
     together = with_bins(config, source_of(rows(values)), LocalExecutor(threads=1))
     assert with_bins(config, source_of(paths), LocalExecutor(threads=3)) == together
+    beam = pytest.importorskip("drivetrain.data.beam")
+    assert with_bins(config, source_of(paths), beam.BeamExecutor()) == together
 
 
 @pytest.mark.parametrize("most", [100, 10**6])
@@ -99,6 +102,16 @@ def test_groups_are_the_same_everywhere_and_bound_a_column_of_many_values() -> N
     }
 
 
+def test_whole_numbers_are_in_the_same_group_where_one_is_missing() -> None:
+    """pandas makes floats of them then."""
+    numbers, group = [3, 7, 2**40, -5, 11, 12], Slice("g", sql="x", groups=50)
+    whole, gaps = rows(np.array(numbers)), rows(np.array([*map(float, numbers[:5]), np.nan]))
+    assert str(whole["x"].dtype) == "int64"
+    assert counts(gaps, group) == counts(whole[:5], group)
+    halves = counts(rows(np.array(numbers) + 0.5), group)
+    assert halves != counts(whole, group)
+
+
 def hashed(text: str) -> int:
     """The hash of a text as data/rowhash.py defines it, by Python's integers."""
 
@@ -128,8 +141,15 @@ def test_thresholds_name_a_bin_by_its_position() -> None:
         verdict = result.models["p"]["validation"]
         assert [check["passed"] for check in verdict["thresholds"][:2]] == [True, False]
         assert "bin=1: < 100" in verdict["failures"][0]
+        assert verdict["bins"] == {"bin": [100.0, 200.0, 300.0]}
     with pytest.raises(InputError, match=r"the bin 5 of 'bin', which has 4.*\n.*1 to 4"):
         EvaluationConfig("y", "p", slices=[each], thresholds=[Threshold("auc", lower=0.5, slice={"bin": 5})])
+    with pytest.raises(
+        InputError, match=r"the bin '\[100, 200\)' of 'bin', which has 4: '1: < 100', '2: \[100, 200\)'"
+    ):
+        EvaluationConfig("y", "p", slices=[each], thresholds=[Threshold("auc", lower=0.5, slice={"bin": "[100, 200)"})])
+    EvaluationConfig("y", "p", slices=[each], thresholds=[Threshold("auc", lower=0.5, slice={"bin": "2: [100, 200)"})])
+    assert Slice("bin", sql="x", bins=np.array([100, 200, 300])) == each
     with pytest.raises(InputError, match=r"the bin 3 of 'bin', which has 1"):  # of one value there is one bin
         dt.evaluate(
             frame.assign(x=1.0), label="y", predictions="p", slices=[Slice("bin", sql="x", bins=3)],
