@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..errors import InputError
 from ..metadata import Evaluation, Examples, Model, Summary, summarize
@@ -25,7 +25,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     """Refuse a configuration that does not fit the examples, or a model that is about to be trained."""
     if "config" not in known:
         return  # the pipeline is being built, which imports no code of the user's
-    config = configuration_of(cast(Fn, known["config"]))
+    configs = configurations_of(cast(Fn, known["config"])).values()
     if not coming:
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
@@ -33,18 +33,23 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     from .evaluation.checks import check_columns, check_outputs, check_slice_values
     from .evaluation.slice_sql import check_expressions
 
-    if "model" in coming:
-        check_outputs(config, cast(Sequence[str], coming["model"]["outputs"]))
+    model = coming.get("model", {})
+    outputs = cast(Sequence[str], model.get("outputs", ()))
     examples, split = known.get("examples"), known.get("split")
-    if isinstance(examples, Examples) and isinstance(split, str):
-        _check_split(examples, split)
-        refuse_transformed(examples.content, cast(str | None, coming.get("model", {}).get("graph")))
-        columns = cast(Sequence[str], coming.get("model", {}).get("label_columns", ()))
-        wanted = config.purposes | dict.fromkeys(columns, f"the label {config.label!r}")
-        outputs = cast(Sequence[str], coming.get("model", {}).get("outputs", ()))
+    if not isinstance(examples, Examples) or not isinstance(split, str):
+        for config in configs if "model" in coming else ():
+            check_outputs(config, outputs, columns=(config.label,))  # which the examples may have
+        return
+    _check_split(examples, split)
+    refuse_transformed(examples.content, cast(str | None, model.get("graph")))
+    schema = open_examples(examples.content, split).schema
+    for config in configs:
+        if "model" in coming:
+            check_outputs(config, outputs, columns=schema.names)
+        labels = cast(Sequence[str], model.get("label_columns", ())) if config.label in outputs else ()
+        wanted = config.purposes | dict.fromkeys(labels, f"the label {config.label!r}")
         if "model" in coming and config.weight is not None and config.weight not in outputs:
             wanted[config.weight] = "the weight"
-        schema = open_examples(examples.content, split).schema
         check_columns(wanted, schema.names, config.where)
         check_slice_values(config, schema)
         check_expressions(config.expressions.values(), schema)
@@ -61,11 +66,13 @@ def Evaluator(
         model: The candidate; its bundle's `evaluate` signature is run.
         baseline: The model to compare with; without one, change thresholds do not apply, and the configuration's
             `first_run` decides whether the model can be blessed.
-        config: Names an `EvaluationConfig`, e.g. "evaluation:config".
+        config: Names an `EvaluationConfig`, e.g. "evaluation:config"; or, of a model with several outputs, a mapping
+            from a name of each to its own. The model is blessed where each output is good enough.
         split: The split of the examples to use.
 
     Returns:
-        `blessed`, a one-line `summary`, whether it `compared` with a baseline, the `metrics` over all examples by name;
+        `blessed`, a one-line `summary`, whether it `compared` with a baseline, the `metrics` over all examples by name
+        (of several outputs as "OUTPUT.METRIC");
         metrics.parquet, validation.json, plots.json and extra/report.html.
 
     Raises:
@@ -77,9 +84,10 @@ def Evaluator(
     from ..data.examples import refuse_transformed
     from ..engine import BundleFn
     from .evaluation.checks import check_outputs
-    from .evaluation.run import evaluate, overall, write
+    from .evaluation.outputs import named
+    from .evaluation.run import evaluate_outputs, overall, write
 
-    evaluation_config = configuration_of(config)
+    configs = configurations_of(config)
     _check_split(examples, split)
     refuse_transformed(examples.content, model.graph)
     launch = current()
@@ -91,13 +99,15 @@ def Evaluator(
     columns = source.schema.names
     inputs = dict.fromkeys(_signature(model, "evaluate", "the model").read_from(columns), "the model")
     # What is judged must be a prediction: `evaluate` gives labels and columns too, of which any model is right.
-    check_outputs(evaluation_config, list(_signature(model, "predict", "the model").outputs), "predict")
+    predicted = list(_signature(model, "predict", "the model").outputs)
+    for each in configs.values():
+        check_outputs(each, predicted, "predict")
     if baseline is not None:
         before = _signature(baseline, "predict", "the baseline").read_from(columns)
         inputs = dict.fromkeys(before, "the baseline") | inputs
-    measured = evaluate(
+    measured = evaluate_outputs(
         source,
-        evaluation_config,
+        configs,
         executor(launch.executor, launch.executor_options),
         BundleFn(model.content, "evaluate"),
         None if baseline is None else BundleFn(baseline.content, "predict"),
@@ -105,36 +115,61 @@ def Evaluator(
         progress=launch.progress,
     )
     evaluation = Evaluation.new(
-        blessed=measured["validation"]["blessed"],
-        summary=measured["summary"],
+        blessed=all(each["validation"]["blessed"] for each in measured.values()),
+        summary=" | ".join(named(output, each["summary"]) for output, each in measured.items()),
         compared=baseline is not None,
-        metrics=overall(measured["metrics"]),
+        metrics=overall(measured),
     )
     write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
-    launch.note(measured["summary"])
+    launch.note(evaluation.summary)
     return evaluation
 
 
-def configuration_of(config: Fn) -> EvaluationConfig:
-    """The configuration that the user's name stands for.
+def configurations_of(config: Fn) -> dict[str, EvaluationConfig]:
+    """The configurations that the user's name stands for, by output; under `outputs.ONLY` where it is a single one.
 
     Raises:
         InputError: It is none, or a metric of the user's cannot be measured.
     """
     from .evaluation.config import EvaluationConfig
+    from .evaluation.outputs import ONLY
 
-    configuration = load(config)
-    if not isinstance(configuration, EvaluationConfig):
-        name = config.name if isinstance(config, FunctionRef) else "config"
-        raise InputError(
-            f"{name} is a {type(configuration).__name__}, not an EvaluationConfig",
-            fix='config = EvaluationConfig(label="…", prediction="…") in evaluation.py and config="evaluation:config"',
-        )
+    loaded: Any = load(config)
+    configs: Mapping[Any, Any] = loaded if isinstance(loaded, Mapping) else {ONLY: loaded}
+    for output, each in configs.items():
+        one_of = f"[{output!r}]" if isinstance(loaded, Mapping) else ""
+        if not isinstance(each, EvaluationConfig):
+            name = config.name if isinstance(config, FunctionRef) else "config"
+            raise InputError(
+                f"{name}{one_of} is a {type(each).__name__}, not an EvaluationConfig",
+                fix='config = EvaluationConfig(label="…", prediction="…") in evaluation.py and '
+                'config="evaluation:config"',
+            )
+        if one_of and (not isinstance(output, str) or not output.isidentifier()):
+            raise InputError(f"{output!r} is no name for an output", fix='{"delay": EvaluationConfig(…), …}')
+    if not configs:
+        raise InputError("no output of the model is to be judged", fix='{"delay": EvaluationConfig(…), …}')
     if not isinstance(config, FunctionRef):
-        return configuration
-    configuration = configuration.within(config.project)
-    _check_own_metrics(configuration, config)
-    return configuration
+        return dict(configs)
+    configs = {output: each.within(config.project) for output, each in configs.items()}
+    for each in configs.values():
+        _check_own_metrics(each, config)
+    return configs
+
+
+def configuration_of(config: Fn) -> EvaluationConfig:
+    """The single configuration that the user's name stands for.
+
+    Raises:
+        InputError: As `configurations_of`, or there are several.
+    """
+    configs = configurations_of(config)
+    if len(configs) > 1:
+        raise InputError(
+            f"there are configurations of several outputs: {', '.join(configs)}",
+            fix="name the configuration of one: give it a name of its own in its module",
+        )
+    return next(iter(configs.values()))
 
 
 def _check_own_metrics(configuration: EvaluationConfig, config: FunctionRef) -> None:
@@ -185,18 +220,20 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     if not (content / "metrics.parquet").is_file() or not (content / "validation.json").is_file():
         return Summary(evaluation.properties.get("summary", ""))
     from .evaluation.metrics import COUNTS  # the examples have a column of their own
+    from .evaluation.outputs import named
     from .evaluation.read import read_slices, read_validation
 
     slices, verdict = read_slices(content), read_validation(content)
     metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in COUNTS]
+    titles = [named(each.output, each.title) for each in slices]
     # 12: the column of examples, and the gaps beside it.
-    room = _WIDTH - 12 - max(len(each.title) for each in slices)
+    room = _WIDTH - 12 - max(map(len, titles))
     shown = {name: 6 + 9 * any(name in each.intervals for each in slices) for name in metrics}
     ends = accumulate(max(shown[name], len(name)) + 2 for name in metrics)
     metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]
     rows = [
-        (each.title, f"{each.n:,}", *(_number(each.values.get(name), each.intervals.get(name)) for name in metrics))
-        for each in slices[:_SLICES]
+        (title, f"{each.n:,}", *(_number(each.values.get(name), each.intervals.get(name)) for name in metrics))
+        for title, each in zip(titles[:_SLICES], slices, strict=False)
     ]
     met = sum(check["passed"] is True for check in verdict["thresholds"])
     if verdict["blessed"]:
@@ -209,7 +246,12 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     if len(slices) > _SLICES:
         lines.append(f"and {len(slices) - _SLICES} more slices, in the report")
     columns = ("slice", "examples", *(name.replace("_", " ") for name in metrics))
-    overall = next((each.values for each in slices if not each.pairs), {})
+    overall = {
+        f"{each.output}.{name}" if each.output else name: value
+        for each in slices
+        if not each.pairs
+        for name, value in each.values.items()
+    }
     return Summary("\n".join(lines), columns, tuple(rows), overall)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .html import Html, TableColumn, aligned, badge, bar, curves, figures, html, join, number, page, section, table
 
 _RESIDUALS = "Overall slice: quantiles of the error for each twentieth of the examples, by prediction."
+_ROWS = "Overall slice; a row for each label."
 
 
 def render(
@@ -26,27 +27,54 @@ def render(
         bars: The metrics that are drawn as bars: of values from 0 to 1.
         title: Of the page.
     """
-    metrics, verdict = evaluation["metrics"], evaluation["validation"]
-    blessed = badge("blessed", "good") if verdict["blessed"] else badge("not blessed", "bad")
-    badges = [blessed] if verdict["baseline"] == "compared" else [blessed, badge(verdict["baseline"], "info")]
+    return _page({"": {**evaluation, "titles": titles, "bars": bars}}, title)
+
+
+def render_outputs(evaluations: Mapping[str, Mapping[str, Any]], *, title: str = "Evaluation") -> str:
+    """One HTML document of all outputs of a model.
+
+    Args:
+        evaluations: Output → its evaluation as `render` takes it, with its `titles` and `bars`.
+        title: Of the page.
+    """
+    return _page(evaluations, title)
+
+
+def _page(evaluations: Mapping[str, Mapping[str, Any]], title: str) -> str:
+    verdicts = [evaluation["validation"] for evaluation in evaluations.values()]
+    blessed = all(verdict["blessed"] for verdict in verdicts)
+    badges = [badge("blessed", "good") if blessed else badge("not blessed", "bad")]
+    if verdicts[0]["baseline"] != "compared":
+        badges.append(badge(verdicts[0]["baseline"], "info"))
+    parts = [part for output, evaluation in evaluations.items() for part in _parts(output, evaluation)]
+    subtitle = evaluations[""]["summary"] if "" in evaluations else f"outputs: {', '.join(evaluations)}"
+    return page(title, join(parts), subtitle=subtitle, badges=badges)
+
+
+def _parts(output: str, evaluation: Mapping[str, Any]) -> Iterable[Html]:
+    """The sections of an output, whose name stands in their titles where there are several."""
+    metrics, verdict, titles = evaluation["metrics"], evaluation["validation"], evaluation["titles"]
     overall = metrics["slices"][0]
-    parts = [
-        figures(
-            {
-                titles.get(name, name): join([_value(value), *_ends(overall, name)])
-                for name, value in overall["metrics"]["candidate"].items()
-            }
-        ),
-        section("Thresholds", _thresholds(verdict, titles), note=_why(verdict)),
-        *(
-            section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles, bars), note=_notes(group))
-            for names, group in _by_columns(metrics["slices"])
-            if names or "baseline" in overall["metrics"]  # else the figures above say it all
-        ),
-        *_withheld(verdict),
-        *_plots(metrics["plots"], titles, evaluation.get("classes")),
-    ]
-    return page(title, join(parts), subtitle=evaluation["summary"], badges=badges)
+    values = {
+        titles.get(name, name): join([_value(value), *_ends(overall, name)])
+        for name, value in overall["metrics"]["candidate"].items()
+    }
+
+    def headed(title: str) -> str:
+        return f"{output}: {title[:1].lower()}{title[1:]}" if output else title
+
+    if output:
+        mark = badge("good enough", "good") if verdict["blessed"] else badge("not good enough", "bad")
+        yield section(output, join([mark, figures(values)]), note=evaluation["summary"])
+    else:
+        yield figures(values)
+    yield section(headed("Thresholds"), _thresholds(verdict, titles), note=_why(verdict))
+    for names, group in _by_columns(metrics["slices"]):
+        if names or "baseline" in overall["metrics"]:  # else the figures above say it all
+            by = headed(f"By {', '.join(names)}" if names else "Overall")
+            yield section(by, _slices(group, titles, evaluation["bars"]), note=_notes(group))
+    yield from _withheld(verdict, headed)
+    yield from _plots(metrics["plots"], titles, evaluation.get("classes"), headed)
 
 
 def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
@@ -88,11 +116,11 @@ def _why(verdict: Mapping[str, Any]) -> str:
     return f"All {total} checks hold." if judged == total else f"{judged} of {total} checks were judged, and hold."
 
 
-def _withheld(verdict: Mapping[str, Any]) -> Iterable[Html]:
+def _withheld(verdict: Mapping[str, Any], headed: Callable[[str], str]) -> Iterable[Html]:
     if verdict["withheld"]:
         rows = [(", ".join(group["columns"]), group["slices"], group["rows"]) for group in verdict["withheld"]]
         note = f"Slices with fewer than {verdict['min_examples']:,} examples are not shown."
-        yield section("Withheld", table(["By", _n("Slices"), _n("Examples")], rows), note=note)
+        yield section(headed("Withheld"), table(["By", _n("Slices"), _n("Examples")], rows), note=note)
 
 
 def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str, ...], list[Mapping[str, Any]]]]:
@@ -167,21 +195,26 @@ def _notes(group: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(said)
 
 
-def _plots(plots: Mapping[str, Any], titles: Mapping[str, str], classes: Sequence[object] | None) -> Iterable[Html]:
+def _plots(
+    plots: Mapping[str, Any],
+    titles: Mapping[str, str],
+    classes: Sequence[object] | None,
+    headed: Callable[[str], str],
+) -> Iterable[Html]:
     names = dict.fromkeys(name for drawn in plots.values() for name in drawn)
     if "roc" in names:
-        yield section("Curves", _curves(plots), note="Overall slice.")
+        yield section(headed("Curves"), _curves(plots), note="Overall slice.")
     if "residuals" in names:
         for model, drawn in plots.items():
             title = "Residuals" if len(plots) == 1 else f"Residuals of the {model}"
-            yield section(title, _residuals(drawn["residuals"]), note=_RESIDUALS)
+            yield section(headed(title), _residuals(drawn["residuals"]), note=_RESIDUALS)
     if "confusion" in names:
         for model, drawn in plots.items():
             title = "Confusion" if len(plots) == 1 else f"Confusion of the {model}"
-            yield section(title, _confusion(drawn["confusion"], classes), note="Overall slice; a row for each label.")
+            yield section(headed(title), _confusion(drawn["confusion"], classes), note=_ROWS)
     for name in names:
         if name not in ("roc", "calibration", "residuals", "confusion"):
-            yield section(titles.get(name, name), _drawn(name, plots), note="Overall slice.")
+            yield section(headed(titles.get(name, name)), _drawn(name, plots), note="Overall slice.")
 
 
 def _drawn(name: str, plots: Mapping[str, Any]) -> Html:

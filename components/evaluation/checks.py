@@ -311,12 +311,15 @@ def _holds(kind: pa.DataType) -> str | None:
     return "numbers" if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
 
-def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "the model") -> None:
-    """Make sure that a model gives what it is judged by.
+def check_outputs(
+    config: EvaluationConfig, names: Sequence[str], who: str = "the model", *, columns: Sequence[str] = ()
+) -> None:
+    """Make sure that a model gives what it is judged by, but for a label that is a raw column.
 
     Args:
         config: Names label and prediction.
         names: What the model gives.
+        columns: The raw columns.
         who: Which model, for the message; of a baseline only the prediction counts.
 
     Raises:
@@ -324,7 +327,7 @@ def check_outputs(config: EvaluationConfig, names: Sequence[str], who: str = "th
     """
     roles = {"prediction": config.prediction} | ({"label": config.label} if who == "the model" else {})
     for role, name in roles.items():
-        if name not in names:
+        if name not in names and not (role == "label" and name in columns):
             raise InputError(
                 f"the evaluation's {role} is {name!r}, which {who} does not give",
                 fix=suggest(name, names, f"change the EvaluationConfig or what predict returns: {who} gives"),

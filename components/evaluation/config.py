@@ -74,8 +74,9 @@ class Slice:
                 raise InputError(
                     f"Slice: {field} must be a text, not {text!r}", fix='Slice("late_evening", sql="hour >= 20")'
                 )
-        if hasattr(self.bins, "tolist"):  # NumPy's
-            object.__setattr__(self, "bins", self.bins.tolist())
+        bins: Any = self.bins
+        if hasattr(bins, "tolist"):  # NumPy's
+            object.__setattr__(self, "bins", bins.tolist())
         if self.bins is not None and self.groups is not None:
             raise InputError(f"Slice({self.name!r}) has bins and groups", fix="give one of them", where=self.where)
         for field, number in (("bins", self.bins), ("groups", self.groups)):

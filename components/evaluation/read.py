@@ -16,6 +16,7 @@ class SliceMetrics:
     """One slice of an evaluation.
 
     Attributes:
+        output: The output that it is of; empty where a single one is judged.
         title: "overall", or "carrier=AA".
         pairs: The slice as (column, value) pairs; None where the value is missing.
         n: Examples.
@@ -26,6 +27,7 @@ class SliceMetrics:
         change_intervals: Likewise of the change from the baseline.
     """
 
+    output: str
     title: str
     pairs: tuple[tuple[str, SliceValue], ...]
     n: int
@@ -37,7 +39,7 @@ class SliceMetrics:
 
 
 def read_slices(content: Path) -> list[SliceMetrics]:
-    """Every slice of an Evaluation's content folder, the overall one first.
+    """Every slice of an Evaluation's content folder, of each output the overall one first.
 
     Raises:
         InputError: The folder holds no evaluation.
@@ -52,22 +54,23 @@ def read_slices(content: Path) -> list[SliceMetrics]:
 
 
 def _slices(rows: list[dict[str, Any]]) -> list[SliceMetrics]:
-    slices: dict[str, SliceMetrics] = {}
+    slices: dict[tuple[str, str], SliceMetrics] = {}
     for row in rows:
-        key = row["slice_key"]
+        key = row.get("output", ""), row["slice_key"]  # evaluations of 0.1 had none
         if key not in slices:
-            pairs = tuple((name, value) for name, value in json.loads(key))
-            slices[key] = SliceMetrics(row["slice"], pairs, row["n"], {}, {}, {}, {}, {})
-        slices[key].values[row["metric"]] = row["value"]
-        slices[key].baseline[row["metric"]] = row["baseline"]
+            pairs = tuple((name, value) for name, value in json.loads(key[1]))
+            slices[key] = SliceMetrics(key[0], row["slice"], pairs, row["n"], {}, {}, {}, {}, {})
+        measured, metric = slices[key], row["metric"]
+        measured.values[metric] = row["value"]
+        measured.baseline[metric] = row["baseline"]
         if row["undefined"] is not None:
-            slices[key].undefined[row["metric"]] = row["undefined"]
+            measured.undefined[metric] = row["undefined"]
         for into, lower, upper in (
-            (slices[key].intervals, "lower", "upper"),
-            (slices[key].change_intervals, "change_lower", "change_upper"),
+            (measured.intervals, "lower", "upper"),
+            (measured.change_intervals, "change_lower", "change_upper"),
         ):
             if row.get(lower) is not None:
-                into[row["metric"]] = row[lower], row[upper]
+                into[metric] = row[lower], row[upper]
     return list(slices.values())
 
 

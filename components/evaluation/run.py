@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 from ...data.base import BatchFn, Executor
 from ...data.sources import Source
 from ...progress import Progress, no_progress
-from ...report.evaluation import render
+from ...report.evaluation import render_outputs
 from .accumulator import MetricsAccumulator
 from .checks import check_columns
 from .config import EvaluationConfig
 from .metrics import COUNTS
+from .outputs import ONLY, OutputsAccumulator, OutputScores, joint_verdict
 from .quantile_bins import with_bins
 from .scoring import Scores
 from .slice_sql import check_expressions
@@ -30,6 +31,7 @@ _MOST_BUCKETS: Final = 4_096
 
 METRICS_SCHEMA: Final = pa.schema(
     [
+        pa.field("output", pa.string(), nullable=False),
         pa.field("slice", pa.string(), nullable=False),
         pa.field("slice_key", pa.string(), nullable=False),
         pa.field("metric", pa.string(), nullable=False),
@@ -47,10 +49,10 @@ METRICS_SCHEMA: Final = pa.schema(
         pa.field("change_upper", pa.float64()),
     ]
 )
-"""One row for each slice and metric. `slice` is for people, `slice_key` a JSON list of [column, value]; `undefined` is
-why `value` is null; `exact` whether the rows themselves were used; `error_bound` the most AUC can be off, else null;
-`lower` and `upper` are the ends of the value's interval, `change_lower` and `change_upper` of the change's, null where
-there is none.
+"""One row for each output, slice and metric. `output` is empty where a single one is judged; `slice` is for people,
+`slice_key` a JSON list of [column, value]; `undefined` is why `value` is null; `exact` whether the rows themselves were
+used; `error_bound` the most AUC can be off, else null; `lower` and `upper` are the ends of the value's interval,
+`change_lower` and `change_upper` of the change's, null where there is none.
 """
 
 
@@ -64,11 +66,26 @@ def evaluate(
     inputs: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Measure a model on raw examples and judge it.
+    """`evaluate_outputs` of a single configuration."""
+    evaluations = evaluate_outputs(source, {ONLY: config}, executor, model, baseline, inputs=inputs, progress=progress)
+    return evaluations[ONLY]
+
+
+def evaluate_outputs(
+    source: Source,
+    configs: Mapping[str, EvaluationConfig],
+    executor: Executor,
+    model: BatchFn,
+    baseline: BatchFn | None = None,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, dict[str, Any]]:
+    """Measure a model's outputs on raw examples and judge each.
 
     Args:
         source: The examples of a split.
-        config: What to measure and what to ask for.
+        configs: Output → what to measure and what to ask for.
         executor: Who walks the shards.
         model: Raw rows to the model's outputs and the label.
         baseline: Raw rows to the outputs of the model to compare with.
@@ -76,29 +93,43 @@ def evaluate(
         progress: Told how many rows are done.
 
     Returns:
-        `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`), `summary`, one line, and how to show
-        metrics: `titles` and `directions` by name, `bars`, the names of those drawn as bars, and the names of
-        `classes`.
+        Of each output, `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`), `summary`, one line,
+        and how to show metrics: `titles` and `directions` by name, `bars`, the names of those drawn as bars, and the
+        names of `classes`.
 
     Raises:
         InputError: A column that does not exist, labels or predictions that cannot be judged, or no examples.
     """
     known = tuple(source.schema.names)
-    wanted = config.purposes | dict(inputs or {})
-    check_columns(wanted, known, config.where)
-    check_expressions(config.expressions.values(), source.schema)
-    config = with_bins(config, source, executor)
+    wanted: dict[str, str] = {}
+    for config in configs.values():
+        wanted |= config.purposes | dict(inputs or {})
+        check_columns(wanted, known, config.where)
+        check_expressions(config.expressions.values(), source.schema)
+    configs = {output: with_bins(config, source, executor) for output, config in configs.items()}
     if inputs is not None:
-        others = {config.weight, config.query} & set(known)
+        others = {name for config in configs.values() for name in (config.label, config.weight, config.query)}
         source = source.select([name for name in known if name in wanted or name in others]).with_dictionaries()
-    make = partial(MetricsAccumulator, config, baseline is not None)
-    scores = Scores(config, model, baseline)
-    if config.query is not None and source.rows > config.exact_rows:
-        accumulator = _by_query(source, executor, scores, make, progress)
-    else:
-        accumulator = executor.combine(source, make, scores, progress)
+    rankings = [
+        output for output, config in configs.items() if config.query is not None and source.rows > config.exact_rows
+    ]
+    accumulators: dict[str, MetricsAccumulator] = {}
+    for output in rankings:
+        make = partial(MetricsAccumulator, configs[output], baseline is not None)
+        scores = Scores(configs[output], model, baseline)
+        accumulators[output] = _by_query(source, executor, scores, make, progress)
+    together = {output: config for output, config in configs.items() if output not in rankings}
+    if together:
+        make_all = partial(OutputsAccumulator, tuple(together.values()), baseline is not None)
+        all_scores = OutputScores(tuple(together.values()), model, baseline)
+        parts = executor.combine(source, make_all, all_scores, progress).parts
+        accumulators |= dict(zip(together, parts, strict=True))
+    return {output: _judged(accumulators[output], config) for output, config in configs.items()}
+
+
+def _judged(accumulator: MetricsAccumulator, config: EvaluationConfig) -> dict[str, Any]:
     metrics = accumulator.result()
-    verdict = validate(metrics, config, baseline=baseline is not None, withheld=accumulator.withheld())
+    verdict = validate(metrics, config, baseline=len(accumulator.models) > 1, withheld=accumulator.withheld())
     return {
         "metrics": metrics,
         "validation": verdict,
@@ -124,24 +155,34 @@ def _by_query(
         return executor.combine(exchanged, make)
 
 
-def overall(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Of what `MetricsAccumulator.result` gave, the metrics over all examples that have a value, except the counts."""
-    values = metrics["slices"][0]["metrics"]["candidate"]
-    return {name: value for name, value in values.items() if isinstance(value, float) and name not in COUNTS}
+def overall(evaluations: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The metrics over all examples that have a value, except the counts; of several outputs as "OUTPUT.METRIC"."""
+    return {
+        f"{output}.{name}" if output != ONLY else name: value
+        for output, evaluation in evaluations.items()
+        for name, value in evaluation["metrics"]["slices"][0]["metrics"]["candidate"].items()
+        if isinstance(value, float) and name not in COUNTS
+    }
 
 
-def write(evaluation: Mapping[str, Any], content: Path, extra: Path, *, title: str = "Evaluation") -> None:
-    """Write what `evaluate` returned: three files into `content`, the report into `extra`."""
-    metrics = evaluation["metrics"]
-    pq.write_table(metrics_table(metrics["slices"]), content / "metrics.parquet")
-    _json(content / "validation.json", evaluation["validation"])
-    _json(content / "plots.json", {"slice": "overall", "models": metrics["plots"]})
-    titles, bars = evaluation["titles"], evaluation["bars"]
-    (extra / "report.html").write_text(render(evaluation, titles=titles, bars=bars, title=title), encoding="utf-8")
+def write(
+    evaluations: Mapping[str, Mapping[str, Any]], content: Path, extra: Path, *, title: str = "Evaluation"
+) -> None:
+    """Write what `evaluate_outputs` returned: three files into `content`, the report into `extra`."""
+    tables = [metrics_table(each["metrics"]["slices"], output) for output, each in evaluations.items()]
+    pq.write_table(pa.concat_tables(tables), content / "metrics.parquet")
+    verdicts = {output: each["validation"] for output, each in evaluations.items()}
+    _json(content / "validation.json", joint_verdict(verdicts))
+    plots = {output: each["metrics"]["plots"] for output, each in evaluations.items()}
+    _json(
+        content / "plots.json",
+        {"slice": "overall"} | ({"models": plots[ONLY]} if ONLY in plots else {"outputs": plots}),
+    )
+    (extra / "report.html").write_text(render_outputs(evaluations, title=title), encoding="utf-8")
 
 
-def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The metrics of all slices as a table of `METRICS_SCHEMA`."""
+def metrics_table(slices: Sequence[Mapping[str, Any]], output: str = ONLY) -> pa.Table:
+    """The metrics of all slices of an output as a table of `METRICS_SCHEMA`."""
     rows = []
     for item in slices:
         before = item["metrics"].get("baseline", {})
@@ -149,6 +190,7 @@ def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:
             known, old = _number(value), _number(before.get(name))
             rows.append(
                 {
+                    "output": output,
                     "slice": item["slice"],
                     "slice_key": item["key"],
                     "metric": name,

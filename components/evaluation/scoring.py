@@ -42,30 +42,43 @@ class Scores:
         Raises:
             InputError: A model does not give the configured output, or not one row for each row.
         """
-        config = self.config
-        outputs = self.model(batch)
-        check_outputs(config, outputs.schema.names)
-        columns = {
-            "label": _output(outputs, config.label, "label", batch.num_rows),
-            "candidate": _output(outputs, config.prediction, "prediction", batch.num_rows),
-        }
-        if self.baseline is not None:
-            before = self.baseline(batch)
-            check_outputs(config, before.schema.names, "the baseline")
-            columns["baseline"] = _output(before, config.prediction, "baseline's prediction", batch.num_rows)
-        if config.weight is not None:
-            source = outputs if config.weight in outputs.schema.names else batch
-            check_columns({config.weight: "the weight"}, source.schema.names, config.where)
-            columns["weight"] = _output(source, config.weight, "weight", batch.num_rows)
-        if config.query is not None:
-            source = outputs if config.query in outputs.schema.names else batch
-            check_columns({config.query: "the query"}, source.schema.names, config.where)
-            columns["query"] = _output(source, config.query, "query", batch.num_rows)
-        expressions = config.expressions
-        for name in config.slice_columns:
-            raw = name not in expressions
-            columns[f"slice:{name}"] = batch.column(name) if raw else values_of(expressions[name], batch)
-        return pa.record_batch(list(columns.values()), names=list(columns))
+        before = None if self.baseline is None else self.baseline(batch)
+        return scored(self.config, batch, self.model(batch), before)
+
+
+def scored(
+    config: EvaluationConfig, batch: pa.RecordBatch, outputs: pa.RecordBatch, before: pa.RecordBatch | None
+) -> pa.RecordBatch:
+    """What `Scores` gives, from raw rows and what the models made of them.
+
+    Args:
+        config: Which outputs and columns to take.
+        batch: Raw rows.
+        outputs: The model's, and the label.
+        before: The baseline's outputs, if there is one.
+
+    Raises:
+        InputError: A model did not give the configured output, or not one row for each row.
+    """
+    check_outputs(config, outputs.schema.names, columns=batch.schema.names)
+    labels = outputs if config.label in outputs.schema.names else batch
+    columns = {
+        "label": _output(labels, config.label, "label", batch.num_rows),
+        "candidate": _output(outputs, config.prediction, "prediction", batch.num_rows),
+    }
+    if before is not None:
+        check_outputs(config, before.schema.names, "the baseline")
+        columns["baseline"] = _output(before, config.prediction, "baseline's prediction", batch.num_rows)
+    for role, name in (("weight", config.weight), ("query", config.query)):
+        if name is not None:
+            source = outputs if name in outputs.schema.names else batch
+            check_columns({name: f"the {role}"}, source.schema.names, config.where)
+            columns[role] = _output(source, name, role, batch.num_rows)
+    expressions = config.expressions
+    for name in config.slice_columns:
+        raw = name not in expressions
+        columns[f"slice:{name}"] = batch.column(name) if raw else values_of(expressions[name], batch)
+    return pa.record_batch(list(columns.values()), names=list(columns))
 
 
 def _output(batch: pa.RecordBatch, name: str, role: str, rows: int) -> pa.Array:

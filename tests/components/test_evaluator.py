@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold
+from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold, read_slices, read_validation
 from drivetrain.components.evaluator import Evaluator
 from drivetrain.data import executor, open_examples, open_parquet, sinks
 from drivetrain.digest import digest_tree
@@ -62,6 +62,14 @@ unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tai
 weighed = EvaluationConfig(label="late", prediction="probability", weight="tail")
 judging_the_label = EvaluationConfig(label="probability", prediction="late")
 not_a_config = {"label": "late"}
+of_two_outputs = {
+    "late": judged,
+    "minutes": EvaluationConfig(
+        label="dep_delay", prediction="minutes", task="regression", slices=[["month"]],
+        thresholds=[Threshold("mae", upper=10.0)],
+    ),
+}  # fmt: skip
+of_two_that_fail = of_two_outputs | {"late": strict}
 
 
 def preprocess(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def model_of(examples: Examples, folder: Path, slope: float) -> Model:
         folder,
         lambda params, features: params["slope"] * (features["delay"] - 15.0) + params["bias"][features["carrier"]],
         {"slope": np.float32(slope), "bias": np.linspace(-0.5, 0.5, 5, dtype=np.float32)},
-        lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        lambda logits: {"probability": jax.nn.sigmoid(logits), "minutes": logits / slope + 15.0},
         label="late",
         out=model.content,
     )
@@ -122,15 +130,17 @@ def worse(examples: Examples, tmp_path_factory: pytest.TempPathFactory) -> Model
     return model_of(examples, tmp_path_factory.mktemp("graph"), 0.01)
 
 
-def expected(examples: Examples, model: Model) -> tuple[Any, Any]:
+def expected(
+    examples: Examples, model: Model, label: str | None = None, output: str = "probability"
+) -> tuple[Any, Any]:
     """Label and prediction by another way: numpy for the label, the bundle row by row for the prediction."""
     from drivetrain.engine import Bundle
 
     bundle = Bundle.load(model.content)
     rows = pq.read_table(sorted((examples.content / "split=eval").glob("*.parquet"))).to_pylist()
-    label = np.array([(row["arr_delay"] or 0.0) > 15 for row in rows])
-    score = np.array([bundle.run_row("predict", row)["probability"] for row in rows], dtype=np.float64)
-    return label, score
+    labels = np.array([row[label] if label else (row["arr_delay"] or 0.0) > 15 for row in rows])
+    score = np.array([bundle.run_row("predict", row)[output] for row in rows], dtype=np.float64)
+    return labels, score
 
 
 def test_metrics_of_a_real_bundle(examples: Examples, model: Model, worse: Model) -> None:
@@ -215,7 +225,7 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
     assert "test_evaluator.py" in (caught.value.where or "")
     with pytest.raises(InputError, match="prediction is 'late', which predict does not give"):
         Evaluator(examples, model, config=named("judging_the_label"))
-    with pytest.raises(InputError, match="is a dict, not an EvaluationConfig"):
+    with pytest.raises(InputError, match=r"not_a_config\['label'\] is a str, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("not_a_config"))
 
 
@@ -283,3 +293,36 @@ def test_columns_with_defaults_may_be_absent(examples: Examples, model: Model, t
     label, score = expected(spelled, model)
     metrics = {row["metric"]: row["value"] for row in pq.read_table(found.content / "metrics.parquet").to_pylist()}
     assert metrics["auc"] == pytest.approx(roc_auc_score(label, score), abs=1e-9)
+
+
+def test_outputs_of_a_model_are_judged_together(examples: Examples, model: Model, worse: Model) -> None:
+    """Each as it would be alone; `minutes` is judged by a raw column."""
+    both = Evaluator(examples, model, baseline=worse, config=named("of_two_outputs"))
+    alone = Evaluator(examples, model, baseline=worse, config=named("judged"))
+    slices = read_slices(both.content)
+    assert [replace(each, output="") for each in slices if each.output == "late"] == read_slices(alone.content)
+    delay, minutes = expected(examples, model, label="dep_delay", output="minutes")
+    assert both.metrics["minutes.mae"] == pytest.approx(np.abs(minutes - delay).mean(), rel=1e-5)
+    assert both.metrics["late.auc"] == alone.metrics["auc"]
+    verdict = read_validation(both.content)
+    assert both.blessed
+    assert verdict["blessed"]
+    assert {check["output"] for check in verdict["thresholds"]} == {"late", "minutes"}
+    assert verdict["outputs"]["minutes"]["blessed"]
+    assert [each.title for each in slices if each.output == "minutes"] == ["overall", "month=1", "month=2"]
+    assert both.summary.startswith("late: AUC 0.")
+    assert " | minutes: RMSE " in both.summary
+    summary = summary_of(both)
+    assert isinstance(summary, Summary)
+    assert "minutes: month=2" in [row[0] for row in summary.rows]
+    page = (both.extra / "report.html").read_text()
+    assert all(f"<h2>{title}" in page for title in ("late", "minutes", "minutes: residuals", "late: curves"))
+
+
+def test_one_output_that_is_not_good_enough_fails_the_model(examples: Examples, model: Model) -> None:
+    evaluation = Evaluator(examples, model, config=named("of_two_that_fail"))
+    assert not evaluation.blessed
+    verdict = read_validation(evaluation.content)
+    assert [line.partition(":")[0] for line in verdict["failures"]] == ["late"]
+    assert verdict["outputs"]["minutes"]["blessed"]
+    assert "model not blessed" in str(summary_of(evaluation))

@@ -16,6 +16,8 @@ from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+EDGES: Any = np.array([100, 200, 300])
+
 
 def rows(values: Any) -> pd.DataFrame:
     dice = np.random.default_rng(1)
@@ -149,7 +151,7 @@ def test_thresholds_name_a_bin_by_its_position() -> None:
     ):
         EvaluationConfig("y", "p", slices=[each], thresholds=[Threshold("auc", lower=0.5, slice={"bin": "[100, 200)"})])
     EvaluationConfig("y", "p", slices=[each], thresholds=[Threshold("auc", lower=0.5, slice={"bin": "2: [100, 200)"})])
-    assert Slice("bin", sql="x", bins=np.array([100, 200, 300])) == each
+    assert Slice("bin", sql="x", bins=EDGES) == each
     with pytest.raises(InputError, match=r"the bin 3 of 'bin', which has 1"):  # of one value there is one bin
         dt.evaluate(
             frame.assign(x=1.0), label="y", predictions="p", slices=[Slice("bin", sql="x", bins=3)],

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.evaluation import read_slices, read_validation
+from drivetrain.components.evaluation.outputs import ONLY
 from drivetrain.components.evaluation.run import write
 from drivetrain.errors import InputError
 
@@ -20,7 +21,7 @@ def content(tmp_path: Path) -> Path:
     result = dt.evaluate(ROWS, label="late", predictions="p", slices=[(), ("carrier",)])
     for name in ("content", "extra"):
         (tmp_path / name).mkdir()
-    write(result.models["p"], tmp_path / "content", tmp_path / "extra")
+    write({ONLY: result.models["p"]}, tmp_path / "content", tmp_path / "extra")
     return tmp_path / "content"
 
 

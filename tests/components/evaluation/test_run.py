@@ -16,6 +16,7 @@ import pytest
 from drivetrain import InputError
 from drivetrain.components.evaluation import EvaluationConfig, Metric, Threshold, metric, read_slices, read_validation
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.outputs import ONLY
 from drivetrain.components.evaluation.run import evaluate, write
 from drivetrain.components.evaluation.scoring import Scores
 from drivetrain.data import BatchFn, LocalExecutor, Source, executor, open_parquet
@@ -103,7 +104,7 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
         source, judged, baseline=Guess(1.0, label=False), inputs={"delay": "the model", "late": "the model"}
     )
     content, extra = folders(tmp_path, "a")
-    write(evaluation, content, extra)
+    write({ONLY: evaluation}, content, extra)
 
     table = pq.read_table(content / "metrics.parquet").to_pylist()
     raw = pq.read_table(tmp_path / "part-00000.parquet").to_pandas()
@@ -149,7 +150,7 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
 def test_intervals_are_written_and_read(source: Source, tmp_path: Path) -> None:
     judged = config(Threshold("auc", lower=0.5, judge="strict"), confidence="jackknife")
     content, extra = folders(tmp_path, "a")
-    write(run(source, judged, baseline=Guess(0.1, label=False)), content, extra)
+    write({ONLY: run(source, judged, baseline=Guess(0.1, label=False))}, content, extra)
     overall = read_slices(content)[0]
     for name in ("auc", "log_loss"):
         low, high = overall.intervals[name]
@@ -174,7 +175,7 @@ def test_two_evaluations_give_equal_content(confidence: Any, source: Source, tmp
     prints = []
     for name, threads in (("a", 1), ("b", 2)):
         content, extra = folders(tmp_path, name)
-        write(evaluate(source, judged, LocalExecutor(threads=threads), Guess(2.0)), content, extra)
+        write({ONLY: evaluate(source, judged, LocalExecutor(threads=threads), Guess(2.0))}, content, extra)
         prints.append(digest_tree(content).fingerprint)
     assert prints[0] == prints[1]
 
@@ -247,7 +248,7 @@ def test_small_slices_are_withheld(tmp_path: Path) -> None:
     assert evaluation["validation"]["blessed"]
     assert evaluation["metrics"]["withheld"] == [{"columns": ["carrier"], "slices": 2, "rows": 7}]
     content, extra = folders(tmp_path, "a")
-    write(evaluation, content, extra)
+    write({ONLY: evaluation}, content, extra)
     for path in (*content.iterdir(), *extra.iterdir()):
         assert not re.search(b"Quxair|Zorbair", path.read_bytes()), path
     assert "Quxair" not in repr(evaluation)

@@ -14,6 +14,7 @@ import pytest
 from drivetrain import BuildError, InputError
 from drivetrain.components.evaluation import EvaluationConfig, Metric, SliceRows, Threshold, metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.outputs import ONLY
 from drivetrain.components.evaluation.run import write
 from drivetrain.components.evaluation.validation import summary, validate
 from drivetrain.components.evaluator import configuration_of
@@ -139,7 +140,7 @@ def test_what_a_metric_draws_is_in_plots_and_report(tmp_path: Path) -> None:
         "metrics": result, "validation": verdict, "summary": summary(result, verdict), "bars": [],
         "titles": {"profit": "Profit"},
     }  # fmt: skip
-    write(evaluation, tmp_path, tmp_path)
+    write({ONLY: evaluation}, tmp_path, tmp_path)
     assert json.loads((tmp_path / "plots.json").read_text())["models"]["candidate"]["profit"] == [
         [0.0, 0.0],
         [1.0, 2.0],
