@@ -5,10 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from .html import Html, TableColumn, aligned, badge, bar, curves, figures, html, join, number, page, section, table
+from .decisions import SLIDER, decisions, precision_recall
+from .forest import MOST, forest
+from .html import (
+    Html,
+    TableColumn,
+    aligned,
+    badge,
+    bar,
+    curves,
+    details,
+    figures,
+    html,
+    join,
+    number,
+    page,
+    section,
+    table,
+)
+from .sortable import SORT
 
 _RESIDUALS = "Overall slice: quantiles of the error for each twentieth of the examples, by prediction."
 _ROWS = "Overall slice; a row for each label."
+_DECISIONS = "Overall slice: the candidate's scores by label, and what is decided above a threshold."
 
 
 def render(
@@ -48,7 +67,9 @@ def _page(evaluations: Mapping[str, Mapping[str, Any]], title: str) -> str:
         badges.append(badge(verdicts[0]["baseline"], "info"))
     parts = [part for output, evaluation in evaluations.items() for part in _parts(output, evaluation)]
     subtitle = evaluations[""]["summary"] if "" in evaluations else f"outputs: {', '.join(evaluations)}"
-    return page(title, join(parts), subtitle=subtitle, badges=badges)
+    script = SORT + (SLIDER if any("thresholds" in drawn for each in evaluations.values()
+                                   for drawn in each["metrics"]["plots"].values()) else "")  # fmt: skip
+    return page(title, join(parts), subtitle=subtitle, badges=badges, small_script=script)
 
 
 def _parts(output: str, evaluation: Mapping[str, Any]) -> Iterable[Html]:
@@ -73,6 +94,7 @@ def _parts(output: str, evaluation: Mapping[str, Any]) -> Iterable[Html]:
         if names or "baseline" in overall["metrics"]:  # else the figures above say it all
             by = headed(f"By {', '.join(names)}" if names else "Overall")
             yield section(by, _slices(group, titles, evaluation["bars"]), note=_notes(group))
+            yield from _chart(group, evaluation)
     yield from _withheld(verdict, headed)
     yield from _plots(metrics["plots"], titles, evaluation.get("classes"), headed)
 
@@ -137,12 +159,29 @@ def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str], bars:
     rows = [
         (
             item["slice"],
-            join([bar(item["n"] / most, width=40), Html('<span class="many">'), number(item["n"]), Html("</span>")]),
+            join([number(item["n"]), Html("<div>"), bar(item["n"] / most, width=40), Html("</div>")]),
             *(_cell(name, item, texts[name][at], drawn=name in bars) for name in names),
         )
         for at, item in enumerate(group)
     ]
-    return table(["Slice", _n("Examples"), *(_n(titles.get(name, name)) for name in names)], rows)
+    return table(["Slice", _n("Examples"), *(_n(titles.get(name, name)) for name in names)], rows, tight=True)
+
+
+def _chart(group: Sequence[Mapping[str, Any]], evaluation: Mapping[str, Any]) -> Iterable[Html]:
+    """The slices' values of the first metric that is better one way, or nothing."""
+    directions = evaluation.get("directions", {})
+    names = [name for name in group[0]["metrics"]["candidate"] if directions.get(name)]
+    if len(group) < 2 or not names:
+        return
+    title = evaluation["titles"].get(names[0], names[0])
+    shown = [(item["slice"], _measured(item, names[0])) for item in group[:MOST]]
+    note = f" (the first {MOST} of {len(group)} slices)" if len(group) > MOST else ""
+    yield details(f"Chart of {title}{note}", forest([each for each in shown if each[1]], x=title))
+
+
+def _measured(item: Mapping[str, Any], name: str) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    values = {model: metrics[name] for model, metrics in item["metrics"].items()}
+    return {model: (value, _interval(item, model, name)) for model, value in values.items() if isinstance(value, float)}
 
 
 def _cell(name: str, item: Mapping[str, Any], text: object, *, drawn: bool) -> Html:
@@ -150,7 +189,7 @@ def _cell(name: str, item: Mapping[str, Any], text: object, *, drawn: bool) -> H
     parts: list[object] = [_value(value) if isinstance(value, str) else text]
     if drawn and isinstance(value, float) and not item.get("intervals"):  # which leave no room for a bar
         parts = [bar(value, width=36), " ", *parts]
-    parts += _margin(item, "candidate", name)
+    parts += [join([Html("<div>"), margin, Html("</div>")]) for margin in _margin(item, "candidate", name)]
     before = item["metrics"].get("baseline", {}).get(name)
     if isinstance(value, float) and isinstance(before, float):
         parts += [Html('<div class="soft">'), f"{value - before:+.4f}", *_margin(item, "change", name), Html("</div>")]
@@ -166,7 +205,7 @@ def _margin(item: Mapping[str, Any], kind: str, name: str) -> Iterable[Html]:
     """Half the interval of a metric, or nothing."""
     interval = _interval(item, kind, name)
     if interval is not None:
-        yield join([Html(' <span class="soft">'), f"± {(interval[1] - interval[0]) / 2:.2g}", Html("</span>")])
+        yield join([Html(' <span class="soft">'), f"±{(interval[1] - interval[0]) / 2:.2g}", Html("</span>")])
 
 
 def _ends(item: Mapping[str, Any], name: str) -> Iterable[Html]:
@@ -204,6 +243,9 @@ def _plots(
     names = dict.fromkeys(name for drawn in plots.values() for name in drawn)
     if "roc" in names:
         yield section(headed("Curves"), _curves(plots), note="Overall slice.")
+    if "thresholds" in names:
+        drawn = decisions({model: drawn["thresholds"] for model, drawn in plots.items()})
+        yield section(headed("Decisions"), drawn, note=_DECISIONS)
     if "residuals" in names:
         for model, drawn in plots.items():
             title = "Residuals" if len(plots) == 1 else f"Residuals of the {model}"
@@ -213,7 +255,7 @@ def _plots(
             title = "Confusion" if len(plots) == 1 else f"Confusion of the {model}"
             yield section(headed(title), _confusion(drawn["confusion"], classes), note=_ROWS)
     for name in names:
-        if name not in ("roc", "calibration", "residuals", "confusion"):
+        if name not in ("roc", "calibration", "thresholds", "residuals", "confusion"):
             yield section(headed(titles.get(name, name)), _drawn(name, plots), note="Overall slice.")
 
 
@@ -244,9 +286,11 @@ def _curves(plots: Mapping[str, Any]) -> Html:
         for model, drawn in plots.items()
     }
     unit = (0.0, 1.0)
+    precision = {model: precision_recall(drawn["thresholds"]) for model, drawn in plots.items()}
     return join(
         [
             curves(roc, x="false positive rate", y="true positive rate", x_range=unit, y_range=unit, diagonal=True),
+            curves(precision, x="recall", y="precision", x_range=unit, y_range=unit),
             curves(calibration, x="mean prediction", y="mean label", x_range=unit, y_range=unit, diagonal=True),
         ]
     )

@@ -176,6 +176,7 @@ def table(
     *,
     empty: str = "nothing to show",
     stacked: bool = False,
+    tight: bool = False,
 ) -> Html:
     """A table; cells are `Html`, numbers or text.
 
@@ -184,6 +185,7 @@ def table(
         rows: Cells, as many per row as there are columns.
         empty: What stands there when there is no row.
         stacked: Whether a narrow screen shows each row as a block, its cells below one another.
+        tight: Whether it has many columns of numbers, whose headings may break.
     """
     heads = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
     css = [' class="n"' if column.numeric else "" for column in heads]
@@ -196,7 +198,8 @@ def table(
     )
     if not body:
         return join([Html('<p class="note">'), empty, Html("</p>")])
-    of = ' class="stack"' if stacked else ""
+    css = [name for name, wanted in (("stack", stacked), ("tight", tight)) if wanted]
+    of = f' class="{" ".join(css)}"' if css else ""
     return Html(f'<div class="scroll"><table{of}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
 
 
@@ -235,7 +238,7 @@ def bars(pairs: Iterable[tuple[object, float]], *, limit: int = 10) -> Html:
     lines = (
         join(
             [
-                Html('<div class="bars"><span class="label">'), _clip(label), Html("</span>"),
+                Html('<div class="bars"><span class="label">'), clip(label), Html("</span>"),
                 bar(value / largest, title=f"{label}: {number(value)}"),
                 Html('<span class="n">'), number(value), Html("</span></div>"),
             ]
@@ -245,7 +248,8 @@ def bars(pairs: Iterable[tuple[object, float]], *, limit: int = 10) -> Html:
     return join(lines)
 
 
-def _clip(label: object, length: int = 28) -> str:
+def clip(label: object, length: int = 28) -> str:
+    """The text of a label, cut where it is too long."""
     text = str(label)
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -292,6 +296,7 @@ def curves(
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     diagonal: bool = False,
+    mark: float | None = None,
     width: int = 360,
     height: int = 260,
 ) -> Html:
@@ -304,15 +309,16 @@ def curves(
         x_range: Smallest and largest x; from the points where None.
         y_range: Likewise for y.
         diagonal: Draw the line from corner to corner (a guess, or perfect calibration).
+        mark: Draw an upright line at this x, which a script may move: "data-x" holds the pixels of x = 0 and x = 1.
         width: Pixels.
         height: Pixels.
     """
     finite = {
         name: [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])] for name, points in series.items()
     }
-    x0, x1 = x_range or _range(p[0] for points in finite.values() for p in points)
-    y0, y1 = y_range or _range(p[1] for points in finite.values() for p in points)
-    labels = {tick: number(tick) for tick in _ticks(y0, y1)}
+    x0, x1 = x_range or range_of(p[0] for points in finite.values() for p in points)
+    y0, y1 = y_range or range_of(p[1] for points in finite.values() for p in points)
+    labels = {tick: number(tick) for tick in ticks(y0, y1)}
     # Room for the longest label (7 pixels a figure) and, left of it, for the axis's name.
     left, bottom, top, right = 34 + 7 * max(map(len, labels.values()), default=1), 44, 10, 24
     wide, tall = width - left - right, height - top - bottom
@@ -330,6 +336,10 @@ def curves(
         marks.append(f'<text x="{at:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(tick)}</text>')
     if diagonal:
         marks.append(f'<polyline class="diagonal" points="{point_at(x0, y0)} {point_at(x1, y1)}"/>')
+    if mark is not None:
+        zero, one, at = (left + (value - x0) / (x1 - x0) * wide for value in (0.0, 1.0, mark))
+        line = f'x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{top + tall}"'
+        marks.append(f'<line class="mark" data-x="{zero:.1f} {one:.1f}" {line}/>')
     for index, (name, points) in enumerate(finite.items()):
         path = " ".join(point_at(*point) for point in points)
         marks.append(f'<polyline class="s{index % 6}" points="{path}"><title>{html(name)}</title></polyline>')
@@ -349,24 +359,25 @@ def curves(
     )
 
 
-def _range(values: Iterable[float]) -> tuple[float, float]:
+def range_of(values: Iterable[float]) -> tuple[float, float]:
+    """The smallest and the largest, apart: what an axis spans."""
     numbers = list(values)
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 def _fitting(low: float, high: float, width: float) -> list[float]:
-    """Ticks as `_ticks` gives them, as many as have room for their numbers in a row that wide (pixels)."""
-    ticks = _ticks(low, high)
+    """Ticks as `ticks` gives them, as many as have room for their numbers in a row that wide (pixels)."""
+    fitting = ticks(low, high)
     for most in (5, 4):
-        fewer = _ticks(low, high, most)
-        if sum(7 * len(number(tick)) + 8 for tick in ticks) <= width or len(fewer) < 3:
+        fewer = ticks(low, high, most)
+        if sum(7 * len(number(tick)) + 8 for tick in fitting) <= width or len(fewer) < 3:
             break
-        ticks = fewer
-    return ticks
+        fitting = fewer
+    return fitting
 
 
-def _ticks(low: float, high: float, most: int = 6) -> list[float]:
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers from low to high, at most `most` + 1: multiples of 1, 2, 2.5 or 5 times a power of ten."""
     least = (high - low) / most * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10((high - low) / most))

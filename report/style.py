@@ -28,6 +28,15 @@ tr:last-child td{border-bottom:0}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 code,.mono{font:12px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 .soft{color:var(--soft);font-size:12px}
+.tight th,.tight td{padding-left:5px;padding-right:5px}.tight th{vertical-align:bottom}.tight th.n{white-space:normal}
+.tight .soft{font-size:11px;line-height:1.35}
+.sort{all:unset;cursor:pointer}.sort:focus-visible{outline:2px solid var(--ink);outline-offset:2px;border-radius:3px}
+th[aria-sort=ascending] .sort:after{content:" ↑"}th[aria-sort=descending] .sort:after{content:" ↓"}
+.slider{display:flex;gap:12px;align-items:center;max-width:460px}.slider input{flex:1;accent-color:var(--ink)}
+.slider output{font-weight:650;font-variant-numeric:tabular-nums;min-width:4ch}
+.beside{display:flex;flex-wrap:wrap;gap:8px 32px;align-items:flex-start}.beside>div{flex:1 1 340px;min-width:0}
+.curves .mark{stroke:var(--fg);stroke-width:1.5}
+.forest .f0{fill:#3b6fd4}.forest .f1{fill:#d9822b}
 a{color:var(--ink)}
 .badge{display:inline-block;border:1px solid currentColor;border-radius:99px;padding:0 8px;font-size:12px;
 line-height:19px;white-space:nowrap;color:var(--soft)}
@@ -37,7 +46,6 @@ svg text{fill:var(--soft);font-size:11px}
 .bar{display:inline-block;vertical-align:middle}
 .bar .track{fill:var(--line)}.bar .fill,.histogram .fill{fill:var(--ink)}
 .bar.good .fill{fill:var(--good)}.bar.bad .fill{fill:var(--bad)}.bar.warn .fill{fill:var(--warn)}
-.many{display:inline-block;min-width:8ch}
 .bars{display:grid;grid-template-columns:minmax(60px,150px) 120px auto;gap:8px;align-items:center;line-height:1.35;
 font-size:12px;justify-content:start}
 .bars .label{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}

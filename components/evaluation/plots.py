@@ -1,4 +1,4 @@
-"""Points to draw, few enough for a page: ROC, calibration by tenths of the score, residuals, the confusion matrix."""
+"""Points to draw, few enough for a page: ROC, confusion by threshold, calibration, residuals, the confusion matrix."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .states import Leaves, MetricState
 
 _POINTS: Final = 200
 _BUCKETS: Final = 10
+_THRESHOLDS: Final = 101  # 0, 0.01, … 1
 _GROUPS: Final = 20
 _EXPONENTS: Final = 30  # of bins: from 2^-31 to 2^29, beyond which the outermost bins hold everything
 _MOST: Final = float(np.nextafter(2.0 ** (_EXPONENTS - 1), 0))
@@ -37,14 +38,17 @@ def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot
 
     Binary: `roc`: [false positive rate, true positive rate, threshold] from (0, 0) to (1, 1), at most 202 points, empty
     where only one class is there. `calibration`: for each tenth of [0, 1] that holds examples, its `low` and `high`
-    edge, the `weight` in it, the mean `prediction` and the mean `label`. Regression: `residuals`: for each twentieth of
-    the examples by prediction, its `weight`, the mean `prediction`, and the 10 %, 50 % and 90 % quantiles of the error
-    prediction − label, as `low`, `middle` and `high`. Multi-class: `confusion`, a row of weights by predicted class for
-    each label. Of a metric that draws something: [x, y] points, or buckets as those of `calibration`.
+    edge, the `weight` in it, the mean `prediction` and the mean `label`. `thresholds`: for each hundredth the
+    [threshold, true positives, false positives, true negatives, false negatives] of predictions above it.
+    Regression: `residuals`: for each twentieth of the examples by prediction, its `weight`, the mean `prediction`, and
+    the 10 %, 50 % and 90 % quantiles of the error prediction − label, as `low`, `middle` and `high`.
+    Multi-class: `confusion`, a row of weights by predicted class for each label.
+    Of a metric that draws something: [x, y] points, or buckets as those of `calibration`.
     """
     plots: dict[str, Plot] = {}
     if task == "binary":
-        plots = {"roc": Plot(ScoreTable(), _roc), "calibration": Plot(ScoreTable(), _calibration)}
+        drawn = {"roc": _roc, "calibration": _calibration, "thresholds": _thresholds}
+        plots = {name: Plot(ScoreTable(), draw) for name, draw in drawn.items()}
     elif task == "regression":
         plots = {"residuals": Plot(ErrorGrid(), _residuals)}
     elif task == "multiclass":
@@ -159,6 +163,16 @@ def _roc(tally: ScoreTally) -> list[list[float | None]]:
     points: list[list[float | None]] = [[0.0, 0.0, None]]
     points += [[float(fpr[at]), float(tpr[at]), float(scores[at])] for at in kept]
     return points if kept[-1] == len(scores) - 1 else [*points, [1.0, 1.0, float(scores[-1])]]
+
+
+def _thresholds(tally: ScoreTally) -> list[list[float]]:
+    thresholds = np.arange(_THRESHOLDS) / (_THRESHOLDS - 1)
+    at = np.searchsorted(tally.scores, thresholds, side="right")
+    below = [np.concatenate([[0.0], np.cumsum(mass)]) for mass in (tally.positives, tally.negatives)]
+    missed, rejected = (mass[at] for mass in below)
+    hits, alarms = (mass[-1] - mass[at] for mass in below)
+    rows: list[list[float]] = np.column_stack([thresholds, hits, alarms, rejected, missed]).tolist()
+    return rows
 
 
 def _calibration(tally: ScoreTally) -> list[dict[str, float]]:

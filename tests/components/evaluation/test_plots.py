@@ -1,4 +1,4 @@
-"""What is drawn of residuals, against NumPy."""
+"""What is drawn of residuals and by threshold, against NumPy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.plots import _bin, _bins, _middle
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import confusion_matrix
 
 
 def residuals(label: Any, prediction: Any, weight: Any = None, exact_rows: int = 10_000) -> list[dict[str, float]]:
@@ -97,3 +98,19 @@ def test_calibration_by_chosen_buckets(exact_rows: int) -> None:
     inner = np.add.reduceat(gaps, [0, 2, 3, 4, 5])  # the outermost parts with what lies beyond them
     ece = result["slices"][0]["metrics"]["candidate"][item.name]
     assert ece == pytest.approx(np.abs(inner).sum() / weight.sum())
+
+
+@given(st.integers(0, 10_000), st.integers(1, 60), st.booleans())
+def test_counts_by_threshold_are_scikit_learns(seed: int, rows: int, weighted: bool) -> None:
+    generator = np.random.default_rng(seed)
+    label, scores = generator.integers(0, 2, rows), generator.random(rows).round(2)  # many lie on a threshold
+    weight = generator.choice([0.5, 1.0, 2.0], rows) if weighted else np.ones(rows)
+    accumulator = MetricsAccumulator(EvaluationConfig("y", "p", metrics=["auc"], weight="w"))
+    columns = {"label": pa.array(label), "candidate": pa.array(scores), "weight": pa.array(weight)}
+    accumulator.add_batch(pa.record_batch(columns))
+    drawn = accumulator.result()["plots"]["candidate"]["thresholds"]
+    assert [row[0] for row in drawn] == [index / 100 for index in range(101)]
+    for threshold, *counts in drawn[::7]:
+        matrix = confusion_matrix(label, scores > threshold, sample_weight=weight, labels=[0, 1])
+        (tn, fp), (fn, tp) = matrix
+        assert counts == pytest.approx([tp, fp, tn, fn])
