@@ -337,9 +337,9 @@ def curves(
     if diagonal:
         marks.append(f'<polyline class="diagonal" points="{point_at(x0, y0)} {point_at(x1, y1)}"/>')
     if mark is not None:
-        zero, one, at = (left + (value - x0) / (x1 - x0) * wide for value in (0.0, 1.0, mark))
+        start, end, at = (left + (value - x0) / (x1 - x0) * wide for value in (0.0, 1.0, mark))
         line = f'x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{top + tall}"'
-        marks.append(f'<line class="mark" data-x="{zero:.1f} {one:.1f}" {line}/>')
+        marks.append(f'<line class="mark" data-x="{start:.1f} {end:.1f}" {line}/>')
     for index, (name, points) in enumerate(finite.items()):
         path = " ".join(point_at(*point) for point in points)
         marks.append(f'<polyline class="s{index % 6}" points="{path}"><title>{html(name)}</title></polyline>')
