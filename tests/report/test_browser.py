@@ -240,3 +240,25 @@ def test_long_lists_are_searched(tab: Browser, tmp_path: Path) -> None:
     (tmp_path / "few.html").write_text(infer_schema(statistics(pa.table({"x": [1]}))).to_html(), "utf-8")
     tab.open(tmp_path / "few.html")
     assert tab.ask("document.scripts.length") == 0
+
+
+def test_a_page_loads_and_sends_nothing(tab: Browser, pages: Path) -> None:
+    """Whatever stands in it: its own policy refuses each way out."""
+    tab.open(pages / "nasty.html")
+    ways = {
+        "fetch": "fetch('https://example.com/').then(() => 'sent', () => 'refused')",
+        "image": "new Promise(done => { const it = new Image(); it.onload = () => done('sent');"
+        " it.onerror = () => done('refused'); it.src = 'https://example.com/a.png'; })",
+        "script": "new Promise(done => { const it = document.createElement('script'); it.onload = () => done('sent');"
+        " it.onerror = () => done('refused'); it.src = 'https://example.com/a.js'; document.body.append(it); })",
+        "frame": "new Promise(done => { addEventListener('securitypolicyviolation', () => done('refused'));"
+        " const it = document.createElement('iframe'); it.src = 'https://example.com/'; document.body.append(it); })",
+        "form": "new Promise(done => { addEventListener('securitypolicyviolation', () => done('refused'));"
+        " const it = document.createElement('form'); it.action = 'https://example.com/'; document.body.append(it);"
+        " it.submit(); })",
+    }
+    assert {name: tab.ask(way) for name, way in ways.items()} == dict.fromkeys(ways, "refused")
+    complaints = " ".join(tab.complaints)
+    tab.complaints.clear()
+    tab.requests.clear()  # which the policy ended before they left
+    assert complaints.count("Content Security Policy") >= len(ways)
