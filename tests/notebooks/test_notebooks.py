@@ -61,6 +61,13 @@ def test_the_evaluation_notebook_judges_two_models() -> None:
     assert "difference" in shown[5]["html"]
     assert shown[6]["html"].count("origin=JFK") == 2
     assert [name in shown[7]["html"] for name in ("AUC", "parity", "lower")] == [True] * 3
+    text = "".join(cell["text"] for cell in shown[8:])
+    # Without labels 0.8800 between 0.8603 and 0.8997; with them:
+    assert "auc: 0.8800 (0.8603 to 0.8997), 0.9030 on the reference, changed" in text
+    assert "'auc': 0.8792" in text
+    assert any("month=12" in cell["html"] for cell in shown[8:])  # the worst slice
+    assert shown[-1]["html"].count("2013-") == 6
+    assert "0.879197" in shown[-1]["html"]  # the window from 22 July has the flights of August
 
 
 @pytest.mark.slow
