@@ -13,14 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.components.evaluation import EvaluationConfig
-from drivetrain.components.evaluation.slice_finder import (
-    _column,
-    _Evidence,
-    _Permutation,
-    _powers,
-    _SliceSearch,
-    _welch,
-)
+from drivetrain.components.evaluation.cut_columns import cut_column
+from drivetrain.components.evaluation.slice_evidence import Evidence, PermutationTest, powers_of, welch
+from drivetrain.components.evaluation.slice_search import SliceSearch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -353,7 +348,7 @@ def test_every_slice_is_looked_at_as_by_brute_force(
         values: Any = random.choice(list("abc"), rows) if kind == "text" else random.integers(0, 4, rows)
         values = random.normal(size=rows) if kind == "many" else values
         missing = random.random(rows) < 0.3 if kind == "missing" else np.zeros(rows, dtype=np.bool_)
-        column = _column(f"c{number}", pa.array(values, mask=missing), 4, 5)
+        column = cut_column(f"c{number}", pa.array(values, mask=missing), 4, 5)
         assert not isinstance(column, str)
         columns.append(column)
         if kind == "text":
@@ -368,8 +363,8 @@ def test_every_slice_is_looked_at_as_by_brute_force(
         masks.append([mask for mask in apart if 5 <= mask.sum() <= rows - 5])
     x = random.exponential(size=rows) * (random.uniform(size=rows) if weighted else 1)
     x = (x - x.mean()) / x.std()
-    search = _SliceSearch(columns, rows, width, 5, 0.9, 0.0)
-    evidence = _Evidence(x, x, np.ones(rows))
+    search = SliceSearch(columns, rows, width, 5, 0.9, 0.0)
+    evidence = Evidence(x, x, np.ones(rows))
     assert sum(search.counts) == sum(
         np.prod([len(masks[number]) for number in some])
         for count in range(1, min(width, len(kinds)) + 1)
@@ -406,7 +401,7 @@ def hall(x: Any, rest: Any) -> float:
 def test_the_tests_agree_with_scipy() -> None:
     random = np.random.default_rng(0)
     x, rest = random.exponential(size=80) + 0.2, random.exponential(size=500)
-    p_value, effect = _welch(_powers(x), _powers(rest))
+    p_value, effect = welch(powers_of(x), powers_of(rest))
     assert float(p_value) == pytest.approx(hall(x, rest), rel=1e-9)
     assert float(effect) == pytest.approx((x.mean() - rest.mean()) / np.sqrt((x.var() + rest.var()) / 2))
 
@@ -420,11 +415,11 @@ def test_the_saddlepoint_is_the_permutation_test(share: int) -> None:
     draws = [random.choice(losses, share, replace=False, shuffle=False).sum() for _ in range(100_000)]
     for chance in (0.1, 0.01, 0.001):
         total = float(np.quantile(draws, 1 - chance))
-        assert _Permutation(losses).p_value(share, total) == pytest.approx(chance, rel=0.25)
+        assert PermutationTest(losses).p_value(share, total) == pytest.approx(chance, rel=0.25)
     wrong = np.repeat([1.0, 0.0], [300, 700])
     scaled = (wrong - 0.3) / wrong.std()
     total = 60 * scaled[0] + (100 - 60) * scaled[-1]
-    assert _Permutation(scaled).p_value(100, total) == pytest.approx(stats.hypergeom.sf(59, 1000, 300, 100))
+    assert PermutationTest(scaled).p_value(100, total) == pytest.approx(stats.hypergeom.sf(59, 1000, 300, 100))
 
 
 def test_few_losses_that_happen_to_be_alike_are_no_worse_slice() -> None:
@@ -436,3 +431,11 @@ def test_few_losses_that_happen_to_be_alike_are_no_worse_slice() -> None:
         data |= {"y": (random.random(5_000) < 0.5).astype(int), "p": np.full(5_000, 0.2)}
         named.append(len(dt.find_slices(data, label="y", predictions="p", min_examples=20)))
     assert sum(count > 0 for count in named) <= 2
+
+
+def test_progress_counts_rows_and_slices() -> None:
+    seen: list[tuple[int, int | None, str]] = []
+    table = pd.DataFrame(table_of(1, 5_000))
+    worst = dt.find_slices(table, label="late", predictions="p", progress=lambda *each: seen.append(each))
+    assert seen[-len(worst) - 1][:3] == (5_000, 5_000, "rows")
+    assert [each[0] for each in seen if each[2] == "slices"] == list(range(1, len(worst) + 1))
