@@ -17,7 +17,7 @@ from .config import EvaluationConfig
 from .rows import Floats
 
 _QUOTED: Final = 5
-_NUMBERS: Final = 'a model that predicts numbers is judged with task="regression" in the EvaluationConfig'
+_NUMBERS: Final = 'a model that predicts numbers is judged with task="regression"'
 _MOST_CLASSES: Final = 1 << 20
 
 
@@ -164,7 +164,7 @@ def check_classes(
         raise InputError(
             f"the prediction {config.prediction!r} has {count} scores in a row, and there are "
             f"{len(config.classes)} classes",
-            fix="name the class of each score, in their order, as classes of the EvaluationConfig",
+            fix="name the class of each score, in their order: classes=[…]",
             where=config.where,
         )
     if label.ndim == 2:
@@ -249,11 +249,11 @@ def _shown(value: object) -> str:
 
 def _fix(kind: str) -> str:
     if "class" in kind:
-        return "give classes to the EvaluationConfig, in the order of the scores, or mend the labels"
+        return "name the class of each score, in their order: classes=[…]; or mend the labels"
     if kind.startswith("label") and kind.endswith("infinite"):
         return "mend these rows"
     if kind.startswith("label"):
-        fix = "make the label 0 or 1 in the preprocessing function, with fill_missing where it may be missing"
+        fix = "make the label 0 or 1; in a preprocessing function, with fill_missing where it may be missing"
         return f"{fix}; {_NUMBERS}"
     if kind.endswith("probability"):
         return f"return jax.nn.sigmoid(logits), for several classes jax.nn.softmax(logits), from predict; {_NUMBERS}"

@@ -113,6 +113,8 @@ def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) 
 
 def concat(*parts: Value | str, separator: str = "") -> Value:
     """Text columns and constant texts put together row by row; missing where one of them is."""
+    if any(isinstance(part, (list, tuple)) for part in parts):
+        raise InputError("concat takes columns and texts one by one, not a list", fix="concat(*parts)", where=caller())
     columns = [_text(part, "put together") for part in parts if not isinstance(part, str)]
     if not columns:
         raise InputError("concat of no column", fix="pass at least one text column", where=caller())

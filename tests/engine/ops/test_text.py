@@ -234,6 +234,7 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
         (lambda c: ops.split(c["t"], ""), "split by no delimiter"),
         (lambda c: ops.length(c["t"], "words"), "no unit 'words'"),
         (lambda c: ops.concat("a"), "concat of no column"),
+        (lambda c: ops.concat([c["t"], "a"]), "concat takes columns and texts one by one, not a list"),
         (lambda c: ops.join(c["t"]), "which takes lists of text"),
         (lambda c: ops.lookup(c["t"], {}), "a lookup table of nothing"),
         (lambda c: ops.lookup(c["t"], {"a": 1, "b": "c"}), "a lookup table of int, str"),
