@@ -135,9 +135,10 @@ def configurations_of(config: Fn) -> dict[str, EvaluationConfig]:
     from .evaluation.outputs import ONLY
 
     loaded: Any = load(config)
-    configs: Mapping[Any, Any] = loaded if isinstance(loaded, Mapping) else {ONLY: loaded}
+    several = isinstance(loaded, Mapping) and any(isinstance(each, EvaluationConfig) for each in loaded.values())
+    configs: Mapping[Any, Any] = loaded if several else {ONLY: loaded}
     for output, each in configs.items():
-        one_of = f"[{output!r}]" if isinstance(loaded, Mapping) else ""
+        one_of = f"[{output!r}]" if several else ""
         if not isinstance(each, EvaluationConfig):
             name = config.name if isinstance(config, FunctionRef) else "config"
             raise InputError(
@@ -147,8 +148,6 @@ def configurations_of(config: Fn) -> dict[str, EvaluationConfig]:
             )
         if one_of and (not isinstance(output, str) or not output.isidentifier()):
             raise InputError(f"{output!r} is no name for an output", fix='{"delay": EvaluationConfig(…), …}')
-    if not configs:
-        raise InputError("no output of the model is to be judged", fix='{"delay": EvaluationConfig(…), …}')
     if not isinstance(config, FunctionRef):
         return dict(configs)
     configs = {output: each.within(config.project) for output, each in configs.items()}

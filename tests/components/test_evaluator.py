@@ -62,6 +62,8 @@ unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tai
 weighed = EvaluationConfig(label="late", prediction="probability", weight="tail")
 judging_the_label = EvaluationConfig(label="probability", prediction="late")
 not_a_config = {"label": "late"}
+half_a_config = {"late": EvaluationConfig(label="late", prediction="probability"), "minutes": "rmse"}
+without_names = {7: EvaluationConfig(label="late", prediction="probability")}
 of_two_outputs = {
     "late": judged,
     "minutes": EvaluationConfig(
@@ -225,8 +227,12 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
     assert "test_evaluator.py" in (caught.value.where or "")
     with pytest.raises(InputError, match="prediction is 'late', which predict does not give"):
         Evaluator(examples, model, config=named("judging_the_label"))
-    with pytest.raises(InputError, match=r"not_a_config\['label'\] is a str, not an EvaluationConfig"):
+    with pytest.raises(InputError, match="is a dict, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("not_a_config"))
+    with pytest.raises(InputError, match=r"half_a_config\['minutes'\] is a str, not an EvaluationConfig"):
+        Evaluator(examples, model, config=named("half_a_config"))
+    with pytest.raises(InputError, match="7 is no name for an output"):
+        Evaluator(examples, model, config=named("without_names"))
 
 
 @pytest.mark.parametrize(
