@@ -8,8 +8,8 @@ from typing import Final
 SORT: Final = r"""
 'use strict';
 const value = cell => {
-  const text = cell.innerText.trim(), found = /^[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?/.exec(text);
-  return found ? parseFloat(found[0].replaceAll(',', '').replace('−', '-')) : text.toLowerCase();
+  const text = cell.innerText.trim(), start = /^[-−+]?[\d,]*\.?\d+(e[-+]?\d+)?/.exec(text);
+  return start ? parseFloat(start[0].replaceAll(',', '').replace('−', '-')) : text.toLowerCase();
 };
 const order = (a, b) => typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === 'number' ? -1 : 1;
 for (const table of document.querySelectorAll('table.tight')) {

@@ -232,7 +232,7 @@ def text_of(page: str) -> str:
 @cache
 def names_of_tests() -> frozenset[str]:
     """The names of all test functions."""
-    found = (
+    names = (
         re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.M) for path in (ROOT / "tests").rglob("test_*.py")
     )
     return frozenset(name for names in found for name in names)

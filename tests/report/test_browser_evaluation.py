@@ -67,8 +67,8 @@ def page(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows(tab: Browser, table: str) -> list[list[str]]:
     cells = "[...row.cells].map(cell => cell.innerText.trim())"
-    found: list[list[str]] = tab.ask(f"[...document.querySelector('{table}').tBodies[0].rows].map(row => {cells})")
-    return found
+    texts: list[list[str]] = tab.ask(f"[...document.querySelector('{table}').tBodies[0].rows].map(row => {cells})")
+    return texts
 
 
 def test_ten_metrics_with_intervals_fit_a_desk_and_a_phone(tab: Browser, page: Path) -> None:

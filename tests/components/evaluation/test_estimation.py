@@ -123,10 +123,10 @@ def test_calibration_error_and_gaps_are_not_those_of_expected_sums() -> None:
     data["g"] = np.random.default_rng(5).choice(["a", "b"], 1_000)
     reference["g"] = "a"
     names = ["expected_calibration_error", metric("gap", of="prevalence", by="g", name="gap")]
-    found = estimated(data, reference, metrics=names, slices=[["g"]]).overall
+    overall = estimated(data, reference, metrics=names, slices=[["g"]]).overall
     expected = 0.5 * np.sqrt(2 / np.pi)  # σ·√(2/π), the mean of |a normal variable|
-    assert found["expected_calibration_error"] == pytest.approx(expected / np.sqrt(1_000), rel=0.35)
-    assert found["gap"] == pytest.approx(expected * np.sqrt(1 / 500 + 1 / 500), rel=0.35)
+    assert overall["expected_calibration_error"] == pytest.approx(expected / np.sqrt(1_000), rel=0.35)
+    assert overall["gap"] == pytest.approx(expected * np.sqrt(1 / 500 + 1 / 500), rel=0.35)
 
 
 def test_of_several_classes() -> None:
