@@ -232,10 +232,8 @@ def text_of(page: str) -> str:
 @cache
 def names_of_tests() -> frozenset[str]:
     """The names of all test functions."""
-    names = (
-        re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.M) for path in (ROOT / "tests").rglob("test_*.py")
-    )
-    return frozenset(name for names in found for name in names)
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    return frozenset(name for text in texts for name in re.findall(r"^def (test_\w+)\(", text, re.M))
 
 
 @pytest.mark.parametrize(("page", "words", "kept_by"), promises())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,12 @@ import pytest
 from drivetrain.data import Schema, drift, infer_schema, statistics, validate
 from drivetrain.report import framed
 from drivetrain.tests.data.flights import corrupted, month
-from drivetrain.tests.report.browser import Browser, browser, chromium
+from drivetrain.tests.report.browser import Browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.usefixtures("silent")]
 NASTY = "</script><img src=x onerror=alert(1)>\"'\n\u2028é😀\u202eabc"
 NAMES = "[...document.querySelectorAll('.card:not([hidden]) h3')].map(head => head.textContent)"
 FITS = "document.documentElement.scrollWidth <= innerWidth"
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def silent(tab: Browser) -> Iterator[None]:
-    """What a page logs, throws or asks for fails its test."""
-    tab.complaints.clear()
-    tab.requests.clear()
-    yield
-    assert tab.complaints == []
-    assert [url for url in tab.requests if not url.startswith(("file:", "about:", "data:"))] == []
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,14 @@ import pandas as pd
 import pytest
 from drivetrain.components.evaluation import Threshold
 from drivetrain.components.evaluation.run import write
-from drivetrain.tests.report.browser import Browser, browser, chromium
+from drivetrain.tests.report.browser import Browser
 from sklearn import metrics as sk
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.usefixtures("silent")]
 TEN = [
     "auc", "pr_auc", "accuracy", "precision", "recall", "f1", "log_loss", "brier_score", "expected_calibration_error",
     "matthews_correlation",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def silent(tab: Browser) -> Iterator[None]:
-    """What a page logs, throws or asks for fails its test."""
-    tab.complaints.clear()
-    tab.requests.clear()
-    yield
-    assert tab.complaints == []
-    assert [url for url in tab.requests if not url.startswith(("file:", "about:", "data:"))] == []
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from drivetrain.report import page
 from drivetrain.report.graph import render
 from drivetrain.report.run import draw
-from drivetrain.tests.report.browser import Browser, browser, chromium
+from drivetrain.tests.report.browser import Browser
 from drivetrain.tests.report.test_dag import node
 from drivetrain.tests.report.test_graph import graph
 
@@ -25,14 +24,6 @@ _OUTSIDE = """[...document.querySelectorAll('svg.graph > g[class]')].filter(box 
 }).length"""
 _CONTRAST = """[...document.querySelectorAll('svg.graph > g[class]')].map(box => [
     getComputedStyle(box.querySelector('.e')).fill, getComputedStyle(box.querySelector('text')).fill])"""
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Browser]:
-    if chromium() is None:
-        pytest.skip("there is no Chromium")
-    with browser() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True])
