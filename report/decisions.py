@@ -34,10 +34,10 @@ for (const part of document.querySelectorAll('.decisions')) {
   const models = JSON.parse(part.querySelector('script').textContent);
   const slider = part.querySelector('input'), mark = part.querySelector('.mark');
   const cells = [...part.querySelectorAll('tbody tr')].map(row => [...row.querySelectorAll('td.n')]);
-  const [zero, one] = mark.dataset.x.split(' ').map(Number);
+  const [start, end] = mark.dataset.x.split(' ').map(Number);
   part.querySelector('.slider').hidden = false;
   slider.addEventListener('input', () => {
-    const at = slider.valueAsNumber, x = zero + (one - zero) * at / 100;
+    const at = slider.valueAsNumber, x = start + (end - start) * at / 100;
     part.querySelector('output').textContent = (at / 100).toFixed(2);
     mark.setAttribute('x1', x);
     mark.setAttribute('x2', x);

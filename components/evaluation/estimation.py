@@ -263,7 +263,7 @@ class _EstimatedPart:
                     value = _Value(float(np.mean(known)))
                 interval = likely.interval(value.number if value.number is not None else "", outcomes, rows)
                 ends = within_bounds(interval, self.config.measures[name])
-                half = None if isinstance(ends, str) else (ends[1] - ends[0]) / 2
+                half = None if isinstance(interval, str) else (interval[1] - interval[0]) / 2
                 before = realised.get((each["key"], name), _NOTHING)
                 yield {
                     "slice": each["slice"],

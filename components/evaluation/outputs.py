@@ -13,7 +13,7 @@ from ...data.base import BatchFn
 from ...data.states import StateFormat
 from .accumulator import MetricsAccumulator
 from .config import EvaluationConfig
-from .scoring import scored
+from .scoring import scored, set_up
 
 ONLY: Final = ""
 """The name of an output whose configuration stands alone."""
@@ -33,9 +33,7 @@ class OutputScores:
 
     def setup(self) -> None:
         """Prepare the models."""
-        self.model.setup()
-        if self.baseline is not None:
-            self.baseline.setup()
+        set_up(self.model, self.baseline)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Score a batch. Raises InputError as `Scores`."""

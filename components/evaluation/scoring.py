@@ -32,9 +32,7 @@ class Scores:
 
     def setup(self) -> None:
         """Prepare the models."""
-        self.model.setup()
-        if self.baseline is not None:
-            self.baseline.setup()
+        set_up(self.model, self.baseline)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Score a batch.
@@ -44,6 +42,13 @@ class Scores:
         """
         before = None if self.baseline is None else self.baseline(batch)
         return scored(self.config, batch, self.model(batch), before)
+
+
+def set_up(*models: BatchFn | None) -> None:
+    """Prepare those that there are."""
+    for model in models:
+        if model is not None:
+            model.setup()
 
 
 def scored(

@@ -20,6 +20,10 @@ class SharedState:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, with no component running."""
         self._lock = threading.Lock()
         self._running = 0
         self._folder: str | None = None
@@ -55,6 +59,8 @@ class SharedState:
 
 SHARED_STATE: Final = SharedState()
 """Of this process."""
+if hasattr(os, "register_at_fork"):  # in a forked child none of the components runs, and nobody holds the lock
+    os.register_at_fork(after_in_child=SHARED_STATE.forget)
 
 
 def _working_directory() -> str | None:

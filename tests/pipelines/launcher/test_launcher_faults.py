@@ -26,7 +26,7 @@ from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, 
 from drivetrain.pipelines.launcher import launcher as launching
 from drivetrain.pipelines.launcher import runs
 from drivetrain.pipelines.launcher.observers import NullObserver
-from drivetrain.pipelines.launcher.shared_state import SharedState
+from drivetrain.pipelines.launcher.shared_state import SHARED_STATE, SharedState
 from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.runners import inline
 
@@ -63,6 +63,14 @@ def test_a_component_that_begins_while_another_is_elsewhere_does_not_end_there(t
             second.enter_context(state.kept())
         assert Path.cwd() == before
     assert Path.cwd() == before
+
+
+def test_a_forked_process_waits_for_no_component_of_its_parent() -> None:
+    with SHARED_STATE.kept(), SHARED_STATE._lock:  # as another thread may hold it at the fork
+        if not (child := os.fork()):
+            with SHARED_STATE.kept():
+                os._exit(SHARED_STATE._running)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 @pytest.mark.parametrize("timer", ["ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"])
