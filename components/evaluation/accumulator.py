@@ -107,7 +107,7 @@ class MetricsAccumulator:
             table, fine = _rows(table, positions), fine[positions]
         table["codes"] = codes
         # A query may go on in the next batch of its shard: slices of queries are summed up at its end.
-        self._take(table if fine.all() else _rows(table, fine), spill=config.query is None)
+        self._take(_where(table, fine), spill=config.query is None)
 
     def _check_widths(self, table: _Table) -> None:
         first = self._kept[0] if self._kept else table
@@ -192,12 +192,9 @@ class MetricsAccumulator:
         mine = chosen[table["codes"]]
         if not mine.any():
             return _rows(table, slice(0, 0)), table
-        rest = np.where(mine, _SUMMED, table["codes"])
-        needed = (rest != _SUMMED).any(axis=1)
-        return (
-            _rows(table | {"codes": np.where(mine, table["codes"], _SUMMED)}, mine.any(axis=1)),
-            _rows(table | {"codes": rest}, needed),
-        )
+        parts = (np.where(mine, table["codes"], _SUMMED), np.where(mine, _SUMMED, table["codes"]))
+        left, right = (_where(table | {"codes": part}, (part != _SUMMED).any(axis=1)) for part in parts)
+        return left, right
 
     def _spec(self, code: int) -> int:
         return list(self._slices.codes)[code][0]
@@ -474,6 +471,10 @@ def _joined(tables: list[_Table]) -> list[_Table]:
     if len(tables) < 2:
         return tables
     return [{name: np.concatenate([table[name] for table in tables]) for name in tables[0]}]
+
+
+def _where(table: _Table, which: NDArray[np.bool_]) -> _Table:
+    return table if which.all() else _rows(table, which)
 
 
 def _rows(table: _Table, which: Any) -> _Table:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
 from ...errors import InputError
@@ -27,7 +28,7 @@ from .definitions import (
 )
 from .rows import Floats, SliceRows
 from .score_table import ScoreTable, ScoreTally
-from .states import Leaves, Sums
+from .states import Leaves, Sums, Term
 
 CLIP: Final = 1e-7
 """Losses keep probabilities this far from 0 and 1, as Keras does."""
@@ -75,13 +76,13 @@ class AtThreshold(Sums):
     threshold: float = 0.5
     names: ClassVar[tuple[str, ...]] = ("true_positives", "false_positives", "positives", "negatives")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """The weights of each kind of rows."""
-        above, label, weight = rows.prediction > self.threshold, rows.label, rows.weight
-        yield "true_positives", weight[label & above]
-        yield "false_positives", weight[~label & above]
-        yield "positives", weight[label]
-        yield "negatives", weight[~label]
+        above, label = rows.prediction > self.threshold, rows.label
+        yield Term("true_positives", of=label & above)
+        yield Term("false_positives", of=~label & above)
+        yield Term("positives", of=label)
+        yield Term("negatives", of=~label)
 
     def summed(self, sums: Mapping[str, float]) -> Confusion:
         """The confusion."""
@@ -299,7 +300,7 @@ def auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        below = np.cumsum(tally.negatives) - tally.negatives
+        below = tally.alarms[0] - tally.alarms[:-1]
         # No BLAS: its order of adding varies.
         pairs = float(np.sum(tally.positives * (below + share * tally.negatives)))
         return pairs / float(tally.positives.sum()) / float(tally.negatives.sum())
@@ -345,18 +346,16 @@ def pr_auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        hits = tally.hits
-        called = hits + tally.alarms
-        step, width = hits[:-1] - hits[1:], called[:-1] - called[1:]
+        hits, called = tally.points
+        step = hits[:-1] - hits[1:]
         if method != "interpolation":
-            precision = np.divide(hits, called, out=np.zeros_like(hits), where=called > 0)
-            precision[called <= 0] = precision[called > 0][-1]
+            precision = hits[:-1] / called[:-1]
             choose = np.minimum if method == "minoring" else np.maximum
-            return float(np.sum(step * choose(precision[:-1], precision[1:]))) / float(hits[0])
-        slope = np.divide(step, width, out=np.zeros_like(step), where=width > 0)
-        intercept = hits[1:] - slope * called[1:]
-        rise = np.divide(called[:-1], called[1:], out=np.ones_like(step), where=(called[1:] > 0) & (called[:-1] > 0))
-        return float(np.sum(slope * (step + intercept * np.log(rise)))) / float(hits[0])
+            return float(np.sum(step * choose(precision, np.append(precision[1:], precision[-1])))) / float(hits[0])
+        slope = step / (called[:-1] - called[1:])
+        bend = np.zeros_like(step)  # from the highest score to nothing called the line is straight
+        bend[:-1] = (hits[1:-1] - slope[:-1] * called[1:-1]) * np.log(called[:-2] / called[1:-1])
+        return float(np.sum(slope * (step + bend))) / float(hits[0])
 
     return Metric("PR-AUC", "higher", ScoreTable(), result, bar=True)
 
@@ -367,10 +366,8 @@ def average_precision() -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.positives.any():
             return NO_POSITIVES if len(tally.scores) else NO_ROWS
-        hits = tally.hits
-        called = (hits + tally.alarms)[:-1]
-        precision = np.divide(hits[:-1], called, out=np.zeros_like(called), where=called > 0)
-        return float(np.sum((hits[:-1] - hits[1:]) * precision)) / float(hits[0])
+        hits, called = tally.points
+        return float(np.sum((hits[:-1] - hits[1:]) * (hits[:-1] / called[:-1]))) / float(hits[0])
 
     return Metric("Average precision", "higher", ScoreTable(), result, bar=True)
 
@@ -474,16 +471,16 @@ class Losses(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("weight", "positives", "of_positives", "prediction", "log_loss", "brier")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         weight, label, score = rows.weight, rows.label, rows.prediction
-        yield "weight", weight
-        yield "positives", weight[label]
-        yield "of_positives", weight[label] * score[label]
-        yield "prediction", weight * score
+        yield Term("weight")
+        yield Term("positives", of=label)
+        yield Term("of_positives", weight[label] * score[label], label)
+        yield Term("prediction", weight * score)
         clipped = np.clip(score, CLIP, 1 - CLIP)
-        yield "log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped))
-        yield "brier", weight * (score - label) ** 2
+        yield Term("log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped)))
+        yield Term("brier", weight * (score - label) ** 2)
 
 
 def log_loss() -> Metric:
@@ -533,15 +530,12 @@ class Gaps(Sums):
         """No rows."""
         return {name: ExactSum() for name in (*self.names, *map(str, range(self.parts)))}
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
-        yield "weight", rows.weight
-        part = np.searchsorted(_edges(self.parts, self.low, self.high)[1:-1], rows.prediction, side="right")
-        order = np.argsort(part, kind="stable")
-        gap = (rows.weight * (rows.label - rows.prediction))[order]
-        starts = np.searchsorted(part[order], np.arange(self.parts + 1))
-        for index, (start, end) in enumerate(pairwise(starts)):
-            yield str(index), gap[start:end]
+        yield Term("weight")
+        gap = rows.weight * (rows.label - rows.prediction)
+        for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high)[1:-1])):
+            yield Term(str(index), gap[part], part)
 
 
 @dataclass(frozen=True)
@@ -558,13 +552,12 @@ class CalibrationBuckets(Sums):
         """Each sum of each bucket."""
         return tuple(f"{name} {bucket}" for bucket in range(self.parts + 2) for name in self.sums)
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
-        bucket = np.searchsorted(_edges(self.parts, self.low, self.high), rows.prediction, side="right")
         values = (rows.weight, rows.weight * rows.label, rows.weight * rows.prediction)
-        for index in range(self.parts + 2):
-            mine = bucket == index
-            yield from ((f"{name} {index}", value[mine]) for name, value in zip(self.sums, values, strict=True))
+        for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high))):
+            for name, value in zip(self.sums, values, strict=True):
+                yield Term(f"{name} {index}", value[part], part)
 
     def drawn(self, sums: Mapping[str, float]) -> list[dict[str, float | None]]:
         """The buckets with any weight: the edges `low` and `high`, None where it has none, `weight`, and the means."""
@@ -584,6 +577,18 @@ class CalibrationBuckets(Sums):
 
 def _edges(parts: int, low: float, high: float) -> Floats:
     return low + np.arange(parts + 1, dtype=np.float64) * ((high - low) / parts)
+
+
+def _between(values: Floats, edges: Floats) -> Iterator[slice | NDArray[np.int64]]:
+    """The positions of the values below the first edge, of those from each edge to the next, and from the last on."""
+    if bool((values[1:] >= values[:-1]).all()):
+        ends = np.searchsorted(values, edges)
+        yield from (slice(start, end) for start, end in pairwise([0, *ends.tolist(), len(values)]))
+        return
+    part = np.searchsorted(edges, values, side="right")
+    order = np.argsort(part, kind="stable")
+    ends = np.searchsorted(part[order], np.arange(len(edges)), side="right")
+    yield from (order[start:end] for start, end in pairwise([0, *ends.tolist(), len(values)]))
 
 
 def expected_calibration_error(*, buckets: int = 10, low: float = 0.0, high: float = 1.0) -> Metric:

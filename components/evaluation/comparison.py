@@ -13,7 +13,7 @@ import numpy as np
 
 from .definitions import NO_BASELINE, NO_ROWS, Definition, Direction, Metric, Result, mean, ratio
 from .rows import Floats, SliceRows
-from .states import Sums
+from .states import Sums, Term
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Compared(Sums):
     # A slice without a baseline has sums too: of its weight alone, under this name.
     alone: ClassVar[str] = "alone"
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Those of a subclass, or only the weight."""
         if rows.baseline is None:
-            yield self.alone, np.ones(len(rows))
+            yield Term(self.alone, np.ones(len(rows)))
         else:
             yield from self.compare(rows, rows.baseline)
 
-    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[tuple[str, Floats]]:
+    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[Term]:
         """Each row's terms."""
         raise NotImplementedError
 
@@ -46,13 +46,13 @@ class Flips(Compared):
     threshold: float = 0.5
     names: ClassVar[tuple[str, ...]] = ("alone", "positives", "negatives", "lost", "gained")
 
-    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[tuple[str, Floats]]:
+    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[Term]:
         """Each row's terms."""
         before, after = baseline > self.threshold, rows.prediction > self.threshold
-        yield "positives", rows.weight[before]
-        yield "negatives", rows.weight[~before]
-        yield "lost", rows.weight[before & ~after]
-        yield "gained", rows.weight[~before & after]
+        yield Term("positives", of=before)
+        yield Term("negatives", of=~before)
+        yield Term("lost", of=before & ~after)
+        yield Term("gained", of=~before & after)
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class ClassFlips(Compared):
 
     names: ClassVar[tuple[str, ...]] = ("alone", "weight", "flipped")
 
-    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[tuple[str, Floats]]:
+    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[Term]:
         """Each row's terms."""
-        yield "weight", rows.weight
-        yield "flipped", rows.weight[rows.prediction.argmax(axis=1) != baseline.argmax(axis=1)]
+        yield Term("weight")
+        yield Term("flipped", of=rows.prediction.argmax(axis=1) != baseline.argmax(axis=1))
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,20 @@ class Movements(Compared):
 
     names: ClassVar[tuple[str, ...]] = ("alone", "weight", "symmetric", "cosine", "not_zero")
 
-    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[tuple[str, Floats]]:
+    def compare(self, rows: SliceRows, baseline: Floats) -> Iterator[Term]:
         """Each row's terms."""
         a, b, weight = rows.prediction, baseline, rows.weight
-        yield "weight", weight
+        yield Term("weight")
         if a.ndim == 1:
             apart, size = 2 * np.abs(a - b), np.abs(a + b)
             # a = -b, both not 0, has no difference of this kind: it counts as NaN, which the result reports.
-            yield "symmetric", weight * np.divide(apart, size, out=np.where(apart > 0, np.nan, 0.0), where=size > 0)
+            share = np.divide(apart, size, out=np.where(apart > 0, np.nan, 0.0), where=size > 0)
+            yield Term("symmetric", weight * share)
             return
         lengths = np.sqrt((a**2).sum(axis=1)) * np.sqrt((b**2).sum(axis=1))
         some = lengths > 0
-        yield "cosine", weight[some] * (a * b).sum(axis=1)[some] / lengths[some]
-        yield "not_zero", weight[some]
+        yield Term("cosine", weight[some] * (a * b).sum(axis=1)[some] / lengths[some], some)
+        yield Term("not_zero", of=some)
 
 
 def flip_rate(*, threshold: float = 0.5) -> Metric:

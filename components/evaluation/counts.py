@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from .definitions import Definition, Metric
-from .rows import TASKS, Floats, SliceRows
-from .states import Sums
+from .rows import TASKS, SliceRows
+from .states import Sums, Term
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class RowCounts(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("rows", "weight")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """1 and w."""
-        yield "rows", np.ones(len(rows))
-        yield "weight", rows.weight
+        yield Term("rows", np.ones(len(rows)))
+        yield Term("weight")
 
 
 def example_count() -> Metric:

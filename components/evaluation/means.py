@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import numpy as np
+
 from .definitions import NO_POSITIVES, Definition, Metric, mean, ratio
-from .rows import Floats, SliceRows, Task
-from .states import Sums
+from .rows import SliceRows, Task
+from .states import Sums, Term
 
 _SCALARS: Final[tuple[Task, ...]] = ("binary", "regression")
 
@@ -19,11 +21,11 @@ class WeightedMeans(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("weight", "label", "prediction")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """w, w·y and w·p."""
-        yield "weight", rows.weight
-        yield "label", rows.weight * rows.label
-        yield "prediction", rows.weight * rows.prediction
+        yield Term("weight")
+        yield Term("label", of=rows.label) if rows.label.dtype == np.bool_ else Term("label", rows.weight * rows.label)
+        yield Term("prediction", rows.weight * rows.prediction)
 
 
 def calibration() -> Metric:

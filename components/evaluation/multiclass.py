@@ -17,7 +17,7 @@ from .binary import CLIP
 from .classes import average
 from .definitions import NO_ROWS, Definition, Metric, Result, mean, ratio
 from .rows import Floats, SliceRows
-from .states import Leaves, MetricState, Sums
+from .states import Leaves, MetricState, Sums, Term
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class TopHits(Sums):
     k: int
     names: ClassVar[tuple[str, ...]] = ("weight", "hits")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         score = np.take_along_axis(rows.prediction, rows.label[:, None], axis=1)
         earlier = np.arange(rows.prediction.shape[1]) < rows.label[:, None]
         ahead = (rows.prediction > score) | ((rows.prediction == score) & earlier)
-        yield "weight", rows.weight
-        yield "hits", rows.weight[ahead.sum(axis=1) < self.k]
+        yield Term("weight")
+        yield Term("hits", of=ahead.sum(axis=1) < self.k)
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class ClassLosses(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("weight", "log_loss", "brier")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         score = np.take_along_axis(rows.prediction, rows.label[:, None], axis=1)[:, 0]
-        yield "weight", rows.weight
-        yield "log_loss", rows.weight * -np.log(np.clip(score, CLIP, 1 - CLIP))
+        yield Term("weight")
+        yield Term("log_loss", rows.weight * -np.log(np.clip(score, CLIP, 1 - CLIP)))
         # Of the label's class (1 - p)², of the others p².
-        yield "brier", rows.weight * ((rows.prediction**2).sum(axis=1) - score**2 + (1 - score) ** 2)
+        yield Term("brier", rows.weight * ((rows.prediction**2).sum(axis=1) - score**2 + (1 - score) ** 2))
 
 
 def accuracy() -> Metric:

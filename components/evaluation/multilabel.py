@@ -11,8 +11,8 @@ import numpy as np
 from .binary import f1
 from .classes import for_several_classes
 from .definitions import Definition, Metric, mean
-from .rows import Floats, SliceRows
-from .states import Sums
+from .rows import SliceRows
+from .states import Sums, Term
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,17 @@ class WholeRows(Sums):
     threshold: float = 0.5
     names: ClassVar[tuple[str, ...]] = ("weight", "exact", "wrong", "jaccard")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         called = rows.prediction > self.threshold
         wrong = called != rows.label
-        yield "weight", rows.weight
-        yield "exact", rows.weight[~wrong.any(axis=1)]
-        yield "wrong", rows.weight * wrong.mean(axis=1)
+        yield Term("weight")
+        yield Term("exact", of=~wrong.any(axis=1))
+        yield Term("wrong", rows.weight * wrong.mean(axis=1))
         both, either = (called & rows.label).sum(axis=1), (called | rows.label).sum(axis=1)
         # Nothing called where nothing holds is as right as can be.
         overlap = np.divide(both, either, out=np.ones(len(rows)), where=either > 0)
-        yield "jaccard", rows.weight * overlap
+        yield Term("jaccard", rows.weight * overlap)
 
 
 def exact_match(*, threshold: float = 0.5) -> Metric:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from .definitions import NO_ROWS, Definition, Direction, Metric, Result, mean
 from .rows import Floats, SliceRows
-from .states import Leaves, MetricState, Sums
+from .states import Leaves, MetricState, Sums, Term
 
 Gain: TypeAlias = Literal["linear", "exponential"]
 _NOTHING_RELEVANT: Final = "no query with a relevant document"
@@ -34,6 +34,7 @@ class Rankings:
         prediction: (n,).
         position: (n,), from 0 within the query.
         starts: (queries,), where each begins.
+        first: (queries,), which row is its best document.
         weight: (queries,).
     """
 
@@ -41,6 +42,7 @@ class Rankings:
     prediction: Floats
     position: NDArray[np.int64]
     starts: NDArray[np.int64]
+    first: NDArray[np.int64]
     weight: Floats
 
     @classmethod
@@ -53,7 +55,7 @@ class Rankings:
         sizes = np.diff(np.append(starts, len(query)))
         position = np.arange(len(query)) - np.repeat(starts, sizes)
         weight = np.add.reduceat(rows.weight[order], starts) / sizes
-        return cls(rows.label[order], rows.prediction[order], position, starts, weight)
+        return cls(rows.label[order], rows.prediction[order], position, starts, order[starts], weight)
 
     @property
     def relevant(self) -> NDArray[np.bool_]:
@@ -156,14 +158,15 @@ class QueryMeasure(Sums):
     options: tuple[Any, ...]
     names: ClassVar[tuple[str, ...]] = ("weight", "measure")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each query's."""
         if not len(rows):
             return
         ranked = Rankings.of(rows)
         some = ranked.total(ranked.relevant.astype(np.float64)) > 0
-        yield "weight", ranked.weight[some]
-        yield "measure", ranked.weight[some] * _MEASURES[self.measure](ranked, *self.options)[some]
+        first = ranked.first[some]
+        yield Term("weight", ranked.weight[some], first)
+        yield Term("measure", ranked.weight[some] * _MEASURES[self.measure](ranked, *self.options)[some], first)
 
     def summed(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         """The sums."""

@@ -15,7 +15,7 @@ from ...errors import InputError
 from .definitions import NO_ROWS, Definition, Direction, Metric, Result, mean, ratio
 from .means import calibration_of_numbers
 from .rows import Floats, SliceRows
-from .states import Leaves, Sums
+from .states import Leaves, Sums, Term
 
 _ONE_LABEL: Final = "all labels are equal"
 
@@ -26,16 +26,16 @@ class Errors(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("weight", "error", "squared", "absolute", "relative", "not_zero")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         error = rows.prediction - rows.label
-        yield "weight", rows.weight
-        yield "error", rows.weight * error
-        yield "squared", rows.weight * error**2
-        yield "absolute", rows.weight * np.abs(error)
+        yield Term("weight")
+        yield Term("error", rows.weight * error)
+        yield Term("squared", rows.weight * error**2)
+        yield Term("absolute", rows.weight * np.abs(error))
         some = rows.label != 0
-        yield "relative", rows.weight[some] * np.abs(error[some] / rows.label[some])
-        yield "not_zero", rows.weight[some]
+        yield Term("relative", rows.weight[some] * np.abs(error[some] / rows.label[some]), some)
+        yield Term("not_zero", of=some)
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class LogErrors(Sums):
 
     names: ClassVar[tuple[str, ...]] = ("weight", "squared", "impossible")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         fine = (rows.prediction > -1) & (rows.label > -1)
-        yield "weight", rows.weight
+        yield Term("weight")
         apart = np.log1p(rows.prediction[fine]) - np.log1p(rows.label[fine])
-        yield "squared", rows.weight[fine] * apart**2
-        yield "impossible", np.ones(int((~fine).sum()))
+        yield Term("squared", rows.weight[fine] * apart**2, fine)
+        yield Term("impossible", np.ones(int((~fine).sum())), ~fine)
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class QuantileErrors(Sums):
     quantile: float
     names: ClassVar[tuple[str, ...]] = ("weight", "loss")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         short = rows.label - rows.prediction
-        yield "weight", rows.weight
-        yield "loss", rows.weight * np.maximum(self.quantile * short, (self.quantile - 1) * short)
+        yield Term("weight")
+        yield Term("loss", rows.weight * np.maximum(self.quantile * short, (self.quantile - 1) * short))
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class Squares(Sums):
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
     names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
-        """Each row's, every product in two parts: rounded, and what the rounding lost."""
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
+        """Each row's, every product in two parts: rounded, and what the rounding lost. These are of no rows."""
         y, p, w = np.asarray(rows.label, np.float64), rows.prediction, rows.weight
-        yield "w", w
+        yield Term("w")
         for name, factors in (("wy", (y,)), ("wp", (p,)), ("wyy", (y, y)), ("wpp", (p, p)), ("wyp", (y, p))):
             parts = [factors[0]] if len(factors) == 1 else list(_product(*factors))
-            yield name, np.concatenate([term for part in parts for term in _product(w, part)])
+            yield Term(name, np.concatenate([product for part in parts for product in _product(w, part)]))
 
     def finish(self, leaves: Leaves) -> Variances | None:
         """The variances."""

@@ -58,10 +58,10 @@ class BucketSums(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms to its bucket."""
-        for bucket, part in rows.by_bucket:
-            leaves["rows"][bucket] += len(part)
-            for name, values in self.inner.terms(part):
-                leaves[name][bucket] += values.sum()
+        leaves["rows"] += np.bincount(rows.buckets, minlength=self.buckets)
+        for term in self.inner.terms(rows):
+            values = None if term.counted(rows) is not None else term.weights(rows)
+            leaves[term.name] += np.bincount(rows.buckets[term.of], values, minlength=self.buckets)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -92,7 +92,7 @@ class BucketScores(MetricState):
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's weight to its bin."""
         leaves["mass"] += _mass(rows, bin_of(rows.prediction) // _JOINED, leaves["mass"].shape)
-        leaves["rows"] += np.bincount(_buckets(rows), minlength=self.buckets)
+        leaves["rows"] += np.bincount(rows.buckets, minlength=self.buckets)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -122,25 +122,25 @@ class BucketScores(MetricState):
         group = np.zeros(len(scores), dtype=np.int64)
         group[starts[1:]] = 1
         group = np.cumsum(group)
-        occupied = np.bincount(_buckets(rows), minlength=self.buckets) > 0
+        occupied = np.bincount(rows.buckets, minlength=self.buckets) > 0
         return _of_scores(occupied, scores[starts], _mass(rows, group, (self.buckets, 2, len(starts))))
-
-
-def _buckets(rows: SliceRows) -> NDArray[np.int64]:
-    assert rows.bucket is not None
-    return rows.bucket.astype(np.int64)
 
 
 def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
     buckets, _, cells = shape
-    at = (_buckets(rows) * 2 + rows.label) * cells + cell
+    at = (rows.buckets * 2 + rows.label) * cells + cell
     mass: NDArray[np.float64] = np.bincount(at, rows.weight, minlength=buckets * 2 * cells).astype(np.float64)
     return mass.reshape(shape)
 
 
 def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[np.float64]) -> Resamples:
+    total = mass.sum(axis=0)
+    whole = bool((mass == np.rint(mass)).all())  # then what is left out can be subtracted: nothing is rounded
+
     def tally(counts: Counts) -> ScoreTally:
-        negatives, positives = np.einsum("b,bcs->cs", counts.astype(np.float64), mass)
+        which = np.flatnonzero(counts != 1) if whole else np.arange(len(counts))
+        times = (counts[which] - 1 if whole else counts).astype(np.float64)
+        negatives, positives = np.einsum("b,bcs->cs", times, mass[which]) + (total if whole else 0)
         some = (positives + negatives) > 0
         return ScoreTally(scores[some], positives[some], negatives[some], exact=False)
 
@@ -156,7 +156,7 @@ class BucketClasses(PerClass):
     def positives(self, rows: SliceRows) -> NDArray[np.float64]:
         """(buckets,)."""
         positives: NDArray[np.float64] = np.bincount(
-            _buckets(rows), rows.weight * rows.label, minlength=self.buckets
+            rows.buckets, rows.weight * rows.label, minlength=self.buckets
         ).astype(np.float64)
         return positives
 
@@ -221,7 +221,7 @@ class BucketRows(MetricState):
 
     def exact(self, rows: SliceRows) -> Resamples:
         """The buckets."""
-        bucket = _buckets(rows)
+        bucket = rows.buckets
         occupied = np.bincount(bucket, minlength=self.buckets) > 0
         return Resamples(
             occupied, lambda counts: self.inner.exact(rows.take(np.repeat(np.arange(len(rows)), counts[bucket])))

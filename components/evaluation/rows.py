@@ -47,6 +47,17 @@ class SliceRows:
         return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket, query)
 
     @cached_property
+    def unweighted(self) -> bool:
+        """Whether every weight is 1, so that sums of weights are counts."""
+        return bool((self.weight == 1).all())
+
+    @cached_property
+    def buckets(self) -> NDArray[np.int64]:
+        """`bucket`, where there is one."""
+        assert self.bucket is not None
+        return self.bucket.astype(np.int64)
+
+    @cached_property
     def by_bucket(self) -> list[tuple[int, SliceRows]]:
         """Each bucket that has rows, with its rows in their order."""
         assert self.bucket is not None

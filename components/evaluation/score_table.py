@@ -49,6 +49,13 @@ class ScoreTally:
         """Likewise of the negatives."""
         return _from_above(self.negatives)
 
+    @cached_property
+    def points(self) -> tuple[Floats, Floats]:
+        """Σw of the positives and of all at or above each score that has any weight, and last, above all: 0."""
+        hits, called = self.hits, self.hits + self.alarms
+        falls = np.append(called[:-1] > called[1:], True)
+        return (hits, called) if falls.all() else (hits[falls], called[falls])
+
 
 @dataclass(frozen=True)
 class ScoreTable(MetricState):

@@ -10,10 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
-from .rows import Floats, SliceRows
+from .rows import Floats, Labels, SliceRows
 
 Leaves: TypeAlias = dict[str, Any]
 """Name → `ExactSum`, or an array or number (NumPy's or JAX's), hence Any."""
@@ -57,14 +60,40 @@ class MetricState(Protocol):
         return self.finish(self.add(self.init(), rows))
 
 
+class Term(NamedTuple):
+    """What one sum is of.
+
+    Attributes:
+        name: Of the sum.
+        values: A number for each row of `of`; None: the weights of these rows.
+        of: Which rows: all, a slice of them, a mask, or positions.
+    """
+
+    name: str
+    values: Floats | None = None
+    of: slice | Labels | NDArray[np.int64] = slice(None)
+
+    def weights(self, rows: SliceRows) -> Floats:
+        """What is summed up."""
+        return rows.weight[self.of] if self.values is None else self.values
+
+    def counted(self, rows: SliceRows) -> int | None:
+        """How many rows it is of, where it is a count; else None."""
+        if self.values is not None or not rows.unweighted:
+            return None
+        if isinstance(self.of, slice):
+            return len(rows.weight[self.of])
+        return int(np.count_nonzero(self.of)) if self.of.dtype == np.bool_ else len(self.of)
+
+
 class Sums(MetricState, Protocol):
     """States that are exact sums: a subclass says of what. Each is rounded once."""
 
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "sums"
     names: ClassVar[tuple[str, ...]]
 
-    def terms(self, rows: SliceRows) -> Iterator[tuple[str, Floats]]:
-        """Each of `names`, with what it is the sum of."""
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
+        """What each of `names` is the sum of."""
         ...
 
     def init(self) -> Leaves:
@@ -73,8 +102,12 @@ class Sums(MetricState, Protocol):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms."""
-        for name, values in self.terms(rows):
-            add_exactly(leaves[name], values)
+        for term in self.terms(rows):
+            count = term.counted(rows)
+            if count is None:
+                add_exactly(leaves[term.name], term.weights(rows))
+            else:
+                leaves[term.name].take(count << _SCALE, count)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -89,7 +122,11 @@ class Sums(MetricState, Protocol):
 
     def exact(self, rows: SliceRows) -> Any:  # as in MetricState
         """The same from all rows at once."""
-        return self.summed({name: exact_sum(values) for name, values in self.terms(rows)})
+        sums: dict[str, float] = {}
+        for term in self.terms(rows):
+            count = term.counted(rows)
+            sums[term.name] = exact_sum(term.weights(rows)) if count is None else float(count)
+        return self.summed(sums)
 
     def summed(self, sums: Mapping[str, float]) -> Any:  # as in MetricState
         """What metrics are computed from, given the sums."""
