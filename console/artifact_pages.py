@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from ..report import join
 from ..report.artifact import Link, render
+from ..report.over_runs import Measured
 from .options import write_page, writing_page
 from .session import payload_file
 
@@ -88,6 +89,28 @@ def _page(
         summary=node.summary(key).text,
         signatures=signatures,
         report=None if report is None else report.decode("utf-8", "replace"),
+        history=_history(home, record),
+    )
+
+
+def _history(home: Home, record: ArtifactRecord) -> list[Measured]:
+    """What was measured of the artifacts of this type that the node made up to this one, the oldest first."""
+    if not isinstance(record.properties.get("metrics"), dict):
+        return []
+    makers = [context for context in home.store.contexts_of(record) if context.type == "node"]
+    if not makers:
+        return []
+    records = home.store.artifacts(type=record.type, context=makers[0])
+    return [_measured(each) for each in reversed(records) if each.id <= record.id]
+
+
+def _measured(record: ArtifactRecord) -> Measured:
+    blessed, metrics = record.properties.get("blessed"), record.properties.get("metrics")
+    numbers = metrics.items() if isinstance(metrics, dict) else ()
+    return Measured(
+        f"{record.created_at:%Y-%m-%d %H:%M} UTC",
+        blessed if isinstance(blessed, bool) else None,
+        {name: float(value) for name, value in numbers if isinstance(value, (int, float))},
     )
 
 

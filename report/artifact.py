@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .html import BODY, Html, badge, details, framed, html, is_page, join, page, section, table
+from .over_runs import Measured, over_runs
 
 _HEIGHT: Final = 900  # pixels of a report that is not ours
 
@@ -29,6 +30,7 @@ def render(
     summary: object = "",
     signatures: Sequence[Sequence[Any]] = (),
     report: str | None = None,
+    history: Sequence[Measured] = (),
 ) -> str:
     """One HTML document.
 
@@ -43,13 +45,13 @@ def render(
         signatures: Of a bundle: [name, {"inputs": [[column, {"dtype", "shape"}]], "outputs": the same}].
         report: Its `extra/report.html`. One that `page` wrote becomes this page, with links above it; any other one is
             framed, and its scripts do nothing.
+        history: What was measured of the artifacts that the node made before it, and of itself, the oldest first.
     """
     title = join([Html("<b>"), name, Html("</b> "), badge(kind)])
     links = {"made from": _links(made_from), "made into": _links(made_into)}
     back = join([Html("<p>← "), link(*run), Html("</p>")])
-    about = join(
-        [Html("<nav>"), back, _facts(links), details("where it is, and what it says", _facts(facts)), Html("</nav>")]
-    )
+    lies = details("where it is, and what it says", _facts(facts))
+    about = join([Html("<nav>"), back, _facts(links), lies, Html("</nav>"), over_runs(history)])
     below = _signatures(signatures) if signatures else Html("")
     if report is not None and is_page(report):
         head, body = report.split(BODY, 1)

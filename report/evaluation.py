@@ -7,6 +7,7 @@ from typing import Any
 
 from .decisions import SLIDER, decisions, precision_recall
 from .forest import MOST, forest
+from .groups import groups_table
 from .html import (
     Html,
     TableColumn,
@@ -76,10 +77,9 @@ def _parts(output: str, evaluation: Mapping[str, Any]) -> Iterable[Html]:
     """The sections of an output, whose name stands in their titles where there are several."""
     metrics, verdict, titles = evaluation["metrics"], evaluation["validation"], evaluation["titles"]
     overall = metrics["slices"][0]
-    values = {
-        titles.get(name, name): join([_value(value), *_ends(overall, name)])
-        for name, value in overall["metrics"]["candidate"].items()
-    }
+    candidate = metrics["plots"].get("candidate", {})
+    between = {name for part in candidate.get("groups", []) for name in part["metrics"]}
+    values = _figures(evaluation, [name for name in overall["metrics"]["candidate"] if name not in between])
 
     def headed(title: str) -> str:
         return f"{output}: {title[:1].lower()}{title[1:]}" if output else title
@@ -95,8 +95,16 @@ def _parts(output: str, evaluation: Mapping[str, Any]) -> Iterable[Html]:
             by = headed(f"By {', '.join(names)}" if names else "Overall")
             yield section(by, _slices(group, titles, evaluation["bars"]), note=_notes(group))
             yield from _chart(group, evaluation)
+    yield from _compared(evaluation, headed)
     yield from _withheld(verdict, headed)
     yield from _plots(metrics["plots"], titles, evaluation.get("classes"), headed)
+
+
+def _figures(evaluation: Mapping[str, Any], names: Iterable[str]) -> dict[str, Html]:
+    """Of all examples, the candidate's metrics with their intervals, by title."""
+    overall = evaluation["metrics"]["slices"][0]
+    values = overall["metrics"]["candidate"]
+    return {evaluation["titles"].get(name, name): join([_value(values[name]), *_ends(overall, name)]) for name in names}
 
 
 def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
@@ -136,6 +144,16 @@ def _why(verdict: Mapping[str, Any]) -> str:
         return f"{failed} of {total} checks failed."
     judged = sum(check["passed"] is not None for check in verdict["thresholds"])
     return f"All {total} checks hold." if judged == total else f"{judged} of {total} checks were judged, and hold."
+
+
+def _compared(evaluation: Mapping[str, Any], headed: Callable[[str], str]) -> Iterable[Html]:
+    """What metrics between slices compare, for the columns of each."""
+    plots = evaluation["metrics"]["plots"]
+    for parts in zip(*(drawn.get("groups", []) for drawn in plots.values()), strict=True):
+        groups = groups_table(parts[0]["by"], {name: part["groups"] for name, part in zip(plots, parts, strict=True)})
+        body = join([figures(_figures(evaluation, parts[0]["metrics"])), groups])
+        note = "Small figures: change against the baseline." if len(plots) > 1 else ""
+        yield section(headed(f"Groups by {', '.join(parts[0]['by'])}"), body, note=note)
 
 
 def _withheld(verdict: Mapping[str, Any], headed: Callable[[str], str]) -> Iterable[Html]:
@@ -255,7 +273,7 @@ def _plots(
             title = "Confusion" if len(plots) == 1 else f"Confusion of the {model}"
             yield section(headed(title), _confusion(drawn["confusion"], classes), note=_ROWS)
     for name in names:
-        if name not in ("roc", "calibration", "thresholds", "residuals", "confusion"):
+        if name not in ("roc", "calibration", "thresholds", "residuals", "confusion", "groups"):
             yield section(headed(titles.get(name, name)), _drawn(name, plots), note="Overall slice.")
 
 

@@ -21,7 +21,7 @@ from ...errors import InputError
 from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
 from .confidence import hash_of
 from .config import EvaluationConfig
-from .definitions import Metric, checked
+from .definitions import Metric, Result, checked
 from .intervals import between, bucketed_states, intervals_between, intervals_of
 from .plots import plots_of
 from .rows import SliceRows
@@ -38,6 +38,10 @@ _Table: TypeAlias = dict[str, NDArray[Any]]
 """Rows by column: `codes` (n, specs) of int32, `label`, a column per model, `weight`, `query` and `bucket` where there
 are weights, queries and intervals. A row that is in several slices of a spec comes several times, each time with other
 codes."""
+
+
+_Group: TypeAlias = tuple[Mapping[str, Any], int, list[dict[MetricState, Any]]]
+"""A slice as column → value, its rows, and for each model what its metrics between slices are computed from."""
 
 
 class MetricsAccumulator:
@@ -339,7 +343,7 @@ class MetricsAccumulator:
         compared = {name: metric for name, metric in self._metrics.items() if metric.by}
         states = [metric.state for metric in compared.values()]
         states += bucketed_states(self.config, compared).values()
-        groups: list[tuple[dict[str, Any], list[dict[MetricState, Any]]]] = []
+        groups: list[_Group] = []
         for pairs, count, exact, sums in self.measured():
             if not pairs:
                 drawn = {
@@ -351,7 +355,7 @@ class MetricsAccumulator:
                 for name, metric in metrics.items()
                 if metric.error is not None
             }
-            groups.append((dict(pairs), [{state: each[state] for state in states} for each in sums]))
+            groups.append((dict(pairs), count, [{state: each[state] for state in states} for each in sums]))
             slices.append(
                 {
                     "slice": title(pairs),
@@ -369,6 +373,9 @@ class MetricsAccumulator:
                 }
             )
         self._compare(slices, compared, groups)
+        if compared:
+            for index, model in enumerate(self.models):
+                drawn[model]["groups"] = _groups_compared(compared, groups, index)
         hidden: dict[tuple[str, ...], list[int]] = {}
         for pairs, count in self.withheld():
             hidden.setdefault(tuple(name for name, _ in pairs), []).append(count)
@@ -387,7 +394,7 @@ class MetricsAccumulator:
         self,
         slices: Sequence[Mapping[str, Any]],
         compared: Mapping[str, Metric],
-        groups: Sequence[tuple[Mapping[str, Any], list[dict[MetricState, Any]]]],
+        groups: Sequence[_Group],
     ) -> None:
         """Add the metrics between slices to each slice that is divided further by their columns."""
         specs = {frozenset(spec) for spec in self._slices.specs}
@@ -397,8 +404,8 @@ class MetricsAccumulator:
             if columns == {*within} or columns not in specs:
                 continue
             chosen = [
-                (", ".join(MISSING if values[each] is None else str(values[each]) for each in metric.by), sums)
-                for values, sums in groups
+                (_group_name(values, metric.by), sums)
+                for values, _, sums in groups
                 if values.keys() == columns and within.items() <= values.items()
             ]
             for index, model in enumerate(self.models):
@@ -465,6 +472,35 @@ class MetricsAccumulator:
         for code, by_model in head["summed"]:
             self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
         return self
+
+
+def _group_name(values: Mapping[str, Any], by: Iterable[str]) -> str:
+    return ", ".join(MISSING if values[name] is None else str(values[name]) for name in by)
+
+
+def _groups_compared(compared: Mapping[str, Metric], groups: Sequence[_Group], model: int) -> list[dict[str, Any]]:
+    """What metrics between slices compare in all rows: for the columns of each, every group's values."""
+    parts: list[dict[str, Any]] = []
+    for by in dict.fromkeys(metric.by for metric in compared.values()):
+        metrics = {name: metric for name, metric in compared.items() if metric.by == by}
+        mine = [group for group in groups if group[0].keys() == {*by}]
+        columns: dict[str, list[Result]] = {}
+        for name, metric in metrics.items():
+            for compared_title, value in metric.compares.items():
+                values = [checked(value(sums[model][metric.state])) for _, _, sums in mine]
+                # Of several thresholds, say, the second has the name of its metric beside the title.
+                known = columns.get(compared_title, values) == values
+                columns[compared_title if known else f"{compared_title} ({name})"] = values
+        members = [
+            {
+                "group": _group_name(pairs, by),
+                "n": count,
+                "values": {column: values[at] for column, values in columns.items()},
+            }
+            for at, (pairs, count, _) in enumerate(mine)
+        ]
+        parts.append({"by": list(by), "metrics": list(metrics), "groups": members})
+    return parts
 
 
 def _joined(tables: list[_Table]) -> list[_Table]:

@@ -72,7 +72,8 @@ def _between(
 
     columns = (by,) if isinstance(by, str) else tuple(by)
     bar = of.bar and not wanted
-    return Metric(f"{title} by {', '.join(columns)}", direction, of.state, result, bar=bar, by=columns)
+    title = f"{title} by {', '.join(columns)}"
+    return Metric(title, direction, of.state, result, bar=bar, by=columns, compares={of.title: of.result})
 
 
 def _difference(values: Mapping[str, float]) -> Result:
@@ -140,7 +141,8 @@ def _odds(
         return reasons[0] if reasons else choose(values, default=_ALL_ZERO)
 
     title = f"{title} by {', '.join(recall.by)}"
-    return Metric(title, recall.direction, recall.state, result, bar=True, by=recall.by)
+    compares = {**recall.compares, **fall_out.compares}
+    return Metric(title, recall.direction, recall.state, result, bar=True, by=recall.by, compares=compares)
 
 
 _FAIRNESS: Final = (

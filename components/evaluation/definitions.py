@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from .rows import TASKS, SliceRows, Task
@@ -43,6 +43,7 @@ class Metric:
         total: Whether it grows with the number of rows; resampled it would say nothing, so it has no interval.
         by: Of a metric between slices, the columns whose slices it compares; `result` then takes (value as text, what
             `state` sums up) of each such slice.
+        compares: Likewise, what it compares: title → the value of one slice.
         tasks: The kinds of model that it can judge; of a user's own metric, since ours are listed in `METRICS`.
     """
 
@@ -57,6 +58,7 @@ class Metric:
     variance: Callable[[Any], Result] | None = None
     total: bool = False
     by: tuple[str, ...] = ()
+    compares: Mapping[str, Callable[[Any], Result]] = field(default_factory=dict)
     tasks: tuple[Task, ...] = TASKS
 
     @property

@@ -249,8 +249,13 @@ def without_options(name: str) -> Metric | None:
 def _titled(built: Metric, item: MetricConfig) -> Metric:
     if item.named:
         return built.titled(item.name)
-    said = ", ".join(f"{key} {value}" for key, value in item.options)
+    told = ("by", "of") if built.by else ()  # which the title of a metric between slices says
+    said = ", ".join(f"{key} {_text(value)}" for key, value in item.options if key not in told)
     return built.titled(f"{built.title} ({said})") if said else built
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _users(item: MetricConfig, options: Mapping[str, Any], task: Task, project: Path | None) -> Metric:

@@ -44,6 +44,8 @@ def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot
     the 10 %, 50 % and 90 % quantiles of the error prediction − label, as `low`, `middle` and `high`.
     Multi-class: `confusion`, a row of weights by predicted class for each label.
     Of a metric that draws something: [x, y] points, or buckets as those of `calibration`.
+    Where metrics compare slices, the accumulator adds `groups`: for the columns `by` of some of them, their names
+    (`metrics`) and each of the `groups`: its name, its rows `n`, and the `values` that are compared, by title.
     """
     plots: dict[str, Plot] = {}
     if task == "binary":

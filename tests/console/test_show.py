@@ -183,6 +183,42 @@ def test_a_summary_stands_in_notebooks_and_on_pages(
     assert "ORD [is] worst" in html.unescape(node._repr_html_())
 
 
+JUDGE = """
+    import drivetrain as dt
+    from drivetrain.metadata import Evaluation
+
+    @dt.component
+    def Judge(*, auc: float) -> Evaluation:
+        evaluation = Evaluation.new(blessed=auc > 0.7, metrics={"auc": auc, "<b>": 1.0})
+        (evaluation.content / "all").write_text(str(auc))
+        return evaluation
+
+    @dt.pipeline
+    def judging(auc: float = 0.5) -> None:
+        Judge(auc=auc)
+"""
+
+
+def test_a_page_shows_the_metrics_of_a_node_over_its_runs(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(project("judging", pipeline=JUDGE).parent)
+    runs = []
+    for auc in (0.625, 0.75, 0.6875):
+        runs.append(last_json(drivetrain("run", "judging", "--param", f"auc={auc}", "--json"))["run"])
+    pages = []
+    for number, run in enumerate(runs):
+        assert drivetrain("show", run, "--html", str(tmp_path / f"{number}.html")).exit_code == 0
+        pages.append((tmp_path / f"{number}-artifacts" / "Judge.evaluation.html").read_text())
+    first, second, third = pages
+    assert "Over runs" not in first  # nothing to compare with
+    assert re.findall(r'<td class="n">(0\.\d+)</td>', second) == ["0.750", "0.625"]  # not what came after it
+    assert re.findall(r'<td class="n">(0\.\d+)</td>', third) == ["0.6875", "0.7500", "0.6250"]
+    assert re.findall(r'badge (?:good|bad)">(.*?)<', third) == ["not blessed", "blessed", "not blessed"]
+    assert "&lt;b&gt;" in third
+    assert "<b>1" not in third
+
+
 def test_diff_compares_the_numbers_of_summaries(
     project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import drivetrain as dt
 import numpy as np
 import pandas as pd
 import pytest
-from drivetrain.components.evaluation import Threshold
+from drivetrain.components.evaluation import Threshold, metric
 from drivetrain.components.evaluation.run import write
 from drivetrain.tests.report.browser import Browser
 from sklearn import metrics as sk
@@ -30,6 +30,7 @@ def frame() -> pd.DataFrame:
             "y": (generator.random(6_000) < 1 / (1 + np.exp(-1.5 * z))).astype(int),
             "p": 1 / (1 + np.exp(-1.5 * z + generator.normal(size=6_000) / 2)),
             "q": 1 / (1 + np.exp(-0.8 * z)),
+            "sex": generator.choice(["f", "m"], 6_000),
             "carrier": generator.choice(["AA", "B6", "UA", "DL", "WN"], 6_000, p=[0.1, 0.15, 0.2, 0.25, 0.3]),
         }
     )
@@ -61,6 +62,26 @@ def test_ten_metrics_with_intervals_fit_a_desk_and_a_phone(tab: Browser, page: P
     assert tab.ask("document.querySelectorAll('.scroll').length") >= 4
     widths = "[...document.querySelectorAll('.scroll')].map(it => [it.scrollWidth, it.clientWidth])"
     assert tab.ask(wide) == 0, tab.ask(widths)
+
+
+def test_groups_are_shown_with_what_lies_between_them(tab: Browser, frame: pd.DataFrame, tmp_path: Path) -> None:
+    names = ("equalized_odds_difference", "equalized_odds_ratio", "predictive_parity_ratio", "demographic_parity_ratio")
+    metrics: list[Any] = ["auc", *(metric(name, by="sex") for name in names)]
+    result = dt.evaluate(frame, label="y", predictions=["p", "q"], baseline="q", metrics=metrics, confidence="delong")
+    write({"": result.models["p"]}, tmp_path, tmp_path)
+    for width in (390, 1300):
+        tab.open(tmp_path / "report.html", width=width)
+        assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.ask("[...document.querySelectorAll('.scroll')].every(it => it.scrollWidth <= it.clientWidth)")
+    groups = tab.ask(
+        "[...document.querySelectorAll('section')].find(it => it.textContent.startsWith('Groups by sex')).innerText"
+    )
+    for group, part in frame.groupby("sex"):
+        assert f"{group} {len(part):,}" in " ".join(groups.split())
+        for column, measure in (("p", sk.recall_score), ("p", sk.precision_score)):
+            assert f"{measure(part.y, part[column] > 0.5):.4f}" in groups
+    assert all(metric(name, by="sex").name not in groups for name in names)  # titles, not names
+    assert "Equalized odds difference by sex" in groups
 
 
 def test_a_heading_sorts_by_click_and_by_key(tab: Browser, page: Path) -> None:

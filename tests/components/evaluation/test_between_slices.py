@@ -57,6 +57,34 @@ def test_fairlearn_agrees(seed: int, threshold: float, weighted: bool) -> None:
     assert parity["overall"]["metrics"]["candidate"]["parity"] == pytest.approx(by_group.difference())
 
 
+def test_what_is_compared_is_kept_by_group() -> None:
+    rows = people(400, 3)
+    names = ("demographic_parity_ratio", "equalized_odds_difference")
+    metrics = [metric(name, by="sex") for name in names] + [
+        metric("predictive_parity_difference", by="sex"),
+        metric("demographic_parity_ratio", by="sex", threshold=0.2, name="low"),
+    ]
+    result = evaluate(rows, label="y", predictions=["p", "q"], baseline="q", metrics=metrics, min_examples=100)
+    drawn = result.models["p"]["metrics"]["plots"]
+    for model, column in (("candidate", "p"), ("baseline", "q")):
+        (part,) = drawn[model]["groups"]
+        assert (part["by"], len(part["metrics"])) == (["sex"], 4)
+        rates = {"Predicted positive rate": fl.selection_rate, "Recall": fl.true_positive_rate}
+        rates |= {"False positive rate": fl.false_positive_rate, "Precision": precision_score}
+        theirs = fl.MetricFrame(
+            metrics=rates, y_true=rows.y, y_pred=rows[column] > 0.5, sensitive_features=rows.sex
+        ).by_group
+        low = rows[column].gt(0.2).groupby(rows.sex).mean()
+        assert [group["n"] for group in part["groups"]] == rows.groupby("sex").size().tolist()
+        for group in part["groups"]:
+            values = dict(group["values"])
+            assert values.pop("Predicted positive rate (low)") == pytest.approx(low[group["group"]])
+            assert values == pytest.approx(theirs.loc[group["group"]].to_dict())
+    small = evaluate(rows, label="y", predictions="p", metrics=metrics, min_examples=int(rows.sex.eq("f").sum()) + 1)
+    (part,) = small.models["p"]["metrics"]["plots"]["candidate"]["groups"]
+    assert "f" not in [group["group"] for group in part["groups"]]
+
+
 @pytest.mark.parametrize("exact_rows", [0, 200_000])
 def test_a_gap_is_in_any_metric_and_between_any_groups(exact_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EvaluationConfig, "exact_rows", exact_rows)
