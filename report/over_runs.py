@@ -17,12 +17,12 @@ class Measured:
     """One artifact.
 
     Attributes:
-        made: When, for people.
+        created: When, for people.
         blessed: Its verdict; None where it gives none.
         metrics: Its metrics that have a value, by name.
     """
 
-    made: str
+    created: str
     blessed: bool | None
     metrics: dict[str, float]
 
@@ -42,9 +42,9 @@ def over_runs(history: Sequence[Measured]) -> Html:
                x="evaluation", y=name, width=300, height=200)
         for name in names[:_CHARTS]
     ]  # fmt: skip
-    heads: list[TableColumn | str] = ["", "Made", "", *(TableColumn(name, numeric=True) for name in names)]
+    heads: list[TableColumn | str] = ["", "Created", "", *(TableColumn(name, numeric=True) for name in names)]
     rows = [
-        (at, each.made, _verdict(each.blessed), *(each.metrics.get(name, "–") for name in names))
+        (at, each.created, _verdict(each.blessed), *(each.metrics.get(name, "–") for name in names))
         for at, each in reversed(list(enumerate(shown, 1)))
     ]
     of = f"The last {len(shown)} of {len(history):,} evaluations" if len(history) > MOST else "All evaluations"

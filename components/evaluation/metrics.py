@@ -249,8 +249,8 @@ def without_options(name: str) -> Metric | None:
 def _titled(built: Metric, item: MetricConfig) -> Metric:
     if item.named:
         return built.titled(item.name)
-    told = ("by", "of") if built.by else ()  # which the title of a metric between slices says
-    said = ", ".join(f"{key} {_text(value)}" for key, value in item.options if key not in told)
+    titled = ("by", "of") if built.by else ()  # which the title of a metric between slices says
+    said = ", ".join(f"{key} {_text(value)}" for key, value in item.options if key not in titled)
     return built.titled(f"{built.title} ({said})") if said else built
 
 
