@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,9 +86,12 @@ class Source:
         """The same rows with these columns, in this order.
 
         Raises:
-            InputError: One of them is not there.
+            InputError: One of them is not there, or named twice.
         """
         wanted = list(columns)
+        if len(set(wanted)) < len(wanted):
+            twice = next(name for name, count in Counter(wanted).items() if count > 1)
+            raise InputError(f"column {twice!r} is named twice", fix="name each once")
         missing = [name for name in wanted if name not in self.schema.names]
         if missing:
             raise InputError(

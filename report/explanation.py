@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .html import Html, TableColumn, bar, curves, figures, html, join, number, page, section, table
+from .html import Html, TableColumn, bar, curves, details, figures, html, join, number, page, section, table
 
 _SLICES: Final = 60
 _ROUGH: Final = 0.1  # of the largest change, beyond which attributions are not to be trusted
 _TEXTS: Final = 12  # values of a text column that are shown
+_LINES: Final = 6  # slices beside all rows in which dependence is shown
 
 
 def explanation_page(document: Mapping[str, Any], *, title: str = "Explanation") -> str:
@@ -17,8 +18,8 @@ def explanation_page(document: Mapping[str, Any], *, title: str = "Explanation")
 
     Args:
         document: `importances` (`slice`, `n`, `column`, `importance`, `lower`, `upper`, `value`), `dependence`
-            (`column`, `value`, `output`, `mean`, `low`, `high`, `share`), `attributions` (column → mean of the size),
-            `gap`, `metric`, `rows`, `left_out`.
+            (`slice`, `column`, `value`, `output`, `mean`, `low`, `high`, `share`), `attributions` (column → mean of the
+            size), `gap`, `metric`, `rows`, `left_out`.
         title: The heading.
     """
     importances = document["importances"]
@@ -44,7 +45,11 @@ def explanation_page(document: Mapping[str, Any], *, title: str = "Explanation")
     ranked = [each["column"] for each in overall]
     for column in sorted(columns, key=lambda name: ranked.index(name) if name in ranked else len(ranked)):
         points = [each for each in document["dependence"] if each["column"] == column]
-        parts.append(section(f"Predictions by {column}", _dependence(points)))
+        overall_points = [each for each in points if each["slice"] == "overall"]
+        body = [_dependence(overall_points)]
+        if len(overall_points) < len(points):
+            body.append(details("by slice", _dependence_by_slice(points)))
+        parts.append(section(f"Predictions by {column}", join(body)))
     if document["left_out"]:
         rows = list(document["left_out"].items())
         parts.append(section("Left out", table(["Column", "Why"], rows)))
@@ -99,6 +104,22 @@ def _attributions(means: Mapping[str, float]) -> Html:
     most = max(means.values(), default=0.0)
     rows = [(name, _bar(value, most), number(value)) for name, value in means.items()]
     return table(["Column", "", TableColumn("Mean size", numeric=True)], rows)
+
+
+def _dependence_by_slice(points: Sequence[Mapping[str, Any]]) -> Html:
+    """The mean prediction at each value, a column for each of the first slices; of several classes a table for each."""
+    slices = list(dict.fromkeys(each["slice"] for each in points))[: _LINES + 1]
+    tables = []
+    for output in dict.fromkeys(each["output"] for each in points):
+        means = {(each["value"], each["slice"]): each["mean"] for each in points if each["output"] == output}
+        values = list(dict.fromkeys(value for value, _ in means))
+        rows = [
+            (value if isinstance(value, float) else str(value), *(means[value, name] for name in slices))
+            for value in values
+        ]
+        first = "Value" if output is None else f"Value, class {output}"
+        tables.append(table([first, *(TableColumn(name, numeric=True) for name in slices)], rows, tight=True))
+    return join(tables)
 
 
 def _dependence(points: Sequence[Mapping[str, Any]]) -> Html:

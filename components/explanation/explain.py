@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
+from ...data.slices import SliceTable, title
 from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
 from ..evaluation.accumulator import CANDIDATE
@@ -19,6 +21,7 @@ from ..evaluation.config import EvaluationConfig, Slice, SliceColumn
 from ..evaluation.quantile_bins import with_bins
 from ..evaluation.scoring import Scores
 from ..evaluation.slice_sql import check_expressions
+from ..evaluation.slicing import encode
 from ..evaluation.standalone import TableModel, task_of_values
 from .integrated_gradients import integrated_gradients
 from .model_scores import ModelLike, Scorer, scorer_of
@@ -77,9 +80,10 @@ class ModelExplanation:
 
     Attributes:
         importances: For each column and slice how much the metric loses without it, the most important first.
-        dependence: For each column the predictions at some of its values.
-        attributions: A column for each column of floats, a row for each attributed row, and `row`, its number among the
-            rows looked at; no rows without such columns.
+        dependence: For each slice and column the predictions at some of its values.
+        attributions: A column for each column of floats, a row for each attributed row and class, with `row`, its
+            number among the rows looked at, and `output`, the class's number, null of a single output; no rows without
+            such columns.
         gap: The largest |f(x) − f(b) − Σ attributions| of a row beside the largest |f(x) − f(b)|: how far integration
             and rounding are off. None where nothing was attributed.
         metric: The metric's name; "" without labels.
@@ -108,21 +112,26 @@ class ModelExplanation:
         lines = [each for each in self.importances if each.slice == slice]
         return _frame(ColumnImportance, lines)
 
-    def dependence_on(self, column: str) -> Any:  # a pandas.DataFrame
-        """`dependence` on a column as a DataFrame.
+    def dependence_on(self, column: str, slice: str = "overall") -> Any:  # noqa: A002  # as `importance`
+        """`dependence` on a column in a slice, as a DataFrame.
 
         Raises:
-            InputError: There is no such column.
+            InputError: There is no such column or slice.
             DrivetrainError: pandas is not installed.
         """
         known = list(dict.fromkeys(each.column for each in self.dependence))
         if column not in known:
             raise InputError(f"there is no dependence on {column!r}", fix=suggest(column, known, "there is one on"))
-        return _frame(DependencePoint, [each for each in self.dependence if each.column == column])
+        slices = list(dict.fromkeys(each.slice for each in self.dependence))
+        if slice not in slices:
+            raise InputError(f"there is no slice {slice!r}", fix=suggest(slice, slices, "there are"))
+        return _frame(
+            DependencePoint, [each for each in self.dependence if (each.slice, each.column) == (slice, column)]
+        )
 
     def mean_attributions(self) -> dict[str, float]:
-        """Column of floats → the mean of |attribution|, the largest first."""
-        names = [name for name in self.attributions.column_names if name != "row"]
+        """Column of floats → the mean of |attribution| over rows and classes, the largest first."""
+        names = [name for name in self.attributions.column_names if name not in ("row", "output")]
         means = {
             name: float(np.abs(self.attributions[name].to_numpy()).mean()) for name in names if self.gap is not None
         }
@@ -187,7 +196,7 @@ def explain(
         prediction: Of a bundle, the output of `predict`; None: its only one.
         columns: What to look at; None: all columns that the bundle reads, or all but label and weight.
         metric: What importance is measured by, as in `EvaluationConfig.metrics`; None: the task's loss.
-        slices: As of `EvaluationConfig`; of importance.
+        slices: As of `EvaluationConfig`, where there is a label; of importance and dependence.
         weight: A column; of the metric.
         task: None: what label and predictions look like.
         classes: The class of each score.
@@ -274,10 +283,24 @@ def explained(
             )
         )
     worth.sort(key=lambda each: (each.slice != "overall", each.slice, -each.importance))
-    dependence = tuple(partial_dependence(rows, scorer, columns, points=effort.points))
+    slices = {} if scored is None or config is None else _slices(scored, config)
+    dependence = tuple(partial_dependence(rows, scorer, columns, slices, points=effort.points))
     attributions, gap = _attributions(rows, scorer, columns, effort)
     name = "" if config is None else next(iter(config.measures))
     return ModelExplanation(tuple(worth), dependence, attributions, gap, name, rows.num_rows, left_out)
+
+
+def _slices(scored: pa.Table, config: EvaluationConfig) -> dict[str, NDArray[np.int64]]:
+    """The rows of each slice that is large enough to be shown, by its name."""
+    table = SliceTable(config.specs)
+    columns = {name: scored[f"slice:{name}"].combine_chunks() for name in config.slice_columns}
+    positions, codes = encode(table, columns, scored.num_rows, config.expressions)
+    slices = {}
+    for key, code in table.codes.items():
+        at = np.flatnonzero((codes == code).any(axis=1))
+        if key[1] and len(at) >= config.min_examples:
+            slices[title(table.pairs(key))] = at if positions is None else positions[at]
+    return dict(sorted(slices.items()))
 
 
 def _attributions(
@@ -287,19 +310,23 @@ def _attributions(
     numbers = {name: rows[name].to_numpy() for name in floats}
     floats = [name for name in floats if np.isfinite(numbers[name]).any()]
     count = min(effort.attributed, rows.num_rows)
-    empty = pa.table({"row": pa.array([], pa.int64())})
     if not floats or not count:
-        return empty, None
+        return pa.table({"row": pa.array([], pa.int64()), "output": pa.array([], pa.int64())}), None
     finite = {name: numbers[name][np.isfinite(numbers[name])] for name in floats}
     some = rows.slice(0, count)
-    if scorer(some).ndim == 2:
-        return empty, None  # a row then has as many attributions as classes; see `integrated_gradients` for one of them
     values, off = integrated_gradients(
-        some, scorer, floats, {name: float(each.mean()) for name, each in finite.items()},
-        {name: float(each.std()) for name, each in finite.items()}, steps=effort.steps, output=None,
-    )  # fmt: skip
+        some,
+        scorer,
+        floats,
+        {name: float(each.mean()) for name, each in finite.items()},
+        {name: float(each.std()) for name, each in finite.items()},
+        steps=effort.steps,
+    )
     moved = np.abs(values.sum(axis=1) + off).max()
-    table = pa.table({"row": np.arange(count)} | {name: values[:, index] for index, name in enumerate(floats)})
+    outputs = values.shape[2]
+    which = np.tile(np.arange(outputs), count) if outputs > 1 else [None] * count
+    numbered = {"row": np.repeat(np.arange(count), outputs), "output": pa.array(which, pa.int64())}
+    table = pa.table(numbered | {name: values[:, index].reshape(-1) for index, name in enumerate(floats)})
     return table, float(np.abs(off).max() / moved) if moved else 0.0
 
 

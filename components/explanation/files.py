@@ -27,6 +27,7 @@ IMPORTANCES: Final = pa.schema(
 """One row for each slice and column, see `ColumnImportance`."""
 DEPENDENCE: Final = pa.schema(
     [
+        pa.field("slice", pa.string(), nullable=False),
         pa.field("column", pa.string(), nullable=False),
         pa.field("value", pa.string(), nullable=False),
         pa.field("number", pa.float64()),
@@ -37,7 +38,7 @@ DEPENDENCE: Final = pa.schema(
         pa.field("share", pa.float64(), nullable=False),
     ]
 )
-"""One row for each column, value and class, see `DependencePoint`; `value` as text, and `number` where it is one."""
+"""One row for each slice, column, value and class, see `DependencePoint`; `value` as text, `number` where it is one."""
 
 
 def write(explanation: ModelExplanation, content: Path, extra: Path, *, title: str) -> None:

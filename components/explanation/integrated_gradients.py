@@ -17,10 +17,15 @@ smaller one would drown in."""
 
 
 def integrated_gradients(
-    rows: pa.Table, scorer: Scorer, columns: Sequence[str], baseline: Mapping[str, float], spread: Mapping[str, float],
-    *, steps: int, output: int | None,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """The attributions of each row, (n, columns): (x − b)·∫ ∂f/∂x along the straight line from b to x.
+    rows: pa.Table,
+    scorer: Scorer,
+    columns: Sequence[str],
+    baseline: Mapping[str, float],
+    spread: Mapping[str, float],
+    *,
+    steps: int,
+) -> tuple[Floats, Floats]:
+    """The attributions of each row and output, (n, columns, outputs): (x − b)·∫ ∂f/∂x on the straight line from b to x.
 
     Sundararajan, Taly and Yan 2017. The line is cut into `steps` parts, each with the gradient in its middle, which is
     a central difference: a bundle's program comes without its derivative, and so does a function of the user's. Columns
@@ -33,10 +38,9 @@ def integrated_gradients(
         baseline: What each of them is on the other end of the line.
         spread: The standard deviation of each.
         steps: Parts of the line.
-        output: Of several classes, which.
 
     Returns:
-        The attributions, and how far their sum of each row is from f(x) − f(b), (n,): 0 were they exact.
+        The attributions, and how far their sums are from f(x) − f(b), (n, outputs): 0 were they exact.
     """
     x = np.column_stack([rows[name].to_numpy().astype(np.float64) for name in columns])
     start = np.broadcast_to([baseline[name] for name in columns], x.shape)
@@ -49,9 +53,10 @@ def integrated_gradients(
             numbers = pa.array(at[:, index], mask=missing[:, index]).cast(rows.schema.field(name).type)
             filled = filled.set_column(filled.schema.get_field_index(name), rows.schema.field(name), numbers)
         values = scorer(filled)
-        return values if output is None else values[:, output]
+        return values[:, None] if values.ndim == 1 else values
 
-    gradients = np.zeros(x.shape)
+    whole = scores(x) - scores(start)
+    gradients = np.zeros((*x.shape, whole.shape[1]))
     for step in range(steps):
         middle = start + (x - start) * ((step + 0.5) / steps)
         for index, name in enumerate(columns):
@@ -60,5 +65,6 @@ def integrated_gradients(
             ahead[:, index] += half
             behind[:, index] -= half
             gradients[:, index] += (scores(ahead) - scores(behind)) / (2 * half * steps)
-    attributions = np.where(missing, 0.0, (x - start) * np.where(missing, 0.0, gradients))
-    return attributions, scores(x) - scores(start) - attributions.sum(axis=1)
+    distance = np.where(missing, 0.0, x - start)[:, :, None]
+    attributions = distance * np.where(missing[:, :, None], 0.0, gradients)
+    return attributions, whole - attributions.sum(axis=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ...errors import InputError
 from .model_scores import Scorer
@@ -18,15 +19,17 @@ class DependencePoint:
     """What a model predicts where a column has a value.
 
     Attributes:
+        slice: "overall", or the slice's name.
         column: The column.
         value: What all rows have in it.
         output: Of several classes, which; else None.
         mean: The mean prediction.
         low: The 10 % quantile over rows, of individual conditional expectation.
         high: The 90 % quantile.
-        share: The share of rows that have this value; of numbers, that are nearer to it than to the points beside it.
+        share: The share of all rows that have this value; of numbers, that are nearer to it than to the points beside.
     """
 
+    slice: str
     column: str
     value: float | int | str | bool
     output: int | None
@@ -37,7 +40,7 @@ class DependencePoint:
 
 
 def partial_dependence(
-    rows: pa.Table, scorer: Scorer, columns: Sequence[str], *, points: int
+    rows: pa.Table, scorer: Scorer, columns: Sequence[str], slices: Mapping[str, NDArray[np.int64]], *, points: int
 ) -> Iterator[DependencePoint]:
     """The dependence on each column (Friedman 2001), with the spread over rows (Goldstein et al. 2015).
 
@@ -48,6 +51,7 @@ def partial_dependence(
         rows: What the model looks at.
         scorer: The model.
         columns: The columns.
+        slices: Beside all rows, the positions of those of each slice, by its name.
         points: At most so many of each.
     """
     for column in columns:
@@ -58,8 +62,10 @@ def partial_dependence(
             scores = scorer(filled)
             for output in range(scores.shape[1]) if scores.ndim == 2 else (None,):
                 each = scores if output is None else scores[:, output]
-                low, high = np.quantile(each, [0.1, 0.9])
-                yield DependencePoint(column, value, output, float(each.mean()), float(low), float(high), share)
+                for name, some in {"overall": each, **{name: each[at] for name, at in slices.items()}}.items():
+                    low, high = np.quantile(some, [0.1, 0.9])
+                    mean = float(some.mean())
+                    yield DependencePoint(name, column, value, output, mean, float(low), float(high), share)
 
 
 def _points(values: pa.ChunkedArray, most: int) -> list[tuple[float | int | str | bool, float]]:

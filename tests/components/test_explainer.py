@@ -97,11 +97,13 @@ def test_what_matters_is_measured_written_and_shown(examples: Examples, model: M
     assert {line["column"] for line in lines} == {"dep_delay", "carrier", "month"}
     assert all(line["lower"] <= line["importance"] <= line["upper"] for line in lines)
     points = pq.read_table(explanation.content / "dependence.parquet").to_pylist()
-    delays = [point for point in points if point["column"] == "dep_delay"]
-    assert [point["mean"] for point in delays] == sorted(point["mean"] for point in delays)  # the model rises with it
+    for name in ("overall", next(line["slice"] for line in lines if line["slice"].startswith("carrier"))):
+        means = [point["mean"] for point in points if (point["column"], point["slice"]) == ("dep_delay", name)]
+        assert len(means) > 5
+        assert means == sorted(means)  # the model rises with it
     assert {point["value"] for point in points if point["column"] == "carrier"} == {"AA", "B6", "UA"}
     attributed = pq.read_table(explanation.content / "attributions.parquet")
-    assert attributed.column_names == ["row", "dep_delay"]
+    assert attributed.column_names == ["row", "output", "dep_delay"]
     assert attributed.num_rows == 100
     facts = json.loads((explanation.content / "explanation.json").read_text("utf-8"))
     assert facts["gap"] < 0.02

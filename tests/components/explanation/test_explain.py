@@ -19,7 +19,7 @@ from drivetrain.errors import InputError
 from sklearn import inspection
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 pytestmark = pytest.mark.engine
 
@@ -96,11 +96,12 @@ def test_attributions_of_a_curve_are_its_integral_and_add_up() -> None:
         return x**2 * y + np.exp(x)
 
     values, off = integrated_gradients(
-        table, curve, ["x", "y"], {"x": 0.0, "y": 0.0}, {"x": 1e-2, "y": 1e-2}, steps=200, output=None
+        table, curve, ["x", "y"], {"x": 0.0, "y": 0.0}, {"x": 1e-2, "y": 1e-2}, steps=200
     )
     x, y = table["x"].to_numpy(), table["y"].to_numpy()
-    np.testing.assert_allclose(values[:, 0], 2 / 3 * x**2 * y + np.exp(x) - 1, atol=1e-3)
-    np.testing.assert_allclose(values[:, 1], x**2 * y / 3, atol=1e-3)
+    assert values.shape == (50, 2, 1)
+    np.testing.assert_allclose(values[:, 0, 0], 2 / 3 * x**2 * y + np.exp(x) - 1, atol=1e-3)
+    np.testing.assert_allclose(values[:, 1, 0], x**2 * y / 3, atol=1e-3)
     assert np.abs(off).max() < 1e-3
 
 
@@ -121,6 +122,17 @@ def test_a_column_that_says_nothing_is_worth_nothing_and_slices_differ() -> None
     assert worth["g=b", "z"].importance > 1
     assert worth["overall", "g"].importance > 0.3
     assert {each.n for each in result.importances if each.slice == "g=a"} == {int((frame["g"] == "a").sum())}
+    within = result.dependence_on("x", "g=a")  # where the model is x itself
+    np.testing.assert_allclose(within["mean"], within["value"])
+    np.testing.assert_allclose(within["low"], within["value"])
+    share = (frame["g"] == "a").mean()
+    np.testing.assert_allclose(
+        result.dependence_on("x")["mean"],
+        share * within["mean"] + (1 - share) * result.dependence_on("x", "g=b")["mean"],
+    )
+    assert "by slice" in result._repr_html_()
+    with pytest.raises(InputError, match="there is no slice 'g=c'"):
+        result.dependence_on("x", "g=c")
     texts = result.dependence_on("g")
     assert sorted(texts["value"]) == ["a", "b"]
     assert texts["share"].sum() == 1.0
@@ -129,13 +141,25 @@ def test_a_column_that_says_nothing_is_worth_nothing_and_slices_differ() -> None
 def test_of_several_classes() -> None:
     frame = load_iris(as_frame=True).frame
     names = [name for name in frame if name != "target"]
-    forest = RandomForestClassifier(10, random_state=0).fit(frame[names], frame["target"])
-    result = dt.explain(frame, lambda rows: forest.predict_proba(rows[names]), label="target")
+    logistic = LogisticRegression(max_iter=1000).fit(frame[names], frame["target"])
+    result = dt.explain(
+        frame, lambda rows: logistic.predict_proba(rows[names]), label="target", effort=Effort(attributed=9)
+    )
     assert result.metric == "log_loss"
     assert result.importances[0].column.startswith("petal")
     length = result.dependence_on("petal length (cm)")
     assert length.groupby("value")["mean"].sum().to_numpy() == pytest.approx(1.0)
-    assert result.gap is None
+    # They add up to the change of each class's probability, and over classes to 0, as probabilities add up to 1.
+    assert result.gap is not None
+    assert result.gap < 1e-3
+    attributed = result.attributions.to_pandas()
+    assert attributed[["row", "output"]].to_numpy().tolist() == [
+        [row, output] for row in range(9) for output in range(3)
+    ]
+    assert attributed.groupby("row")[names].sum().to_numpy() == pytest.approx(0.0, abs=1e-6)
+    means = pd.DataFrame([frame[names].mean()])
+    change = logistic.predict_proba(frame[names][:9]) - logistic.predict_proba(means)
+    assert attributed[names].sum(axis=1).to_numpy() == pytest.approx(change.reshape(-1), abs=1e-3)
 
 
 def preprocess(columns: ops.Columns) -> ops.Columns:
