@@ -236,6 +236,7 @@ class Attempt:
                 explain_full_disk(f"running {self.task.name}"),
                 recording(self.reads),
                 SHARED_STATE.kept(),
+                processes.forks_end(),
             ):
                 result = component.fn(**keywords)
         finally:

@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -26,6 +27,25 @@ def new_mark() -> tuple[str, dict[str, str]]:
     """A new mark, and the environment that gives it to a process."""
     mark = secrets.token_hex(8)
     return mark, {MARK: ":".join(filter(None, (os.environ.get(MARK), mark)))}
+
+
+@contextmanager
+def forks_end() -> Iterator[None]:
+    """End a process that the block forked and that would go on after it: it has all that this one has, and is not it.
+
+    It would publish, tell the runner how the task ended, and do the next task, as this one does.
+    """
+    pid, status = os.getpid(), 1
+    try:
+        yield
+        status = 0
+    except Exception:
+        if os.getpid() != pid:
+            traceback.print_exc()
+        raise
+    finally:
+        if os.getpid() != pid:
+            os._exit(status)
 
 
 @contextmanager

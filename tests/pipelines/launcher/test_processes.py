@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -160,3 +163,41 @@ def test_a_component_that_swallows_everything_is_killed(
     (execution,) = home.store.executions(component="parts:Misbehave")
     assert execution.state == "FAILED"
     assert execution.properties["reason"] == "ran longer than its timeout of 1 s"
+
+
+FORKING = """
+    import os
+    import drivetrain as dt
+
+    @dt.component
+    def Fork(*, then: str) -> int:
+        "Forks, and the copy goes on: it returns too, or raises."
+        if os.fork() == 0 and then == "raise":
+            raise ValueError("of the copy")
+        return os.getpid()
+
+    @dt.component
+    def Use(number: int) -> int:
+        with open("used", "a") as file:
+            file.write(f"{os.getpid()}\\n")
+        return number
+
+    @dt.pipeline
+    def forking(then: str = "return") -> None:
+        Use(Fork(then=then))
+"""
+
+
+@pytest.mark.parametrize("then", ["return", "raise"])
+@pytest.mark.parametrize("runner", ["inline", "process"])
+def test_a_copy_that_a_component_forks_does_not_go_on_as_the_run(
+    project: Callable[..., Path], tmp_path: Path, runner: str, then: str
+) -> None:
+    """It told the runner how the task ended, and took the next one: one run of fifty hung."""
+    command = [sys.executable, "-m", "drivetrain", "run", str(project("forking", pipeline=FORKING))]
+    options = ["--root", str(tmp_path / "root"), "--runner", runner, "--param", f"then={then}"]
+    ran = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("forking, run") == 2  # as it begins, and as it ends: of one process
+    assert ran.stdout.count("COMPLETE in") == 1
+    assert len((tmp_path / "used").read_text().split()) == 1
