@@ -366,7 +366,7 @@ class MetricsAccumulator:
                     "errors": errors,
                     "auc_error": max(errors.values(), default=0.0),
                     "metrics": {
-                        model: {name: checked(metric.result(each[metric.state])) for name, metric in metrics.items()}
+                        model: {name: metric.value(each[metric.state]) for name, metric in metrics.items()}
                         for model, each in zip(self.models, sums, strict=True)
                     },
                     "intervals": intervals_of(self.config, metrics, self.models, sums, count),

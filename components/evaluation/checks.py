@@ -18,6 +18,7 @@ from .rows import Floats
 
 _QUOTED: Final = 5
 _NUMBERS: Final = 'a model that predicts numbers is judged with task="regression"'
+_HEAVIEST: Final = 1e100  # of the weights of rows, and 1 / the lightest above 0
 _MOST_CLASSES: Final = 1 << 20
 
 
@@ -185,7 +186,10 @@ def weights_of(column: pa.Array, name: str, problems: Problems, offset: int) -> 
     values = _numbers(column, f"weight {name!r}")
     bad = ~(np.isfinite(values) & (values >= 0))
     problems.add(f"weight {name!r} is missing, infinite or negative", bad, values, offset)
-    return np.where(bad, 0.0, values) + 0.0, ~bad
+    # Products of the weights of two rows, and sums of these, are neither 0 nor infinite then.
+    far = ~bad & (values != 0) & ((values < 1 / _HEAVIEST) | (values > _HEAVIEST))
+    problems.add(f"weight {name!r} is beyond {1 / _HEAVIEST:g} to {_HEAVIEST:g}", far, values, offset)
+    return np.where(bad | far, 0.0, values) + 0.0, ~(bad | far)
 
 
 def queries_of(
@@ -205,10 +209,21 @@ def _numbers(column: pa.Array, what: str) -> Floats:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise InputError(f"{what} is of type {kind}, not one number per row", fix="return one value per example")
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
+    if not is_number(kind) and not pa.types.is_boolean(kind):
+        fix = "return one value per example"
+        if _is_text(kind):
+            fix = "make 0 or 1 of each text; of several classes, name them in the order of their scores: classes=[…]"
+        raise InputError(f"{what} is of type {kind}, not one number per row", fix=fix)
+    return numbers_of(column.cast(pa.int8()) if pa.types.is_boolean(kind) else column)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values are numbers: whole ones, floats or decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def numbers_of(column: pa.Array) -> Floats:
+    """The floats nearest to numbers, (rows,), NaN for null."""
     numbers: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from ...errors import InputError
 from .rows import TASKS, SliceRows, Task
 from .states import AllRows, MetricState, Reduction
 
@@ -60,6 +61,21 @@ class Metric:
     by: tuple[str, ...] = ()
     compares: Mapping[str, Callable[[Any], Result]] = field(default_factory=dict)
     tasks: tuple[Task, ...] = TASKS
+
+    def value(self, summed: Any) -> Result:  # what the state gives
+        """Its value; NaN and infinities become reasons.
+
+        Raises:
+            InputError: A user's `result` gives neither a number nor a text.
+        """
+        result = self.result(summed)
+        try:
+            return checked(result)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"metric {self.title!r} gives {result!r:.80}, not a number",
+                fix="return a number, or a text that says why there is none",
+            ) from error
 
     @property
     def inline(self) -> str:

@@ -55,9 +55,9 @@ def intervals_of(
             state: [each[part].of(row) for row in _differing(config, counts, [each[part]])]
             for state, part in parts.items()
         }
-        values.append({name: checked(metric.result(each[metric.state])) for name, metric in judged.items()})
+        values.append({name: metric.value(each[metric.state]) for name, metric in judged.items()})
         resampled.append(
-            {name: [checked(metric.result(draw)) for draw in drawn[metric.state]] for name, metric in judged.items()}
+            {name: [metric.value(draw) for draw in drawn[metric.state]] for name, metric in judged.items()}
         )
     intervals = _from_resamples(config, judged, models, values, resampled, rows)
     if config.resampling.method == "delong":
@@ -96,15 +96,13 @@ def intervals_between(
         buckets = [(value, sums[model][part]) for value, sums in groups]
         draws = _differing(config, counts, [each for _, each in buckets])
         values.append({name: between(metric, model, groups)})
-        resampled.append(
-            {name: [checked(metric.result([(value, each.of(draw)) for value, each in buckets])) for draw in draws]}
-        )
+        resampled.append({name: [metric.value([(value, each.of(draw)) for value, each in buckets]) for draw in draws]})
     return _from_resamples(config, {name: metric}, models, values, resampled, rows)
 
 
 def between(metric: Metric, model: int, groups: Sequence[tuple[str, Sequence[Mapping[MetricState, Any]]]]) -> Result:
     """The value of a metric between slices, for one of the models."""
-    return checked(metric.result([(value, sums[model][metric.state]) for value, sums in groups]))
+    return metric.value([(value, sums[model][metric.state]) for value, sums in groups])
 
 
 def _differing(config: EvaluationConfig, counts: Counts, parts: Sequence[Resamples]) -> Counts:

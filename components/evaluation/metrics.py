@@ -85,6 +85,7 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
 
     Args:
         metric: A name out of `METRICS`, or a user's own: a function that returns a `Metric`, or its "module:attribute".
+            One of a notebook or script (`__main__`) judges in this process only.
         name: What to call it in thresholds, files and reports; by default, its name with the options.
         **options: Its keyword arguments: text, numbers, or lists of them.
 
@@ -92,7 +93,8 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
         InputError: An option is neither, or the function cannot be named from another process.
     """
     if callable(metric):
-        metric = reference(metric, None).name
+        here = metric.__module__ == "__main__" and metric.__qualname__.isidentifier()
+        metric = f"__main__:{metric.__qualname__}" if here else reference(metric, None).name
     short = metric.rpartition(":")[2]
     for key, value in options.items():
         if isinstance(value, list):

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
-from .checks import check_columns
+from .checks import check_columns, is_number, numbers_of
 from .confidence import Confidence, Method
 from .config import EvaluationConfig, Slice, SliceColumn, SliceValue, Threshold
 from .run import evaluate as evaluate_source
@@ -281,8 +280,9 @@ def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
             column = batch.column(0)
             if pa.types.is_boolean(column.type):
                 return "binary"
-            if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            if not is_number(column.type):
                 return "multiclass" if callable(predictor) else "binary"
-            if pc.any(pc.and_(pc.not_equal(column, 0), pc.not_equal(column, 1))).as_py():
+            values = numbers_of(column)
+            if (~np.isnan(values) & (values != 0) & (values != 1)).any():
                 return "regression"
     return "binary"

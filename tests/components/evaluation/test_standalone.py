@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +138,48 @@ def test_a_slice_or_model_that_is_not_there(cancer: pd.DataFrame) -> None:
         result.compare("p", "q")
     with pytest.raises(dt.InputError, match="the table has no rows"):
         dt.evaluate(cancer[:0], label="target", predictions="p")
+
+
+def test_decimals_and_large_whole_numbers_are_numbers(cancer: pd.DataFrame) -> None:
+    frame = cancer.assign(score=(cancer["mean radius"] / 40).round(3))
+    texts = pa.table({"target": frame["target"], "score": [Decimal(str(score)) for score in frame["score"]]})
+    assert dt.evaluate(texts, label="target", predictions="score").overall == (
+        dt.evaluate(frame, label="target", predictions="score").overall
+    )
+    large = pa.table({"y": pa.array([0, 2**63], pa.uint64()), "p": [0.0, 2.0**63]})
+    assert dt.evaluate(large, label="y", predictions="p").overall["p"]["rmse"] == 0.0
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e308])
+def test_weights_whose_products_are_no_numbers_are_refused(weight: float) -> None:
+    """The AUC was 0."""
+    frame = pd.DataFrame({"y": [0, 1, 1], "p": [0.1, 0.9, 0.8], "w": [weight] * 3})
+    with pytest.raises(dt.InputError, match=r"weight 'w' is beyond 1e-100 to 1e[+]100 in 3 of 3 rows"):
+        dt.evaluate(frame, label="y", predictions="p", weight="w")
+
+
+NOTEBOOK = """
+import pandas as pd
+import drivetrain as dt
+from drivetrain.components.evaluation import Metric
+
+def largest() -> Metric:
+    return Metric.of_rows("Largest", lambda rows: float(rows.prediction.max()))
+
+def odd() -> Metric:
+    return Metric.of_rows("Odd", lambda rows: {"a": 1})
+
+frame = pd.DataFrame({"y": [0, 1], "p": [0.25, 0.75]})
+print(dt.evaluate(frame, label="y", predictions="p", metrics=[largest]).overall["p"]["largest"])
+try:
+    dt.evaluate(frame, label="y", predictions="p", metrics=[odd])
+except dt.InputError as error:
+    print(error)
+"""
+
+
+def test_a_metric_may_be_a_function_of_the_notebook() -> None:
+    ran = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, check=True, timeout=120)
+    value, *error = ran.stdout.splitlines()
+    assert value == "0.75"
+    assert error[0] == "metric 'Odd' gives {'a': 1}, not a number"
