@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -15,6 +16,7 @@ from ...data.arrays import numpy_of
 from ...data.slices import SliceTable, SliceValue, encode_column, unravel
 
 NO_SLICE: Final = -1
+_FEW: Final = 4096  # numbers that are counted rather than sorted, however few rows there are
 _Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -48,7 +50,7 @@ def encode(
         row, number = np.arange(rows), np.zeros(rows, dtype=np.int64)
         for name in spec:
             row, number = encoded[name].cross(row, number)
-        present, inverse = np.unique(number, return_inverse=True)
+        present, inverse = _distinct(number, math.prod(len(encoded[name].values) for name in spec))
         keys = [unravel(int(each), [encoded[name].values for name in spec]) for each in present]
         of_row = np.array([table.code((index, key)) for key in keys], dtype=np.int32)[inverse]
         if any(encoded[name].starts is not None for name in spec):
@@ -61,6 +63,16 @@ def encode(
     for part, (_, index, of_row) in zip(alone, more, strict=True):
         part[:, index] = of_row
     return np.concatenate([np.arange(rows), *(row for row, _, _ in more)]), np.concatenate([codes, *alone])
+
+
+def _distinct(numbers: _Ints, end: int) -> tuple[_Ints, _Ints]:
+    """The distinct numbers ascending, and the position of each number among them; all are from 0 to below `end`."""
+    if end > max(len(numbers), _FEW):
+        return np.unique(numbers, return_inverse=True)
+    present = np.flatnonzero(np.bincount(numbers, minlength=end))
+    position = np.zeros(end, dtype=np.int64)
+    position[present] = np.arange(len(present))
+    return present, position[numbers]
 
 
 @dataclass(frozen=True, eq=False)
