@@ -374,8 +374,8 @@ class MetricsAccumulator:
             )
         self._compare(slices, compared, groups)
         if compared:
-            for index, model in enumerate(self.models):
-                drawn[model]["groups"] = _groups_compared(compared, groups, index)
+            for model, part in zip(self.models, _groups_compared(compared, groups, len(self.models)), strict=True):
+                drawn[model]["groups"] = part
         hidden: dict[tuple[str, ...], list[int]] = {}
         for pairs, count in self.withheld():
             hidden.setdefault(tuple(name for name, _ in pairs), []).append(count)
@@ -478,28 +478,29 @@ def _group_name(values: Mapping[str, Any], by: Iterable[str]) -> str:
     return ", ".join(MISSING if values[name] is None else str(values[name]) for name in by)
 
 
-def _groups_compared(compared: Mapping[str, Metric], groups: Sequence[_Group], model: int) -> list[dict[str, Any]]:
-    """What metrics between slices compare in all rows: for the columns of each, every group's values."""
-    parts: list[dict[str, Any]] = []
+def _groups_compared(compared: Mapping[str, Metric], groups: Sequence[_Group], models: int) -> list[list[Any]]:
+    """For each model what metrics between slices compare in all rows: for the columns of each, every group's values."""
+    parts: list[list[Any]] = [[] for _ in range(models)]
     for by in dict.fromkeys(metric.by for metric in compared.values()):
         metrics = {name: metric for name, metric in compared.items() if metric.by == by}
         mine = [group for group in groups if group[0].keys() == {*by}]
-        columns: dict[str, list[Result]] = {}
+        columns: dict[str, list[list[Result]]] = {}  # title → for each group, for each model
         for name, metric in metrics.items():
             for compared_title, value in metric.compares.items():
-                values = [checked(value(sums[model][metric.state])) for _, _, sums in mine]
+                values = [[checked(value(each[metric.state])) for each in sums] for _, _, sums in mine]
                 # Of several thresholds, say, the second has the name of its metric beside the title.
                 known = columns.get(compared_title, values) == values
                 columns[compared_title if known else f"{compared_title} ({name})"] = values
-        members = [
-            {
-                "group": _group_name(pairs, by),
-                "n": count,
-                "values": {column: values[at] for column, values in columns.items()},
-            }
-            for at, (pairs, count, _) in enumerate(mine)
-        ]
-        parts.append({"by": list(by), "metrics": list(metrics), "groups": members})
+        for model, part in enumerate(parts):
+            members = [
+                {
+                    "group": _group_name(pairs, by),
+                    "n": count,
+                    "values": {column: values[at][model] for column, values in columns.items()},
+                }
+                for at, (pairs, count, _) in enumerate(mine)
+            ]
+            part.append({"by": list(by), "metrics": list(metrics), "groups": members})
     return parts
 
 

@@ -80,6 +80,14 @@ def test_what_is_compared_is_kept_by_group() -> None:
             values = dict(group["values"])
             assert values.pop("Predicted positive rate (low)") == pytest.approx(low[group["group"]])
             assert values == pytest.approx(theirs.loc[group["group"]].to_dict())
+    rows["half"] = 0.45  # at both thresholds what is predicted differs, of the other model it does not
+    rows["sure"] = np.where(rows.p > 0.5, 1.0, 0.0)
+    thresholds = [metric("demographic_parity_ratio", by="sex", threshold=at, name=f"at {at}") for at in (0.5, 0.4)]
+    both = evaluate(rows, label="y", predictions=["half", "sure"], baseline="sure", metrics=thresholds)
+    drawn = both.models["half"]["metrics"]["plots"]
+    titles = [[*part["groups"][0]["values"]] for model in drawn.values() for part in model["groups"]]
+    assert titles == [["Predicted positive rate", "Predicted positive rate (at 0.4)"]] * 2
+    assert "Groups by sex" in both._repr_html_()
     small = evaluate(rows, label="y", predictions="p", metrics=metrics, min_examples=int(rows.sex.eq("f").sum()) + 1)
     (part,) = small.models["p"]["metrics"]["plots"]["candidate"]["groups"]
     assert "f" not in [group["group"] for group in part["groups"]]
