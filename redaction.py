@@ -25,7 +25,11 @@ _COMMON: Final = frozenset({
 })  # fmt: skip
 # What stands before the host, or a password with an unquoted slash; a port and a path with an @ are neither. Where a
 # URL was taken for a path, one of its slashes is gone.
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(://?)([^/?#\s\"'<>]*|[^/?#\s\"'<>:]*:(?!\d*/)[^\s\"'<>@]*)@")
+_URL: Final = re.compile(
+    r"(?<![A-Za-z0-9+.-])(?=[0-9+.-]*[A-Za-z])([A-Za-z0-9+.-]++)(://?)"
+    r"([^/?#\s\"'<>]*|[^/?#\s\"'<>:]*:(?!\d*/)[^\s\"'<>@]*)@"
+)
+_STRETCH: Final = re.compile(r"[^\s\"'<>]+")
 _PARAMETER: Final = re.compile(r"[?&;#]([\w.%~\[\]-]+)=")
 _VALUE: Final = re.compile(r"[^&;#\s\"'<>]+")
 _PERCENT: Final = re.compile("%[0-9A-F]{2}")
@@ -39,6 +43,7 @@ _USERS: Final = frozenset({"http", "https", "ftp", "ftps"})
 CREDENTIALS: Final = "take it out, and give it by the environment; a component gets it as a parameter: dt.Secret"
 """What to do about a URL that holds credentials."""
 _HIDDEN: Final = "…"
+_NO_LETTERS: Final = "0123456789+.-"
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
@@ -82,7 +87,7 @@ def without_credentials(text: str) -> str:
     """A text with `…` in place of passwords, tokens and signatures in its URLs: `https://…@host/?token=…`."""
     if ":/" not in text:
         return text
-    return _hide_values(_URL.sub(_hide_user, text))
+    return _hide_values(_STRETCH.sub(_hide_users, text) if "@" in text else text)
 
 
 def holds_credentials(text: str) -> bool:
@@ -103,9 +108,19 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def _hide_users(match: re.Match[str]) -> str:
+    """What holds no blank without what stands before hosts.
+
+    To search from each scheme for an @ that is not there would take quadratic time: the search ends at the last one.
+    """
+    stretch = match.group()
+    end = stretch.rfind("@") + 1
+    return _URL.sub(_hide_user, stretch[:end]) + stretch[end:]
+
+
 def _hide_user(match: re.Match[str]) -> str:
     scheme, separator, user = match.groups()
-    last = scheme.lower().rpartition("+")[2]
+    last = scheme.lower().lstrip(_NO_LETTERS).rpartition("+")[2]
     # After a line feed that is written as `\n`, the n looks like the first letter of the scheme.
     escaped = match.string[match.start() - 1 : match.start()] == "\\" and last.endswith(tuple(_USERS))
     secret = ":" in user or last in _USERS or escaped

@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import time
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -184,3 +185,20 @@ def test_an_error_that_python_prints_does_not_steer_a_terminal() -> None:
     error = InputError("no column '\x1b[2J'", fix="it has \u202e", where="a\x9b.py:1")
     assert str(error) == "a\\x9b.py:1: no column '\\x1b[2J'\n  fix: it has \\u202e"
     assert "\x1b" in error.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * 200_000 + " a:/b", "http://" + "x" * 200_000, "a:/b:" * 40_000, "a:/" * 60_000 + "@x",
+        "0" * 200_000 + "://@", "http://" + "@" * 100_000, "a:/:" * 50_000 + "1/@", "http://" + ":" * 100_000 + "@",
+    ],
+    ids=lambda text: text[:12],
+)  # fmt: skip
+def test_long_texts_take_linear_time(text: str) -> None:
+    """The first took minutes: a line of base64 beside a URL stopped a run."""
+    begin = time.process_time()
+    for size in (len(text) // 10, len(text)):
+        redact(text[:size] + " https://user:secret@host/")
+    assert time.process_time() - begin < 5
+    assert redact(f"{text} https://user:secret@host/").endswith("https://…@host/")
