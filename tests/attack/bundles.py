@@ -78,7 +78,7 @@ def _check_files(target: tuple[Path, Files], case: Case) -> None:
     for _, number in case:
         try:
             files = _fuzz().mutated(files, number)
-        except (ValueError, KeyError, IndexError, RecursionError, UnicodeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             break  # what the mutation before left is not to be read any more
     _use(folder, files)
 

@@ -57,10 +57,9 @@ def sealed(files: Files, body: Any) -> Files:
 def resealed(files: Files) -> Files:
     """The files, as they now are, with a manifest that lists them."""
     body = json.loads(files["manifest.json"])
-    if isinstance(body, dict):  # an earlier mutation may have made it something else
-        body["files"] = [
-            [name, len(data), sha256(data).hexdigest()] for name, data in files.items() if name != "manifest.json"
-        ]
+    body["files"] = [
+        [name, len(data), sha256(data).hexdigest()] for name, data in files.items() if name != "manifest.json"
+    ]
     return sealed(files, body)
 
 
