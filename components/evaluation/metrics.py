@@ -93,8 +93,8 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
         InputError: An option is neither, or the function cannot be named from another process.
     """
     if callable(metric):
-        here = metric.__module__ == "__main__" and metric.__qualname__.isidentifier()
-        metric = f"__main__:{metric.__qualname__}" if here else reference(metric, None).name
+        name_here = getattr(metric, "__qualname__", "") if metric.__module__ == "__main__" else ""
+        metric = f"__main__:{name_here}" if name_here.isidentifier() else reference(metric, None).name
     short = metric.rpartition(":")[2]
     for key, value in options.items():
         if isinstance(value, list):
