@@ -29,7 +29,7 @@ from .quantile_bins import with_bins
 from .rows import Floats, Task
 from .scoring import Scores
 from .slice_sql import check_expressions
-from .standalone import TableModel, task_of_values
+from .standalone import TableModel, check_name, task_of_values
 
 _TASKS: Final = ("binary", "multiclass", "regression")
 _OUTCOMES: Final = 60
@@ -63,7 +63,8 @@ def estimate(
 
     This holds as long as rows of the same score turn out as they did in the reference, and of numbers those of the same
     columns. Where they do not, as after a change of a law, or where rows come that the model judges worse than others
-    of their score, nothing in unlabelled rows tells of it and the estimate is wrong.
+    of their score, nothing in unlabelled rows tells of it and the estimate is wrong. All rows have one
+    calibration: a slice whose scores turn out otherwise than the others' is estimated wrongly, and said to be changed.
 
     Args:
         data: Rows with predictions, as `data.source_of` takes them. They are held in memory.
@@ -84,6 +85,8 @@ def estimate(
         InputError: A column that is not there, labels or predictions that cannot be judged, no rows, a task or a metric
             that cannot be estimated.
     """
+    check_name(label, "label")
+    check_name(predictions, "predictions")
     rows, known = source_of(data), source_of(reference)
     needed = {predictions: "the prediction"} | ({weight: "the weight"} if weight else {})
     check_columns(needed | {label: "the label"}, known.columns)

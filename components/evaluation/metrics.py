@@ -129,6 +129,10 @@ def configured(item: object) -> str | MetricConfig:
         return metric(item) if ":" in item else item
     if callable(item):
         return metric(item)
+    if isinstance(item, Metric):
+        raise InputError(
+            f"metrics has the Metric {item.title!r}, not the function that returns it", fix="profit, not profit()"
+        )
     raise InputError(f"{item!r} is not a metric", fix=f"one of {', '.join(METRICS)}, or your own function")
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Predictor: TypeAlias = str | Callable[[Any], Any]
 """A column of predictions, or a function from a DataFrame of rows to an array of them."""
 
+_PREDICTIONS: Final = 'predictions={"forest": lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]}'
 _RESULT_COLUMNS: Final = ("slice", "n", "metric", "value", "lower", "upper", "baseline", "change", "undefined")
 
 
@@ -74,6 +75,7 @@ def evaluate(
         InputError: A column that is not there, labels or predictions that cannot be judged, or no rows.
     """
     source = source_of(data)
+    check_name(label, "label")
     models = models_of(predictions)
     columns = {label: "the label"} | {name: "the prediction" for name in models.values() if isinstance(name, str)}
     check_columns(columns | ({weight: "the weight"} if weight else {}), source.columns)
@@ -110,14 +112,27 @@ class EvaluationResult:
 
     Attributes:
         models: Model → what `components.evaluation.run.evaluate` returns.
+        selected: The columns and values that `where` named.
     """
 
     models: Mapping[str, Mapping[str, Any]]
+    selected: frozenset[tuple[str, SliceValue]] = frozenset()
 
     @property
     def overall(self) -> dict[str, dict[str, float | None]]:
-        """Model → metric → its value over all rows, None where it has none."""
-        values = {name: each["metrics"]["slices"][0]["metrics"]["candidate"] for name, each in self.models.items()}
+        """Model → metric → its value over all rows, or those that `where` named; None where it has none.
+
+        Raises:
+            InputError: These are only in slices by further columns.
+        """
+        values = {}
+        for name, each in self.models.items():
+            slices = each["metrics"]["slices"]
+            item = next((item for item in slices if set(item["pairs"]) == self.selected), None)
+            if item is None:
+                columns = sorted(column for column, _ in self.selected)
+                raise InputError(f"no slice is by {', '.join(columns)} alone", fix=f"add {columns} to slices")
+            values[name] = item["metrics"]["candidate"]
         return {
             name: {metric: value if isinstance(value, float) else None for metric, value in metrics.items()}
             for name, metrics in values.items()
@@ -163,7 +178,9 @@ class EvaluationResult:
         return frame(("slice", "n", "metric", candidate, before, "difference"), [row for _, row in rows])
 
     def where(self, **values: SliceValue) -> EvaluationResult:
-        """Only the slices with these values of these columns, and all rows: `result.where(carrier="AA")`.
+        """Only the slices with these values of these columns, beside all rows: `result.where(carrier="AA")`.
+
+        `overall` is then that of the slice.
 
         Raises:
             InputError: There is no such slice.
@@ -178,7 +195,7 @@ class EvaluationResult:
                 asked = ", ".join(f"{column}={value}" for column, value in values.items())
                 raise InputError(f"there is no slice {asked}", fix=suggest(asked, known, "there are"))
             kept[name] = {**each, "metrics": {**each["metrics"], "slices": [first, *some]}}
-        return replace(self, models=kept)
+        return replace(self, models=kept, selected=self.selected | wanted)
 
     def __repr__(self) -> str:
         lines = []
@@ -252,6 +269,9 @@ def models_of(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) 
         return {predictions: predictions}
     if callable(predictions):
         return {getattr(predictions, "__name__", "model").strip("<>"): predictions}
+    named_models: Any = predictions
+    if not isinstance(named_models, (Mapping, list, tuple)):
+        raise InputError(f"predictions are columns or functions, not a {type(named_models).__name__}", fix=_PREDICTIONS)
     models: dict[str, Predictor] = {}
     models |= predictions if isinstance(predictions, Mapping) else {name: name for name in predictions}
     for name, predictor in models.items():
@@ -259,19 +279,37 @@ def models_of(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) 
         if not isinstance(named, str) or not (isinstance(predictor, str) or callable(predictor)):
             raise InputError(
                 f"the model {name!r} is {predictor!r}, neither a column nor a function of rows",
-                fix='predictions={"forest": lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]}',
+                fix=_PREDICTIONS,
             )
     if not models:
         raise InputError("there are no predictions to judge", fix='predictions="probability"')
     return models
 
 
+def check_name(column: Any, what: str) -> None:  # Any: what a user wrote
+    """Refuse what names no column.
+
+    Raises:
+        InputError: It is no text.
+    """
+    if not isinstance(column, str):
+        raise InputError(f"{what} is the name of a column, not a {type(column).__name__}", fix=f'write {what}="…"')
+
+
+def _gives_lists(source: Source, predictor: Predictor) -> bool:
+    """Whether a row has several scores; a function is asked about the first two rows."""
+    if isinstance(predictor, str):
+        return bool(pa.types.is_nested(source.schema.field(predictor).type))
+    for shard in source.shards:
+        for batch in source.read(shard):
+            scores = np.asarray(predictor(_dataframe(batch.slice(0, 2))))
+            return scores.ndim == 2 and scores.shape[1] > 1
+    return False
+
+
 def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
     """What kind of model it is, by its labels and predictions."""
-    lists = [
-        isinstance(predictor, str) and pa.types.is_nested(source.schema.field(predictor).type),
-        pa.types.is_nested(source.schema.field(label).type),
-    ]
+    lists = [_gives_lists(source, predictor), pa.types.is_nested(source.schema.field(label).type)]
     if any(lists):
         return "multilabel" if all(lists) else "multiclass"
     labels = source.select([label])

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.components.evaluation import Threshold
+from drivetrain.components.evaluation import Metric, Threshold
 from sklearn import metrics as sk
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -183,3 +183,41 @@ def test_a_metric_may_be_a_function_of_the_notebook() -> None:
     value, *error = ran.stdout.splitlines()
     assert value == "0.75"
     assert error[0] == "metric 'Odd' gives {'a': 1}, not a number"
+
+
+def test_models_that_are_functions_say_what_kind_they_are(cancer: pd.DataFrame) -> None:
+    iris = load_iris(as_frame=True).frame
+    names = [name for name in iris if name != "target"]
+    forest = LogisticRegression(max_iter=1000).fit(iris[names], iris["target"])
+    result = dt.evaluate(iris, label="target", predictions=lambda rows: forest.predict_proba(rows[names]))
+    accuracy = sk.accuracy_score(iris["target"], forest.predict(iris[names]))
+    assert next(iter(result.overall.values()))["accuracy"] == pytest.approx(accuracy)
+    labels = pa.table({"y": [[1, 0], [0, 1], [1, 1]]})
+    several = dt.evaluate(labels, label="y", predictions={"m": lambda rows: np.full((len(rows), 2), 0.75)})
+    assert several.overall["m"]["exact_match"] == pytest.approx(1 / 3)
+    one = dt.evaluate(cancer, label="target", predictions={"m": lambda rows: rows[["p"]].to_numpy()})
+    assert one.overall["m"] == dt.evaluate(cancer, label="target", predictions="p").overall["p"]
+
+
+def test_of_a_slice_overall_is_the_slices(cancer: pd.DataFrame) -> None:
+    """It was that of all rows."""
+    slices = [["large"], ["large", "target"]]
+    result = dt.evaluate(cancer, label="target", predictions="p", slices=slices).where(large="yes")
+    rows = cancer[cancer["large"] == "yes"]
+    assert result.overall["p"]["auc"] == pytest.approx(sk.roc_auc_score(rows["target"], rows["p"]))
+    crossed = dt.evaluate(cancer, label="target", predictions="p", slices=slices[1:]).where(large="yes")
+    with pytest.raises(dt.InputError, match="no slice is by large alone"):
+        crossed.overall  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"label": pd.Series([0, 1])}, "label is the name of a column, not a Series"),
+        ({"predictions": pd.Series([0.5])}, "predictions are columns or functions, not a Series"),
+        ({"metrics": [Metric.of_rows("Profit", len)]}, "metrics has the Metric 'Profit', not the function"),
+    ],
+)
+def test_what_is_no_name_is_named(cancer: pd.DataFrame, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(dt.InputError, match=says):
+        dt.evaluate(cancer, **{"label": "target", "predictions": "p"} | options)
