@@ -148,7 +148,7 @@ def splits(content: Path) -> dict[str, int]:
     return Manifest.read(content).rows
 
 
-def open_examples(content: Path, split: str, columns: Iterable[str] | None = None) -> Source:
+def open_examples(content: str | Path, split: str, columns: Iterable[str] | None = None) -> Source:
     """A source over one split; each row group is a shard.
 
     Args:
@@ -160,6 +160,7 @@ def open_examples(content: Path, split: str, columns: Iterable[str] | None = Non
         InputError: No such split or column, a format this release does not read, or a part that is missing or not
             of the size it was written with.
     """
+    content = Path(content)
     parts = Manifest.read(content).parts(split)
     for part in parts:
         path = content / part.path

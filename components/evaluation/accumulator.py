@@ -102,7 +102,7 @@ class MetricsAccumulator:
             if hashes is None and "key" in batch.schema.names:
                 hashes = hash_column(batch.column("key"))
             if hashes is None:
-                hashes = hash_of(self.rows, [table[name] for name in ("label", *self.models)])
+                hashes = hash_of(self.rows, [table["label"], table[CANDIDATE]])  # the same with a baseline and without
             table["bucket"] = config.resampling.bucket_of(hashes)
         self.rows += batch.num_rows
         self._unusable += int((~fine).sum())

@@ -28,7 +28,10 @@ Predictor: TypeAlias = str | Callable[[Any], Any]
 """A column of predictions, or a function from a DataFrame of rows to an array of them."""
 
 _PREDICTIONS: Final = 'predictions={"forest": lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]}'
-_RESULT_COLUMNS: Final = ("slice", "n", "metric", "value", "lower", "upper", "baseline", "change", "undefined")
+_RESULT_COLUMNS: Final = (
+    "slice", "n", "metric", "value", "lower", "upper", "baseline", "change", "change_lower", "change_upper",
+    "undefined",
+)  # fmt: skip
 
 
 def evaluate(
@@ -157,6 +160,8 @@ class EvaluationResult:
 
     def compare(self, candidate: str, before: str) -> Any:  # a pandas.DataFrame
         """Two models side by side: for each slice and metric both values and their difference, the largest loss first.
+
+        Metrics of which neither way is better, as the calibration, are in `frame`.
 
         Raises:
             InputError: There is no such model.

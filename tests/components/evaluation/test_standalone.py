@@ -221,3 +221,12 @@ def test_of_a_slice_overall_is_the_slices(cancer: pd.DataFrame) -> None:
 def test_what_is_no_name_is_named(cancer: pd.DataFrame, options: dict[str, Any], says: str) -> None:
     with pytest.raises(dt.InputError, match=says):
         dt.evaluate(cancer, **{"label": "target", "predictions": "p"} | options)
+
+
+def test_a_baseline_leaves_the_intervals_as_they_are(cancer: pd.DataFrame) -> None:
+    options: dict[str, Any] = {"label": "target", "metrics": ["auc", "recall"], "confidence": "jackknife"}
+    ends = ["lower", "upper"]
+    alone = dt.evaluate(cancer, predictions="p", **options).frame()
+    beside = dt.evaluate(cancer, predictions=["p", "half"], baseline="half", **options).frame()
+    assert beside[beside["model"] == "p"][ends].to_numpy() == pytest.approx(alone[ends].to_numpy())
+    assert beside[beside["model"] == "p"]["change_lower"].notna().any()
