@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -64,7 +64,8 @@ def estimate(
     This holds as long as rows of the same score turn out as they did in the reference, and of numbers those of the same
     columns. Where they do not, as after a change of a law, or where rows come that the model judges worse than others
     of their score, nothing in unlabelled rows tells of it and the estimate is wrong. All rows have one
-    calibration: a slice whose scores turn out otherwise than the others' is estimated wrongly, and said to be changed.
+    calibration: of a slice whose rows turn out otherwise than others of their score, which the reference tells, nothing
+    is estimated.
 
     Args:
         data: Rows with predictions, as `data.source_of` takes them. They are held in memory.
@@ -237,12 +238,15 @@ class _EstimatedPart:
         outcomes: The slices as they may turn out: labels or losses drawn from what a model expects that was fitted to
             another sample of the reference, once for each.
         copies: How many rows stand for one in `expected`.
+        on_reference: What is expected of the reference, by a slice's key and the metric's name; without the overall
+            slice, which the calibration fits.
     """
 
     config: EvaluationConfig
     expected: Sequence[Mapping[str, Any]]
     outcomes: Sequence[Sequence[Mapping[str, Any]]]
     copies: int
+    on_reference: Mapping[tuple[str, str], _Value] = field(default_factory=dict)
 
     def lines(self, realised: Mapping[tuple[str, str], _Value], likely: Confidence) -> Iterator[dict[str, Any]]:
         """Of each slice and metric.
@@ -268,6 +272,10 @@ class _EstimatedPart:
                 ends = within_bounds(interval, self.config.measures[name])
                 half = None if isinstance(interval, str) else (interval[1] - interval[0]) / 2
                 before = realised.get((each["key"], name), _NOTHING)
+                expected = self.on_reference.get((each["key"], name), _NOTHING)
+                if name not in curved and expected.is_beyond(before):
+                    reason = "rows of this slice turn out otherwise than others of their score, on the reference too"
+                    value, ends = _Value(reason=f"{reason}: {before.number:.4f}, not {expected.number:.4f}"), ""
                 yield {
                     "slice": each["slice"],
                     "n": rows,
@@ -301,6 +309,12 @@ class _Value:
             return False
         return abs(self.number - other.number) > math.hypot(self.half, other.half)
 
+    def is_beyond(self, measured: _Value) -> bool:
+        """Whether it is further from what was measured than three standard errors of that, of an interval at 95 %."""
+        if self.number is None or measured.number is None or measured.half is None:
+            return False
+        return abs(self.number - measured.number) > 1.5 * measured.half
+
 
 _NOTHING: Final = _Value()
 
@@ -322,21 +336,30 @@ def _by_classes(
     config = replace(config, metrics=[item for item in config.items if name_of(item) not in COUNTS], confidence=None)
     labels = reference.label.astype(np.int64)
     expected = class_probabilities(rows.scores, reference.scores, labels, reference.weight)
-    count, classes = expected.shape
-    names = pa.array(range(classes) if config.classes is None else config.classes)
-    copies = rows.table.take(np.repeat(np.arange(count), classes))
-    copies = copies.append_column("label", names.take(np.tile(np.arange(classes), count)))
-    weighed = (expected * rows.weight[:, None]).ravel()
-    copies = (copies.drop_columns("weight") if config.weight is not None else copies).append_column(
-        "weight", pa.array(weighed)
-    )
+    names = pa.array(range(expected.shape[1]) if config.classes is None else config.classes)
+
+    def slices(each: _Rows, probabilities: Floats) -> Sequence[Mapping[str, Any]]:
+        count, classes = probabilities.shape
+        copies = each.table.select([name for name in each.table.column_names if name not in ("label", "weight")])
+        copies = copies.take(np.repeat(np.arange(count), classes))
+        copies = copies.append_column("label", names.take(np.tile(np.arange(classes), count)))
+        weighed = pa.array((probabilities * each.weight[:, None]).ravel())
+        return _measure(replace(config, weight="weight"), copies.append_column("weight", weighed))
+
+    again = class_probabilities(reference.scores, reference.scores, labels, reference.weight)
+    on_reference = {
+        (each["key"], name): value
+        for each in slices(reference, again)
+        if each["pairs"]
+        for name, value in _values(each)
+    }
     outcomes = []
     for _ in range(_OUTCOMES):
         resampled = reference.weight * generator.poisson(1.0, len(labels))
         likely = class_probabilities(rows.scores, reference.scores, labels, resampled) if resampled.any() else expected
-        drawn = (generator.random((count, 1)) > np.cumsum(likely, axis=1)[:, :-1]).sum(axis=1)
+        drawn = (generator.random((len(expected), 1)) > np.cumsum(likely, axis=1)[:, :-1]).sum(axis=1)
         outcomes.append(_measure(config, rows.table.append_column("label", names.take(drawn))))
-    yield _EstimatedPart(config, _measure(replace(config, weight="weight"), copies), outcomes, classes)
+    yield _EstimatedPart(config, slices(rows, expected), outcomes, expected.shape[1], on_reference)
 
 
 def _by_losses(

@@ -209,3 +209,25 @@ def test_bad_rows_are_counted_and_quoted() -> None:
         estimated(scored(1, 50)[:0], reference)
     with pytest.raises(InputError, match="at least 100 to learn losses from"):
         estimated(scored(1, 50), reference[:50], task="regression")
+
+
+def test_a_slice_that_the_calibration_does_not_fit_is_not_estimated() -> None:
+    """Scores of B are the wrong way round: an AUC of 0.51 was expected of A, and said to be changed from 0.83."""
+    generator = np.random.default_rng(0)
+    scores, city = generator.random(8_000), generator.choice(["A", "B"], 8_000)
+    chance = np.where(city == "A", scores, 1 - scores)
+    frame = pd.DataFrame({"p": scores, "city": city, "y": (generator.random(8_000) < chance).astype(int)})
+    for fits in (True, False):
+        rows = frame
+        if fits:
+            rows = frame[frame["city"] == "A"]
+            rows = rows.assign(city=generator.choice(["A", "B"], len(rows)))
+        half = len(rows) // 2
+        result = dt.estimate(
+            rows[half:], reference=rows[:half], label="y", predictions="p", slices=[["city"]], metrics=["auc", "recall"]
+        )
+        slices = [line for line in result.lines if line["slice"] != "overall"]
+        assert len(slices) == 4
+        assert not any(line["changed"] for line in slices)
+        assert all((line["estimate"] is not None) == fits for line in slices)
+        assert all(fits or "turn out otherwise than others of their score" in line["undefined"] for line in slices)
