@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from .html import Html, TableColumn, badge, curves, details, join, section, table
 
-MOST = 20
-"""Artifacts that are shown at most, the last ones."""
+_MOST = 20  # artifacts that are shown, the last ones
 _CHARTS = 6
 
 
@@ -33,7 +32,7 @@ def over_runs(history: Sequence[Measured]) -> Html:
     Args:
         history: The oldest first; the last one is the one whose page it is.
     """
-    shown = history[-MOST:]
+    shown = history[-_MOST:]
     names = list(dict.fromkeys(name for each in shown for name in each.metrics))
     if len(shown) < 2 or not names:
         return Html("")
@@ -47,7 +46,7 @@ def over_runs(history: Sequence[Measured]) -> Html:
         (at, each.created, _verdict(each.blessed), *(each.metrics.get(name, "–") for name in names))
         for at, each in reversed(list(enumerate(shown, 1)))
     ]
-    of = f"The last {len(shown)} of {len(history):,} evaluations" if len(history) > MOST else "All evaluations"
+    of = f"The last {len(shown)} of {len(history):,} evaluations" if len(history) > _MOST else "All evaluations"
     body = join([*charts, details("As a table", table(heads, rows, tight=True))])
     return section("Over runs", body, note=f"{of} of this node, the oldest first; 1 is the oldest that is shown.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -273,7 +274,7 @@ class _EstimatedPart:
                 half = None if isinstance(interval, str) else (interval[1] - interval[0]) / 2
                 before = realised.get((each["key"], name), _NOTHING)
                 expected = self.on_reference.get((each["key"], name), _NOTHING)
-                if name not in curved and expected.is_beyond(before):
+                if name not in curved and expected.is_beyond(before, likely.level):
                     reason = "rows of this slice turn out otherwise than others of their score, on the reference too"
                     value, ends = _Value(reason=f"{reason}: {before.number:.4f}, not {expected.number:.4f}"), ""
                 yield {
@@ -309,11 +310,12 @@ class _Value:
             return False
         return abs(self.number - other.number) > math.hypot(self.half, other.half)
 
-    def is_beyond(self, measured: _Value) -> bool:
-        """Whether it is further from what was measured than three standard errors of that, of an interval at 95 %."""
+    def is_beyond(self, measured: _Value, level: float) -> bool:
+        """Whether it is further than three standard errors from what was measured, whose interval is of this level."""
         if self.number is None or measured.number is None or measured.half is None:
             return False
-        return abs(self.number - measured.number) > 1.5 * measured.half
+        error = measured.half / NormalDist().inv_cdf((1 + level) / 2)
+        return abs(self.number - measured.number) > 3 * error
 
 
 _NOTHING: Final = _Value()

@@ -85,7 +85,10 @@ class Squares(Sums):
     names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's, every product in two parts: rounded, and what the rounding lost. These are of no rows."""
+        """Each row's, every product in two parts: rounded, and what the rounding lost.
+
+        So there are more numbers than rows: they cannot be put into buckets (`resampled_by`).
+        """
         y, p, w = np.asarray(rows.label, np.float64), rows.prediction, rows.weight
         yield Term("w")
         for name, factors in (("wy", (y,)), ("wp", (p,)), ("wyy", (y, y)), ("wpp", (p, p)), ("wyp", (y, p))):

@@ -307,8 +307,9 @@ def _gives_lists(source: Source, predictor: Predictor) -> bool:
         return bool(pa.types.is_nested(source.schema.field(predictor).type))
     for shard in source.shards:
         for batch in source.read(shard):
-            scores = np.asarray(predictor(_dataframe(batch.slice(0, 2))))
-            return scores.ndim == 2 and scores.shape[1] > 1
+            if batch.num_rows:
+                scores = np.asarray(predictor(_dataframe(batch.slice(0, 2))))
+                return scores.ndim == 2 and scores.shape[1] > 1
     return False
 
 
@@ -317,6 +318,11 @@ def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
     lists = [_gives_lists(source, predictor), pa.types.is_nested(source.schema.field(label).type)]
     if any(lists):
         return "multilabel" if all(lists) else "multiclass"
+    return task_of_labels(source, label, "multiclass" if callable(predictor) else "binary")
+
+
+def task_of_labels(source: Source, label: str, other: Task) -> Task:
+    """What kind of model with one prediction for each row it is, by its labels; `other` where they are no numbers."""
     labels = source.select([label])
     for shard in labels.shards:
         for batch in labels.read(shard):
@@ -324,7 +330,7 @@ def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
             if pa.types.is_boolean(column.type):
                 return "binary"
             if not is_number(column.type):
-                return "multiclass" if callable(predictor) else "binary"
+                return other
             values = numbers_of(column)
             if (~np.isnan(values) & (values != 0) & (values != 1)).any():
                 return "regression"

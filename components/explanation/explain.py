@@ -22,7 +22,7 @@ from ..evaluation.quantile_bins import with_bins
 from ..evaluation.scoring import Scores
 from ..evaluation.slice_sql import check_expressions
 from ..evaluation.slicing import encode
-from ..evaluation.standalone import TableModel, task_of_values
+from ..evaluation.standalone import TableModel, task_of_labels
 from .integrated_gradients import integrated_gradients
 from .model_scores import ModelLike, Scorer, scorer_of
 from .partial_dependence import DependencePoint, partial_dependence
@@ -365,7 +365,7 @@ def _task_of(source: Source, label: str, scorer: Scorer, rows: pa.Table) -> Task
     several = scorer(rows.slice(0, 2)).ndim == 2
     if several:
         return "multilabel" if pa.types.is_nested(source.schema.field(label).type) else "multiclass"
-    return task_of_values(source, label, lambda _: None)
+    return task_of_labels(source, label, "multiclass")
 
 
 def _nested(kind: pa.DataType) -> bool:

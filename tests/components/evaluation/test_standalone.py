@@ -195,8 +195,8 @@ def test_models_that_are_functions_say_what_kind_they_are(cancer: pd.DataFrame) 
     labels = pa.table({"y": [[1, 0], [0, 1], [1, 1]]})
     several = dt.evaluate(labels, label="y", predictions={"m": lambda rows: np.full((len(rows), 2), 0.75)})
     assert several.overall["m"]["exact_match"] == pytest.approx(1 / 3)
-    one = dt.evaluate(cancer, label="target", predictions={"m": lambda rows: rows[["p"]].to_numpy()})
-    assert one.overall["m"] == dt.evaluate(cancer, label="target", predictions="p").overall["p"]
+    column = dt.evaluate(cancer, label="target", predictions={"m": lambda rows: rows[["p"]].to_numpy()})
+    assert column.overall["m"] == dt.evaluate(cancer, label="target", predictions="p").overall["p"]
 
 
 def test_of_a_slice_overall_is_the_slices(cancer: pd.DataFrame) -> None:
