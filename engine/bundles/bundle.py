@@ -50,7 +50,7 @@ from .child import Limits
 from .compatibility import check_window
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
-from .runner import Runner, as_batch, check_row, to_arrow, to_numpy
+from .runner import LARGE, REQUESTS, SMALL, Runner, as_batch, check_row, to_arrow, to_numpy
 from .signing import check_signature
 from .weights import read_weights
 
@@ -78,6 +78,7 @@ class Bundle:
     export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
     defaults: Mapping[str, Any] = field(default_factory=dict)  # Any: str, int, float, bool or None, by raw column
     required: tuple[Requirement, ...] | None = None  # what its manifest said; None where it was made here
+    serving: bool = False  # whether it is one of many that answer requests: see `for_serving`
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
@@ -109,6 +110,14 @@ class Bundle:
                 raise InputError(f"a default for {name!r}, which nothing reads", fix=f"the columns are {known:.200}")
             as_value(value, self.graph.inputs[name].dtype, name)
         return replace(self, defaults=MappingProxyType({**self.defaults, **defaults}))
+
+    def for_serving(self) -> Bundle:
+        """The same bundle for a process that answers small requests, with many bundles one after the other.
+
+        Equal programs are compiled once for all such bundles: a new version of a model with new weights compiles
+        nothing. Batches of up to 64 rows come in this size, whose results may differ in the last bits.
+        """
+        return replace(self, serving=True)
 
     def describe(self) -> dict[str, Any]:  # Any: JSON
         """The manifest as `save` would write it, and the `weights` and `assets` by name with shapes and row counts."""
@@ -164,7 +173,7 @@ class Bundle:
 
     @cached_property
     def _programs(self) -> Programs:
-        return Programs(self.payload, call_targets(self.extensions))
+        return Programs(self.payload, call_targets(self.extensions), common=self.serving)
 
     @cached_property
     def _runners(self) -> dict[str, Runner]:
@@ -177,7 +186,8 @@ class Bundle:
                 fix=f"name it first, then what it takes: one of {', '.join(self.signatures)}",
             )
         if name not in self._runners:
-            self._runners[name] = Runner(self.graph, name, self._programs)
+            sizes = (REQUESTS, SMALL, LARGE) if self.serving else (SMALL, LARGE)
+            self._runners[name] = Runner(self.graph, name, self._programs, sizes)
         return self._runners[name]
 
     def run(self, name: str, batch: Rows) -> dict[str, NDArray[Any]]:

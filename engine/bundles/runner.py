@@ -26,6 +26,9 @@ result does not depend on how many rows came with it (measured: sizes from 512 u
 not). The values of lists come in a bucket of a power of two, 512 at the least. A single row (`run_row`) runs at size 1,
 and its lists in buckets from 16 on."""
 
+REQUESTS: Final = 64
+"""The smallest size in a bundle that answers requests."""
+
 INT64: Final = range(-(2**63), 2**63)
 _PLAIN: Final = {"float64": float, "int64": int, "string": str, "bool": bool}  # types that `as_value` leaves alone
 
@@ -33,15 +36,25 @@ Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
 
 
 class Runner:
-    """One signature, prepared: the nodes that it needs, and their kernels, each made once from params and assets."""
+    """One signature, prepared: the nodes that it needs, and their kernels, each made once from params and assets.
 
-    def __init__(self, graph: Graph, signature: str, programs: Programs) -> None:
+    Args:
+        graph: The graph.
+        signature: Which signature.
+        programs: The device programs.
+        sizes: How many rows a device stage is given, ascending; more than the last come in parts of that size.
+    """
+
+    def __init__(
+        self, graph: Graph, signature: str, programs: Programs, sizes: tuple[int, ...] = (SMALL, LARGE)
+    ) -> None:
         self.graph = graph.signature(signature)
         self.outputs = {name: output.tensor for name, output in graph.signatures[signature].items()}
         self.signature = signature
         self._checks = graph.checks.get(signature, ())
         self._row_inputs = [(name, t.id, t.dtype, _PLAIN.get(t.dtype)) for name, t in self.graph.inputs.items()]
         self._programs = programs
+        self._sizes = sizes
         self._lengths = lengths_of(self.graph.nodes)
         stages = [node for node in self.graph.nodes if isinstance(node, DeviceStage)]
         self._counting = {stage.program: counting(stage, self._lengths) for stage in stages}
@@ -230,10 +243,10 @@ class Runner:
     def _device(self, stage: DeviceStage, env: Env, rows: int) -> None:
         """Run a stage in chunks of the fixed sizes and put its outputs together."""
         # An empty batch runs once too, on padding alone, so that its outputs have their dtypes and shapes.
-        size = SMALL if rows <= SMALL else LARGE
+        size = next((size for size in self._sizes if rows <= size), self._sizes[-1])
         parts: list[list[NDArray[Any]]] = []
         for start in range(0, max(rows, 1), size):
-            sizes = self._ranges(stage, env, PaddedRange(start, min(start + size, rows), size), SMALL)
+            sizes = self._ranges(stage, env, PaddedRange(start, min(start + size, rows), size), min(size, SMALL))
             arrays = [
                 zeros(dtype, shape, sizes) if name is None else _at(env[name], shape, sizes)
                 for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +26,7 @@ from ...errors import InputError, missing_extra
 from ..graphs.nodes import BATCH, DeviceStage
 from .custom_calls import FalseTypesError, admitted, check_types, to_check
 from .placement import device_of
-from .single import SingleRow
+from .single import SingleRow, row_program
 
 _CALLS: Final = re.compile(r"""custom_call\s+@(?:([\w.$-]+)|"([^"]*)")|call_target_name\s*=\s*"([^"]*)\"""")
 _OPS: Final = re.compile(r"\b((?:stablehlo|chlo)\.\w+)")
@@ -55,13 +57,40 @@ class _Bound:
     device: Any
 
 
-class Programs:
-    """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle."""
+@dataclass(eq=False)
+class _Compiled:
+    """A program that was read and checked, with what was compiled of it.
 
-    def __init__(self, payload: Payload, calls: Collection[str] = ()) -> None:
+    Attributes:
+        exported: The program: a `jax.export.Exported`, which has no types of its own here.
+        call: Takes inputs, then weights.
+        rows: By device, what `row_program` made of it for one row.
+    """
+
+    exported: Any
+    call: Callable[..., Any]  # Any: JAX arrays
+    rows: dict[Any, Callable[..., Any]] = field(default_factory=dict)  # Any: as in _Bound
+
+
+_common: weakref.WeakValueDictionary[tuple[str, frozenset[str]], _Compiled] = weakref.WeakValueDictionary()
+"""Programs of bundles that share them, by digest and the custom calls that they may make; gone with the last bundle."""
+
+
+class Programs:
+    """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle.
+
+    Args:
+        payload: The bundle's programs, weights and vocabularies.
+        calls: Targets of custom calls that extensions have registered and the bundle requires.
+        common: Whether equal programs of several bundles are compiled once for all of them. No weight is then compiled
+            into a program, whose calls take a little longer.
+    """
+
+    def __init__(self, payload: Payload, calls: Collection[str] = (), *, common: bool = False) -> None:
         self.payload = payload
-        self._calls = calls  # targets of custom calls that extensions have registered and the bundle requires
-        self._ready: dict[str, Callable[..., Any]] = {}
+        self._calls = calls
+        self._common = common
+        self._ready: dict[str, _Compiled] = {}
         self._weights: dict[tuple[str, Any], Any] = {}  # large ones, by name and device
         self._bound: dict[tuple[str, tuple[str, ...], Any], _Bound] = {}  # by program, weights and device
         self._chosen: dict[tuple[str, tuple[str, ...], int], _Bound] = {}  # by program, weights and rows
@@ -85,7 +114,11 @@ class Programs:
             if stage.program not in self._ready:
                 self.prepare(stage)
             bound = self._choose((*key, 1), stage)
-            self._singles[key] = SingleRow(stage, bound.call, bound.weights, bound.device)
+            # Equal programs have equal slots (`_check_shapes`), so that stages may share what is compiled of one.
+            rows = self._ready[stage.program].rows if self._common else {}
+            if bound.device not in rows:
+                rows[bound.device] = row_program(stage, bound.call, bound.device)
+            self._singles[key] = SingleRow(stage, rows[bound.device], bound.weights, bound.device)
         return self._singles[key]
 
     def _choose(self, key: tuple[str, tuple[str, ...], int], stage: DeviceStage) -> _Bound:
@@ -105,8 +138,8 @@ class Programs:
         """The stage's program with its weights; XLA works out beforehand what it can of those that stand in it."""
         import jax
 
-        call, weights = self._ready[stage.program], [self.payload.weights[name] for name in stage.weights]
-        if sum(weight.nbytes for weight in weights) <= _SMALL:
+        call, weights = self._ready[stage.program].call, [self.payload.weights[name] for name in stage.weights]
+        if not self._common and sum(weight.nbytes for weight in weights) <= _SMALL:
             return _Bound(jax.jit(lambda *arrays: call(*arrays, *weights)), (), device)
         for name, weight in zip(stage.weights, weights, strict=True):
             if (name, device) not in self._weights:
@@ -120,22 +153,34 @@ class Programs:
             BundleError: The program is damaged, is not what the graph says, or would do more than compute.
         """
         try:
-            import jax  # late: a graph of host nodes alone runs without it
+            import jax  # noqa: F401 - late: a graph of host nodes alone runs without it
         except ImportError as error:
             raise missing_extra("jax", "engine") from error
         with self._lock:
             if stage.program not in self._ready:
-                try:
-                    exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-                    texts = [exported.mlir_module()]
-                    if exported.has_vjp():
-                        texts.append(exported.vjp().mlir_module())
-                except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
-                    raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
-                for text in texts:
-                    _check_calls(stage, text, self._calls)
-                self._check_shapes(stage, exported)
-                self._ready[stage.program] = checked_call(exported, stage.program)
+                self._ready[stage.program] = self._read(stage)
+
+    def _read(self, stage: DeviceStage) -> _Compiled:
+        import jax
+
+        key = sha256(self.payload.programs[stage.program]).hexdigest(), frozenset(self._calls)
+        if self._common and (known := _common.get(key)) is not None:
+            self._check_shapes(stage, known.exported)
+            return known
+        try:
+            exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
+            texts = [exported.mlir_module()]
+            if exported.has_vjp():
+                texts.append(exported.vjp().mlir_module())
+        except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
+            raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
+        for text in texts:
+            _check_calls(stage, text, self._calls)
+        self._check_shapes(stage, exported)
+        compiled = _Compiled(exported, checked_call(exported, stage.program))
+        if self._common:
+            _common[key] = compiled
+        return compiled
 
     def _check_shapes(self, stage: DeviceStage, exported: Any) -> None:  # Any: jax.export.Exported
         weights = [self.payload.weights[name] for name in stage.weights]

@@ -26,18 +26,15 @@ Shape = tuple[str | int, ...]
 class SingleRow:
     """A stage for one row: values in, arrays out."""
 
-    def __init__(self, stage: DeviceStage, call: Callable[..., Any], weights: Sequence[Any], device: Any) -> None:
-        """Prepare; compiled when first called.
+    def __init__(self, stage: DeviceStage, run: Callable[..., Any], weights: Sequence[Any], device: Any) -> None:
+        """Prepare.
 
         Args:
             stage: One for which `fits` holds.
-            call: Its program: inputs, then weights.
+            run: What `row_program` made of it.
             weights: Those that do not stand in the program, on the device.
             device: Where to run it: a `jax.Device`, or None for the default.
         """
-        import jax
-        import jax.numpy as jnp
-
         self._device = device
         inputs = _layout(stage.slots)
         self._slots = [(_WORDS[dtype], math.prod(shape)) for _, dtype, shape in inputs]
@@ -52,24 +49,7 @@ class SingleRow:
             for (at, dtype, shape), tensor in zip(outputs, stage.outputs, strict=True)
         ]
         self._weights = weights
-        on_processor = (device or jax.local_devices()[0]).platform == "cpu"
-        waits = on_processor and not jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # untyped
-
-        def run(words: Any, *weights: Any) -> Any:
-            arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in inputs]
-            results = call(*arrays, *weights)
-            packed = jnp.concatenate([_pack(array) for array in results])
-            return _not_handed_over(packed, words[-1]) if waits else packed
-
-        def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-            array = words != 0 if dtype == "bool" else jax.lax.bitcast_convert_type(words, _WORDS[dtype])
-            return array.reshape(shape)
-
-        def _pack(array: Any) -> Any:
-            flat = array.reshape(-1)
-            return flat.astype(jnp.int32) if flat.dtype == bool else jax.lax.bitcast_convert_type(flat, jnp.int32)
-
-        self._run = jax.jit(run)
+        self._run = run
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Each output's array, or scalar where it has one value per row.
@@ -96,6 +76,38 @@ class SingleRow:
             value = floats[at] if is_float else result[at]
             outputs.append(value if finish is None else finish(value))
         return outputs
+
+
+def row_program(stage: DeviceStage, call: Callable[..., Any], device: Any) -> Callable[..., Any]:
+    """What `SingleRow` runs: one array of words and the weights in, one array of words out; compiled when first called.
+
+    Args:
+        stage: One for which `fits` holds.
+        call: Its program: inputs, then weights.
+        device: As `SingleRow` has it.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    inputs = _layout(stage.slots)
+    on_processor = (device or jax.local_devices()[0]).platform == "cpu"
+    waits = on_processor and not jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # untyped
+
+    def run(words: Any, *weights: Any) -> Any:
+        arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in inputs]
+        results = call(*arrays, *weights)
+        packed = jnp.concatenate([_pack(array) for array in results])
+        return _not_handed_over(packed, words[-1]) if waits else packed
+
+    def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+        array = words != 0 if dtype == "bool" else jax.lax.bitcast_convert_type(words, _WORDS[dtype])
+        return array.reshape(shape)
+
+    def _pack(array: Any) -> Any:
+        flat = array.reshape(-1)
+        return flat.astype(jnp.int32) if flat.dtype == bool else jax.lax.bitcast_convert_type(flat, jnp.int32)
+
+    return jax.jit(run)
 
 
 def fits(stage: DeviceStage) -> bool:
