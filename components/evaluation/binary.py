@@ -23,6 +23,7 @@ from .definitions import (
     Direction,
     Metric,
     Result,
+    is_finite,
     mean,
     ratio,
 )
@@ -599,7 +600,7 @@ def expected_calibration_error(*, buckets: int = 10, low: float = 0.0, high: flo
     """
     number: Any  # what a user wrote
     for name, number in (("low", low), ("high", high)):
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+        if not is_finite(number):
             raise InputError(f"{name} must be a finite number, not {number!r}")
     number = buckets
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST_BUCKETS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from ...errors import InputError, suggest
 from ...pipelines import FunctionRef
 from ...user_code import users_line
 from .confidence import Confidence, Method
-from .definitions import Direction, Metric
+from .definitions import Direction, Metric, is_finite
 from .metrics import (
     DEFAULTS,
     METRICS,
@@ -117,7 +116,7 @@ def _is_edges(bins: Any) -> bool:  # Any: what a user wrote
     """Whether these are numbers at which bins begin."""
     if isinstance(bins, str) or not isinstance(bins, Sequence) or len(bins) >= _MOST_BINS:
         return False
-    return all(_is_number(edge) and math.isfinite(edge) for edge in bins) and all(a < b for a, b in pairwise(bins))
+    return all(is_finite(edge) for edge in bins) and all(a < b for a, b in pairwise(bins))
 
 
 SliceColumn: TypeAlias = str | Slice
@@ -166,7 +165,7 @@ class Threshold:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
         bounds = {name: getattr(self, name) for name in ("lower", "upper", "change_absolute", "change_relative")}
         for name, bound in bounds.items():
-            if bound is not None and not (_is_number(bound) and math.isfinite(bound)):
+            if bound is not None and not is_finite(bound):
                 raise InputError(f"Threshold({self.metric!r}): {name} must be a finite number, not {bound!r}")
         if all(bound is None for bound in bounds.values()):
             raise InputError(f"Threshold({self.metric!r}) has no bound", fix="give lower, upper or a change bound")
@@ -296,11 +295,11 @@ class EvaluationConfig:
                 f"EvaluationConfig: label and prediction are both {self.label!r}: any model would be right",
                 fix="name the output of predict as prediction, e.g. 'probability'",
             )
-        if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
+        if not is_finite(self.threshold) or not 0 <= self.threshold <= 1:
             raise InputError(f"EvaluationConfig: threshold must lie in [0, 1], not {self.threshold!r}")
         for name in ("exact_rows", "min_examples"):
             count: Any = getattr(self, name)
-            if not _is_number(count) or not math.isfinite(count) or int(count) != count or count < 0:
+            if not is_finite(count) or int(count) != count or count < 0:
                 raise InputError(f"EvaluationConfig: {name} must be a count of rows, not {count!r}")
         words = get_args(FirstRun)
         if self.first_run not in words:
@@ -641,7 +640,3 @@ def _unique(items: Iterable[Any], what: str) -> tuple[Any, ...]:
         if item in seen[:index]:
             raise InputError(f"{what} {item!r} is given twice", fix="remove one")
     return seen
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ is never NaN, never 0 and never infinite.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -146,6 +147,13 @@ def ratio(above: float, below: float, reason: str) -> Result:
 def mean(values: Mapping[str, float], name: str) -> Result:
     """The sum of that name over the sum of weights."""
     return ratio(values[name], values["weight"], NO_ROWS)
+
+
+def is_finite(value: object) -> bool:
+    """Whether a user wrote a number that a float can be: none of True, NaN and 10**400."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def checked(value: object) -> Result:

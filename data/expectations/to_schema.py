@@ -205,10 +205,12 @@ def _whole_bounds(kwargs: Kwargs) -> tuple[int | None, int | None]:
 
 
 def _whole(end: Any) -> int | None:
-    """An argument as a count; GX writes some as 10.0."""
-    if end is not None and (type(end) not in (int, float) or not math.isfinite(end) or end != int(end)):
+    """An argument as a count, which int64 holds; GX writes some as 10.0."""
+    if end is None:
+        return None
+    if not (type(end) is int or (type(end) is float and end.is_integer())) or abs(end) >= 2**63:
         raise _LeftOverError
-    return None if end is None else int(end)
+    return int(end)
 
 
 def _rows(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:

@@ -55,6 +55,8 @@ def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
         (lambda: config(exact_rows=-1), "exact_rows"),
         (lambda: config(min_examples=2.5), "min_examples must be a count of rows, not 2.5"),
         (lambda: config(min_examples=float("inf")), "min_examples must be a count of rows, not inf"),
+        (lambda: config(min_examples=10**400), "min_examples must be a count of rows, not 1000"),
+        (lambda: config(thresholds=[Threshold("auc", lower=10**400)]), "lower must be a finite number, not 1000"),
         (lambda: config(first_run="refused"), "first_run must be 'bless' or 'refuse', not 'refused'"),
         (lambda: config(first_run="refused"), "did you mean 'refuse'?"),
         (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "not an EvaluationConfig"),

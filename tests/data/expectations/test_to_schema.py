@@ -157,6 +157,14 @@ def test_old_and_new_files(tmp_path: Path) -> None:
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
 
 
+def test_counts_that_no_file_can_hold_are_left_out() -> None:
+    kwargs = {"min_value": 1, "max_value": 10**400}
+    suite = {"name": "s", "expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": kwargs}]}
+    schema, left = schema_from_suite(suite)
+    assert [expectation.type for expectation in left] == ["expect_table_row_count_to_be_between"]
+    assert schema.expectations == left
+
+
 def test_each_line() -> None:
     schema, left = of(
         expect("table_row_count_to_be_between", min_value=10.0, max_value=20, strict_max=True),
