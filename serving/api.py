@@ -124,7 +124,7 @@ class Described:
         name: Of the model.
         version: Its number.
         signatures: What it can be asked, by name.
-        digest: Of the bundle's files.
+        digest: The bundle's, which `drivetrain bundle show` prints.
     """
 
     name: str
@@ -189,7 +189,7 @@ class Answer:
         name: Of the model.
         version: The version that answered.
         outputs: Output name → an array of (rows, …); text and lists as objects, None where missing.
-        digest: Of the bundle's files.
+        digest: Of its bundle.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def weights(seed: int, hidden: int) -> dict[str, np.ndarray[Any, np.dtype[np.flo
     sizes = [FEATURES, hidden, hidden, 1]
     return {
         f"w{at}": (rng.normal(size=(wide, narrow)) / np.sqrt(wide)).astype(np.float32)
-        for at, (wide, narrow) in enumerate(zip(sizes[:-1], sizes[1:], strict=True))
+        for at, (wide, narrow) in enumerate(pairwise(sizes))
     }
 
 

@@ -1,0 +1,305 @@
+"""Requests that arrive together are answered together: a queue for each signature, emptied once a turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..engine.bundles.bundle import Bundle
+from ..engine.graphs.graph import FieldSpec
+from ..engine.host_ops.columns import ARROW
+from ..errors import DrivetrainError, InputError
+from .api import Answer, Code, ColumnValues, Described, InferenceRequest, RequestError
+
+Outputs: TypeAlias = Mapping[str, NDArray[Any]]
+Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
+
+SINGLES: Final = 2
+"""Requests of one row up to which each row by itself is quicker than a batch of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingOptions:
+    """How requests are put together, under the names of TensorFlow Serving's batching parameters.
+
+    Attributes:
+        max_batch_size: Rows of a batch; a larger request is a batch of its own.
+        batch_timeout_micros: How long the first request of a batch waits for others, in microseconds. 0: those come
+            along that arrived in the same turn of the event loop, or while the batch before was computed; nobody waits
+            for them. More pays for models that take longer than a millisecond.
+        max_enqueued_rows: Rows that may wait; a request beyond is refused with RESOURCE_EXHAUSTED.
+    """
+
+    max_batch_size: int = 64
+    batch_timeout_micros: int = 0
+    max_enqueued_rows: int = 65_536
+
+
+@dataclass(slots=True)
+class _Waiting:
+    columns: Mapping[str, ColumnValues]
+    rows: int
+    outputs: Sequence[str] | None
+    deadline: float | None
+    future: asyncio.Future[Answer]
+
+
+class Batcher:
+    """The queue of one signature of one version.
+
+    Args:
+        answering: The version.
+        predict: Columns and their number of rows → outputs; raises InputError where a row cannot be used.
+        options: How requests are put together.
+        executor: Where batches beyond `max_batch_size` run, so that the loop goes on meanwhile.
+        slow: Whether all batches run there, one at a time.
+    """
+
+    def __init__(
+        self, answering: Described, predict: Predict, options: BatchingOptions, executor: Executor, *, slow: bool
+    ) -> None:
+        self._answering = answering
+        self._predict = predict
+        self._options = options
+        self._executor = executor
+        self._slow = slow
+        self._queue: list[_Waiting] = []
+        self._rows = 0
+        self._timer: asyncio.Handle | None = None
+        self._running = 0
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits or runs."""
+        return not self._queue and not self._running
+
+    def submit(self, request: InferenceRequest) -> asyncio.Future[Answer]:
+        """Put a request into the queue.
+
+        Raises:
+            RequestError: RESOURCE_EXHAUSTED: too many rows wait.
+        """
+        rows = request.rows
+        if self._queue and self._rows + rows > self._options.max_enqueued_rows:
+            raise RequestError(
+                Code.RESOURCE_EXHAUSTED, f"{self._rows:,} rows wait already", fix="try again, later and less at once"
+            )
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, future)
+        if rows > self._options.max_batch_size:
+            self._start([waiting])
+            return future
+        self._queue.append(waiting)
+        self._rows += rows
+        if self._slow and self._running:
+            return future  # the batch that runs starts the next one
+        full = self._rows >= self._options.max_batch_size
+        if self._timer is None:
+            if full or not self._options.batch_timeout_micros:
+                self._timer = self._loop.call_soon(self._flush)
+            else:
+                self._timer = self._loop.call_later(self._options.batch_timeout_micros / 1e6, self._flush)
+        elif full and self._options.batch_timeout_micros:
+            self._timer.cancel()
+            self._timer = self._loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self._slow:
+            if self._queue and not self._running:
+                self._start(self._next())
+            return
+        while self._queue:
+            batch = self._next()
+            self._settle(batch, answers(self._predict, batch))
+
+    def _start(self, batch: list[_Waiting]) -> None:
+        """Run a batch in the executor."""
+        self._running += 1
+        task = self._loop.run_in_executor(self._executor, answers, self._predict, batch)
+
+        def done(ended: asyncio.Future[list[Outputs | RequestError]]) -> None:
+            self._running -= 1
+            if ended.cancelled():
+                results: list[Outputs | RequestError] = [_STOPPED for _ in batch]
+            else:
+                error = ended.exception()
+                results = [as_request_error(error) for _ in batch] if error else ended.result()
+            self._settle(batch, results)
+            self._flush()
+
+        task.add_done_callback(done)
+
+    def _next(self) -> list[_Waiting]:
+        """The requests of the next batch, in their order; those whose client stopped waiting are dropped."""
+        batch: list[_Waiting] = []
+        rows, taken = 0, 0
+        now = time.monotonic()
+        for waiting in self._queue:
+            if batch and rows + waiting.rows > self._options.max_batch_size:
+                break
+            taken += 1
+            self._rows -= waiting.rows
+            if waiting.future.done():  # cancelled: the client has gone
+                continue
+            if waiting.deadline is not None and now > waiting.deadline:
+                waiting.future.set_exception(
+                    RequestError(Code.DEADLINE_EXCEEDED, "the deadline passed while the request waited")
+                )
+                continue
+            batch.append(waiting)
+            rows += waiting.rows
+        del self._queue[:taken]
+        return batch
+
+    def _settle(self, batch: Sequence[_Waiting], results: Sequence[Outputs | RequestError]) -> None:
+        of = self._answering
+        for waiting, result in zip(batch, results, strict=True):
+            if waiting.future.done():
+                continue
+            if isinstance(result, RequestError):
+                waiting.future.set_exception(result)
+                continue
+            if waiting.outputs is not None:
+                result = {name: result[name] for name in waiting.outputs}
+            waiting.future.set_result(Answer(of.name, of.version, result, of.digest))
+
+
+_STOPPED: Final = RequestError(Code.UNAVAILABLE, "the server is ending")
+
+
+def answers(predict: Predict, batch: Sequence[_Waiting]) -> list[Outputs | RequestError]:
+    """The outputs of each request, or its error: rows that cannot be used fail their own request alone."""
+    if not batch:
+        return []
+    if len(batch) == 1 or (len(batch) <= SINGLES and all(waiting.rows == 1 for waiting in batch)):
+        return [_alone(predict, waiting) for waiting in batch]
+    rows = sum(waiting.rows for waiting in batch)
+    try:
+        outputs = predict(_joined([waiting.columns for waiting in batch]), rows)
+    except Exception:  # whichever it is: each request by itself says what is wrong with it
+        return [_alone(predict, waiting) for waiting in batch]
+    parts: list[Outputs | RequestError] = []
+    start = 0
+    for waiting in batch:
+        end = start + waiting.rows
+        parts.append({name: values[start:end] for name, values in outputs.items()})
+        start = end
+    return parts
+
+
+def _alone(predict: Predict, waiting: _Waiting) -> Outputs | RequestError:
+    try:
+        return predict(waiting.columns, waiting.rows)
+    except Exception as error:
+        return as_request_error(error)
+
+
+def as_request_error(error: BaseException) -> RequestError:
+    """The error that a client is told: of unusable rows with all they need, of anything else without what is inside."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, InputError):
+        return RequestError(Code.INVALID_ARGUMENT, error.message, fix=error.fix)
+    if isinstance(error, DrivetrainError):
+        return RequestError(Code.INTERNAL, error.message, fix=error.fix)
+    return RequestError(Code.INTERNAL, f"the model failed ({type(error).__name__})")
+
+
+def _joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnValues]:
+    """The columns of several requests, one after the other.
+
+    Raises:
+        KeyError: A request lacks a column that the first has.
+    """
+    joined: dict[str, ColumnValues] = {}
+    for name, first in columns[0].items():
+        parts = [first, *(each[name] for each in columns[1:])]
+        if all(isinstance(part, list) for part in parts):
+            joined[name] = [value for part in parts for value in part]
+        elif all(isinstance(part, np.ndarray) for part in parts):
+            joined[name] = np.concatenate(parts)
+        else:
+            joined[name] = [value for part in parts for value in _listed(part)]
+    if any(each.keys() - joined.keys() for each in columns):
+        raise KeyError("the requests have different columns")
+    return joined
+
+
+def _listed(values: ColumnValues) -> list[Any]:
+    if isinstance(values, pa.Array):
+        listed: list[Any] = values.to_pylist()
+        return listed
+    return list(values)
+
+
+def predictor(bundle: Bundle, signature: str) -> Predict:
+    """What a batcher calls: a signature of a bundle, row by row for one row, else as a batch."""
+    inputs = bundle.signatures[signature].inputs
+    defaults = bundle.signatures[signature].defaults
+
+    def predict(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
+        if rows == 1:
+            row = {name: _single(values) for name, values in columns.items() if name in inputs}
+            outputs = bundle.run_row(signature, row)
+            return {name: _one_row(value) for name, value in outputs.items()}
+        arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
+        missing = [name for name in inputs if name not in arrays and name not in defaults]
+        if missing and not arrays:
+            raise InputError(f"column {missing[0]!r} is missing", fix=f"the inputs are {', '.join(inputs):.200}")
+        names = list(arrays)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
+        if not names:  # all have defaults
+            batch = pa.RecordBatch.from_pylist([{}] * rows)
+        return bundle.run(signature, batch)
+
+    return predict
+
+
+def _single(values: ColumnValues) -> Any:
+    value = values[0]
+    return value.as_py() if isinstance(value, pa.Scalar) else value
+
+
+def _one_row(value: object) -> NDArray[Any]:
+    """A row's output as an array of one row."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value[None]
+    array = np.empty(1, dtype=object)
+    array[0] = value
+    if isinstance(value, bool | int | float):
+        return np.array([value])
+    return array
+
+
+def as_arrow(name: str, values: ColumnValues, spec: FieldSpec) -> pa.Array:
+    """A column of a request as Arrow, of the type that the graph reads.
+
+    Raises:
+        InputError: Its values are of another kind.
+    """
+    if isinstance(values, pa.Array):
+        return values
+    try:
+        if isinstance(values, np.ndarray):
+            if values.ndim == 2:
+                flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+                return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+            return pa.array(values, from_pandas=True)
+        return pa.array(values, ARROW.get(spec.dtype))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    try:
+        return pa.array(values)  # whole floats where integers belong: the graph says which
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads") from error

@@ -1,0 +1,383 @@
+"""HTTP/1.1 on one event loop: llhttp parses, a handler answers, answers leave in the order of the requests.
+
+Small on purpose, since it faces the network: no files, no redirects, no compression. What is ambiguous is refused (a
+length beside chunks, say), everything has a limit, and a client that is slow to send is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final, TypeAlias, cast
+
+import httptools
+
+_LOG: Final = logging.getLogger("drivetrain.serving")
+_STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PIPELINED: Final = 64  # requests of a connection that may wait for their answers before no more is read
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """What a client may send.
+
+    Attributes:
+        body: Bytes of a body; more is answered 413.
+        head: Bytes of the request line and the headers; more is answered 431.
+        connections: At once; a further one is closed.
+        request_seconds: For a request to arrive whole; then its connection is answered 408 and closed.
+        idle_seconds: Between two requests of a connection.
+    """
+
+    body: int = 32 << 20
+    head: int = 16 << 10
+    connections: int = 10_000
+    request_seconds: float = 30.0
+    idle_seconds: float = 120.0
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """A request that arrived whole.
+
+    Attributes:
+        method: "GET", say.
+        target: The path with its query, as it came.
+        headers: By name in small letters; of a name that came twice the values joined by a comma.
+        body: Its bytes.
+    """
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """An answer.
+
+    Attributes:
+        status: 200, say.
+        body: Its bytes.
+        content_type: Of the body.
+        headers: Besides those of length, type and connection; neither names nor values have line ends.
+    """
+
+    status: int
+    body: bytes
+    content_type: bytes = b"application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler: TypeAlias = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+
+
+@dataclass
+class Connections:
+    """The open connections of a server.
+
+    Attributes:
+        handler: Answers a request; what it raises is answered 500.
+        limits: What clients may send.
+        ending: Whether each connection is closed after its next answer.
+    """
+
+    handler: Handler
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    ending: bool = False
+    open: set[HttpConnection] = field(default_factory=set)
+
+    def __call__(self) -> HttpConnection:
+        """A new one, as asyncio's servers make them."""
+        return HttpConnection(self)
+
+    async def watch(self) -> None:
+        """Close connections whose clients are too slow, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(1)
+            for connection in [*self.open]:
+                connection.check(loop.time())
+
+    async def drain(self, seconds: float) -> None:
+        """Close idle connections, and the others after their answers, at the latest after some seconds."""
+        self.ending = True
+        for connection in [*self.open]:
+            connection.close_if_idle()
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self.open and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in [*self.open]:
+            connection.abort()
+
+
+@dataclass(slots=True)
+class _Reply:
+    """An answer that is due: None until it is there."""
+
+    keep_alive: bool
+    data: list[bytes] | None = None
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_body", "_connections", "_head", "_headers", "_loop", "_parser", "_paused", "_replies", "_since", "_size",
+        "_target", "_transport", "_whole",
+    )  # fmt: skip
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._replies: deque[_Reply] = deque()
+        self._since = self._loop.time()  # when its request began, or its last one ended
+        self._paused = False
+        self._whole = True
+        self._reset()
+
+    def _reset(self) -> None:
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._head = 0
+        self._size = 0
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
+        connections = self._connections
+        if len(connections.open) >= connections.limits.connections or connections.ending:
+            self._transport.abort()
+            return
+        connections.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone: its answers have nowhere to go."""
+        self._connections.open.discard(self)
+        self._replies.clear()
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            while data:
+                data = self._feed(data)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if isinstance(cause, _Refused):
+                self._refuse(cause.status, cause.message)
+            else:
+                _LOG.error("a request failed", exc_info=error)
+                self._refuse(500, "the request failed")
+        except httptools.HttpParserError as error:
+            self._refuse(400, f"malformed request: {error!s:.100}")
+
+    def _feed(self, data: bytes) -> bytes:
+        """Parse bytes, and return those that follow a request to change to another protocol.
+
+        Such a request is answered as any other (Java's client begins with one).
+        """
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parser = httptools.HttpRequestParser(self)
+            return data[upgrade.args[0] :]
+        return b""
+
+    def pause_writing(self) -> None:
+        """The client is slow to read: nothing more is read of it until it has."""
+        self._paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        """It has read."""
+        self._paused = False
+        self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- the parser's side ---
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._reset()
+        self._whole = False
+        self._since = self._loop.time()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the target."""
+        self._target += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes | None) -> None:
+        """A header."""
+        self._count_head(len(name) + len(value or b"") + 4)
+        key, text = name.decode("latin-1").lower(), (value or b"").decode("latin-1")
+        if key in self._headers:
+            if key in ("content-length", "host", "transfer-encoding"):
+                raise _Refused(400, f"the header {key} came twice")
+            text = f"{self._headers[key]}, {text}"
+        self._headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        """The headers are there."""
+        headers = self._headers
+        if self._parser.get_method() == b"CONNECT":
+            raise _Refused(400, "this is no proxy")
+        if "transfer-encoding" in headers:
+            if "content-length" in headers:
+                raise _Refused(400, "a length and chunks contradict each other")
+            if headers["transfer-encoding"].strip().lower() != "chunked":
+                raise _Refused(501, "no transfer encoding but chunked is understood")
+        if "host" not in headers and self._parser.get_http_version() == "1.1":
+            raise _Refused(400, "the header host is missing")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._connections.limits.body:
+            raise _Refused(413, f"the body has {length} bytes, of at most {self._connections.limits.body:,}")
+        if headers.get("expect", "").lower() == "100-continue" and not self._replies and self._transport is not None:
+            self._transport.write(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._size += len(body)
+        if self._size > self._connections.limits.body:
+            raise _Refused(413, f"the body has more than {self._connections.limits.body:,} bytes")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._whole = True
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        method = self._parser.get_method().decode("latin-1")
+        request = HttpRequest(method, self._target.decode("latin-1"), self._headers, body)
+        reply = _Reply(self._parser.should_keep_alive())
+        self._replies.append(reply)
+        if len(self._replies) >= _PIPELINED:
+            self._pause_reading()
+        try:
+            answer = self._connections.handler(request)
+        except Exception:  # a fault of ours must not end the connections of others
+            _LOG.exception("%s %s failed", method, request.target)
+            answer = _failed()
+        if isinstance(answer, HttpResponse):
+            self._answer(reply, answer, method)
+            return
+        future = asyncio.ensure_future(answer)
+        future.add_done_callback(lambda done: self._answered(reply, done, method))
+
+    def _count_head(self, size: int) -> None:
+        self._head += size
+        if self._head > self._connections.limits.head:
+            raise _Refused(431, f"the head has more than {self._connections.limits.head:,} bytes")
+
+    # --- answers ---
+
+    def _answered(self, reply: _Reply, done: asyncio.Future[HttpResponse], method: str) -> None:
+        if done.cancelled():
+            answer = HttpResponse(503, b'{"error":"the server is ending"}')
+        elif (error := done.exception()) is not None:
+            _LOG.error("a request failed", exc_info=error)
+            answer = _failed()
+        else:
+            answer = done.result()
+        self._answer(reply, answer, method)
+
+    def _answer(self, reply: _Reply, answer: HttpResponse, method: str) -> None:
+        if self._connections.ending:
+            reply.keep_alive = False
+        reply.data = head(answer, keep_alive=reply.keep_alive)
+        if method != "HEAD":
+            reply.data.append(answer.body)
+        if self._replies and self._replies[0] is reply:
+            self._send()
+
+    def _send(self) -> None:
+        """Write the answers that are there, up to the first that is not."""
+        transport = self._transport
+        if transport is None:
+            return
+        full = len(self._replies) >= _PIPELINED
+        parts: list[bytes] = []
+        keep_alive = True
+        while keep_alive and self._replies and (data := self._replies[0].data) is not None:
+            keep_alive = self._replies.popleft().keep_alive
+            parts += data
+        transport.write(b"".join(parts))
+        self._since = self._loop.time()
+        if not keep_alive:
+            self._replies.clear()
+            transport.close()
+        elif full and not self._paused:
+            self._resume_reading()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer a request that is none after those before it, and close."""
+        self._pause_reading()
+        body = b'{"error":"' + message.replace("\\", "\\\\").replace('"', "'").encode() + b'"}'
+        reply = _Reply(keep_alive=False)
+        self._replies.append(reply)
+        self._answer(reply, HttpResponse(status, body), "")
+
+    # --- its end ---
+
+    def check(self, now: float) -> None:
+        """Close it if its client has been too slow, by the loop's time."""
+        limits, waited = self._connections.limits, now - self._since
+        if not self._whole and waited > limits.request_seconds:
+            self._refuse(408, "the request did not arrive in time")
+        elif self._whole and not self._replies and waited > limits.idle_seconds:
+            self.abort()
+        elif self._paused and waited > limits.idle_seconds:
+            self.abort()  # it does not read its answers
+
+    def close_if_idle(self) -> None:
+        """Close it if no request is on its way."""
+        if not self._replies and self._whole and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Refused(Exception):  # noqa: N818 - what the client is told
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+def _failed() -> HttpResponse:
+    return HttpResponse(500, b'{"error":"the server failed to answer"}')
+
+
+def head(answer: HttpResponse, *, keep_alive: bool) -> list[bytes]:
+    """The status line and the headers."""
+    lines = [
+        _STATUS_LINE.get(answer.status) or f"HTTP/1.1 {answer.status} -\r\n".encode(),
+        b"content-type: %b\r\ncontent-length: %d\r\n" % (answer.content_type, len(answer.body)),
+    ]
+    lines += [f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in answer.headers]
+    lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    return lines

@@ -1,0 +1,61 @@
+"""JSON in and out, fast where it is plain: NaN and Infinity are legal tokens, as TensorFlow Serving has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .api import Code, RequestError
+
+_DECODE: Final = msgspec.json.Decoder().decode
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+def decode(body: bytes) -> Any:  # Any: JSON
+    """A body's value; NaN, Infinity and -Infinity are floats.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: it is no JSON.
+    """
+    try:
+        return _DECODE(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        pass
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise RequestError(Code.INVALID_ARGUMENT, "JSON parse error: the body is nested too deeply") from error
+    except ValueError as error:  # of text that is no UTF-8, and of numbers of too many digits, too
+        raise RequestError(Code.INVALID_ARGUMENT, f"JSON parse error: {error!s:.200}", fix="send JSON") from error
+
+
+def encode(value: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:  # Any: JSON
+    """The bytes of a value that was made of these arrays; of floats that are not finite, bare tokens."""
+    if all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in arrays if array.dtype != object):
+        return _ENCODE(value)
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def object_of(body: bytes) -> dict[str, Any]:  # Any: JSON
+    """A body that is an object.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: it is none.
+    """
+    value = decode(body)
+    if not isinstance(value, dict):
+        raise RequestError(
+            Code.INVALID_ARGUMENT, f"the body is {kind(value)}, not an object", fix='send {"instances": […]}'
+        )
+    return value
+
+
+def kind(value: object) -> str:
+    """What a JSON value is, in words."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,171 @@
+"""Which HTTP request goes where: TensorFlow Serving's paths, health, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+
+from . import tfs
+from .api import HTTP_STATUS, Answer, Code, InferenceRequest, ModelRef, RequestError
+from .batching import as_request_error
+from .http import HttpRequest, HttpResponse
+from .manager import ModelManager
+from .metrics import ServingMetrics
+
+Reply: TypeAlias = HttpResponse | asyncio.Future[HttpResponse]
+Encode: TypeAlias = Callable[[Answer], bytes]
+
+_PREDICT: Final = re.compile(
+    r"/v1/models/([^/:]*)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
+)
+_STATUS: Final = re.compile(
+    r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
+)
+VERSION_HEADER: Final = "x-drivetrain-version"
+DIGEST_HEADER: Final = "x-drivetrain-digest"
+KEY_HEADER: Final = "x-drivetrain-key"
+REQUEST_ID: Final = "x-request-id"
+_METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
+_PLAIN: Final = re.compile(r"[ -~]{1,200}")
+
+
+@dataclass
+class RestApi:
+    """Answers HTTP requests from the models of a manager.
+
+    Attributes:
+        models: The models.
+        metrics: What is counted.
+        timeout_seconds: How long a request may take before it is answered 504; None: for ever.
+    """
+
+    models: ModelManager
+    metrics: ServingMetrics
+    timeout_seconds: float | None = 30.0
+
+    def __call__(self, request: HttpRequest) -> Reply:
+        """The answer to a request, or a future of it."""
+        path = request.target.partition("?")[0]
+        if "%" in path:
+            path = unquote(path)
+        try:
+            if request.method == "POST":
+                if (match := _PREDICT.fullmatch(path)) is not None:
+                    return self._predict(request, match)
+            elif request.method in ("GET", "HEAD"):
+                answer = self._get(path)
+                if answer is not None:
+                    return answer
+            return error_response(
+                RequestError(Code.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
+                404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
+            )
+        except RequestError as error:
+            return error_response(error)
+
+    def _get(self, path: str) -> HttpResponse | None:
+        if path in _METRICS:
+            return HttpResponse(200, self.metrics.text(self.models), b"text/plain; version=0.0.4; charset=utf-8")
+        if path == "/v2/health/live":
+            return HttpResponse(200, b"{}")
+        if path == "/v2/health/ready":
+            return HttpResponse(200 if self.models.ready else 503, b"{}")
+        match = _STATUS.fullmatch(path)
+        if match is None:
+            return None
+        name, version, label, metadata = match.groups()
+        if name is None:
+            return _json({"models": self.models.names()})
+        ref = _ref(name, version, label)
+        if metadata:
+            return _json(tfs.metadata_body(self.models.describe(ref)))
+        return _json(tfs.status_body(self.models.statuses(ref)))
+
+    def _predict(self, request: HttpRequest, match: re.Match[str]) -> Reply:
+        name, version, label, verb = match.groups()
+        if not name:
+            raise RequestError(Code.INVALID_ARGUMENT, "Missing model name in request.")
+        started = time.perf_counter()
+        request_id = _request_id(request.headers)
+        try:
+            ref = _ref(name, version, label)
+            described = self.models.describe(ref)
+            encode: Encode
+            if verb.lower() == "predict":
+                inference, form = tfs.decode_predict(request.body, described, ref)
+                encode = tfs.encode_rows if form == "row" else tfs.encode_columns
+            else:
+                inference = tfs.decode_examples(request.body, described, ref)
+                encode = tfs.encode_classifications if verb.lower() == "classify" else tfs.encode_regressions
+            return self._infer(inference, encode, request, request_id, started)
+        except RequestError as error:
+            self.metrics.refused(name, error.code)
+            return error_response(error, request_id=request_id)
+
+    def _infer(
+        self, inference: InferenceRequest, encode: Encode, request: HttpRequest, request_id: str, started: float
+    ) -> Reply:
+        inference.request_id = request_id
+        inference.key = request.headers.get(KEY_HEADER)
+        if self.timeout_seconds is not None:
+            inference.deadline = time.monotonic() + self.timeout_seconds
+        pending = self.models.submit(inference)
+        reply: asyncio.Future[HttpResponse] = pending.get_loop().create_future()
+
+        def answered(done: asyncio.Future[Answer]) -> None:
+            if reply.done():
+                return
+            if done.cancelled():
+                reply.set_result(error_response(RequestError(Code.UNAVAILABLE, "the server is ending")))
+                return
+            error = done.exception()
+            if error is None:
+                answer = done.result()
+                try:
+                    body = encode(answer)
+                except Exception as failure:  # what the model gave cannot be said in this protocol
+                    error = failure
+            if error is not None:
+                refused = as_request_error(error)
+                self.metrics.refused(inference.model.name, refused.code)
+                reply.set_result(error_response(refused, request_id=request_id))
+                return
+            self.metrics.answered(answer.name, answer.version, inference.rows, time.perf_counter() - started)
+            headers = ((VERSION_HEADER, str(answer.version)), (DIGEST_HEADER, answer.digest), (REQUEST_ID, request_id))
+            reply.set_result(HttpResponse(200, body, headers=headers))
+
+        pending.add_done_callback(answered)
+        return reply
+
+
+def _ref(name: str, version: str | None, label: str | None) -> ModelRef:
+    return ModelRef(name, None if version is None else int(version), label)
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The client's, where it is plain text; else a new one."""
+    known = headers.get(REQUEST_ID)
+    return known if known is not None and _PLAIN.fullmatch(known) else secrets.token_hex(8)
+
+
+def _json(value: Any) -> HttpResponse:  # Any: JSON
+    return HttpResponse(200, msgspec.json.encode(value))
+
+
+def error_response(error: RequestError, status: int | None = None, *, request_id: str = "") -> HttpResponse:
+    """The answer to a request that is refused: `error` in a JSON object, with what can be done about it."""
+    text = error.message if error.fix is None else f"{error.message}; {error.fix}"
+    # Lone surrogates, which JSON text may hold, have no bytes.
+    body = msgspec.json.encode({"error": text.encode("utf-8", "replace").decode()})
+    headers: tuple[tuple[str, str], ...] = ((REQUEST_ID, request_id),) if request_id else ()
+    if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
+        headers = (*headers, ("retry-after", "1"))
+    return HttpResponse(status or HTTP_STATUS[error.code], body, headers=headers)

@@ -1,0 +1,145 @@
+"""A server process: models loaded, ports open, until it is told to end; every request that came is still answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..errors import DrivetrainError, InputError
+from .config import ModelConfig
+from .http import Connections, HttpLimits
+from .manager import ModelManager
+from .metrics import ServingMetrics
+from .rest import RestApi
+
+_LOG: Final = logging.getLogger("drivetrain.serving")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to serve.
+
+    Attributes:
+        host: The address to listen at; by default this machine alone.
+        rest_port: For HTTP; 0: any that is free.
+        poll_seconds: How often new versions are looked for; 0: once, at the start.
+        timeout_seconds: How long a request may take.
+        drain_seconds: How long a server that is told to end says that it is not ready, and goes on answering, before it
+            closes its port: as long as a load balancer needs to see it.
+        limits: What clients may send.
+    """
+
+    host: str = "127.0.0.1"
+    rest_port: int = 8501
+    poll_seconds: float = 1.0
+    timeout_seconds: float | None = 30.0
+    drain_seconds: float = 0.0
+    limits: HttpLimits = field(default_factory=HttpLimits)
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server that is up.
+
+    Attributes:
+        address: Of its HTTP interface, "http://127.0.0.1:8501".
+        models: Its models.
+    """
+
+    address: str
+    models: ModelManager
+
+
+async def serve(
+    configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None] | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until the task is cancelled.
+
+    Args:
+        configs: The models.
+        options: How.
+        started: Called when the port is open and every version that is there was tried.
+
+    Raises:
+        InputError: The port cannot be had.
+    """
+    models = ModelManager(configs, poll_seconds=options.poll_seconds)
+    connections = Connections(RestApi(models, ServingMetrics(), options.timeout_seconds), options.limits)
+    loop = asyncio.get_running_loop()
+    port = _listen(options.host, options.rest_port)
+    ended = asyncio.Event()
+    with contextlib.ExitStack() as stack:
+        stack.callback(port.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: a test's
+                loop.add_signal_handler(number, ended.set)
+                stack.callback(loop.remove_signal_handler, number)
+        await models.start()
+        server = await loop.create_server(connections, sock=port)
+        watching = loop.create_task(connections.watch())
+        try:
+            if started is not None:
+                started(Listening(f"http://{_shown(port)}", models))
+            await ended.wait()
+            _LOG.info("told to end")
+            models.drain()
+            await asyncio.sleep(options.drain_seconds)
+        finally:
+            watching.cancel()
+            server.close()
+            await connections.drain(options.timeout_seconds or 30.0)
+            await models.stop()
+
+
+def run(
+    configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None] | None = None
+) -> None:
+    """`serve` on an event loop of its own, for a process that does nothing else."""
+    configure_jax()
+    import uvloop
+
+    uvloop.run(serve(configs, options, started))
+
+
+def configure_jax() -> None:
+    """Set up JAX for serving: to be called before anything is computed.
+
+    Raises:
+        DrivetrainError: JAX is not installed.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise DrivetrainError("jax is not installed", fix="pip install 'drivetrain[serving]'") from error
+    from ..engine.bundles.compile_cache import keep_compiled
+
+    # A small program that waits for another thread takes several times as long.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]  # JAX types no option
+    with contextlib.suppress(InputError):  # a home that cannot be written to: every start compiles
+        keep_compiled()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"cannot listen at {host}:{port}: {error.strerror}", fix="choose another --rest-port"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _shown(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

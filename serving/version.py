@@ -1,0 +1,127 @@
+"""One version of a model: loaded, tried and compiled before a request reaches it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ..engine.bundles.bundle import Bundle
+from ..engine.bundles.manifest import MANIFEST, Signature
+from ..engine.bundles.runner import REQUESTS, SMALL
+from ..engine.host_ops.columns import ARROW
+from ..engine.hub.loading import local_bundle
+from ..engine.hub.publishing import chosen
+from ..engine.lowering.programs import BundleError
+from ..errors import InputError
+from ..versions import FolderVersions, versions_at
+from .api import Described
+from .batching import Batcher, BatchingOptions, predictor
+
+SLOW: Final = 0.002
+"""Seconds that a batch of 64 rows may take in the event loop; a slower model runs beside it."""
+
+
+def fetch_version(base_path: str, number: int) -> Path:
+    """A version's folder, whole.
+
+    Raises:
+        DrivetrainError: It is not whole, or its store does not answer.
+    """
+    there = versions_at(base_path)
+    try:
+        return local_bundle(there, chosen(there, number))
+    except InputError:
+        if isinstance(there, FolderVersions) and number not in there.recorded():
+            return there.folder / str(number)  # copied there by hand; the bundle's own digests say whether it is whole
+        raise
+
+
+class LoadedVersion:
+    """A version that answers.
+
+    Args:
+        described: What it is.
+        bundle: What it runs.
+        seconds: What a batch of 64 rows takes, by signature.
+        options: How its requests are put together.
+        executor: Where slow batches run.
+    """
+
+    def __init__(
+        self,
+        described: Described,
+        bundle: Bundle,
+        seconds: dict[str, float],
+        options: BatchingOptions,
+        executor: Executor,
+    ) -> None:
+        self.described = described
+        self.batchers = {
+            name: Batcher(described, predictor(bundle, name), options, executor, slow=seconds.get(name, 0) > SLOW)
+            for name in bundle.signatures
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for it."""
+        return all(batcher.idle for batcher in self.batchers.values())
+
+
+def load_bundle(name: str, base_path: str, number: int) -> tuple[Described, Bundle, dict[str, float]]:
+    """Fetch, check, read and compile a version. Takes seconds; nothing of it belongs in an event loop.
+
+    Returns:
+        What it is, the bundle, and the seconds that a batch of 64 rows takes by signature.
+
+    Raises:
+        DrivetrainError: It cannot be used: it is not whole, damaged, or its programs fail.
+    """
+    folder = fetch_version(base_path, number)
+    bundle = Bundle.load(folder).for_serving()
+    seconds = {signature: warm_up(bundle, signature) for signature in bundle.signatures}
+    digest = json.loads((folder / MANIFEST).read_bytes())["digest"]
+    return Described(name, number, bundle.signatures, digest), bundle, seconds
+
+
+def warm_up(bundle: Bundle, signature: str) -> float:
+    """Compile what requests of up to 512 rows need, and return the seconds that 64 rows take.
+
+    The rows have no values: most models take these, and to one that does not the error is no reason to be refused.
+
+    Raises:
+        DrivetrainError: The bundle cannot be run.
+    """
+    of = bundle.signatures[signature]
+    row = {name: of.defaults.get(name) for name in of.inputs}
+    _try(partial(bundle.run_row, signature, row))
+    batches = {size: empty_rows(of, size) for size in (REQUESTS, SMALL)}
+    for batch in batches.values():
+        _try(partial(bundle.run, signature, batch))
+    start = time.perf_counter()
+    _try(partial(bundle.run, signature, batches[REQUESTS]))
+    return time.perf_counter() - start
+
+
+def empty_rows(signature: Signature, rows: int) -> pa.RecordBatch:
+    """Rows without values, or with the columns' defaults."""
+    columns: dict[str, Any] = {
+        name: pa.array([signature.defaults.get(name)] * rows, ARROW[spec.dtype])
+        for name, spec in signature.inputs.items()
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _try(run: Callable[[], object]) -> None:
+    try:
+        run()
+    except BundleError:
+        raise
+    except InputError:
+        return  # about the rows
