@@ -187,16 +187,27 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(400, f"malformed request: {error!s:.100}")
 
     def _feed(self, data: bytes) -> bytes:
-        """Parse bytes, and return those that follow a request to change to another protocol.
+        """Parse bytes, and return those that are still to be parsed: what follows a wish for another protocol.
 
-        Such a request is answered as any other (Java's client begins with one).
+        Such a request is answered as any other (Java's client begins with one). The parser takes what follows its
+        headers for the other protocol, and would take a body for the next request; so the headers are parsed again
+        without the wish.
         """
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+            if self._has_body():
+                wish = ("upgrade", "connection", "http2-settings")
+                lines = [f"{name}: {text}" for name, text in self._headers.items() if name not in wish]
+                first = f"{self._parser.get_method().decode()} {self._target.decode('latin-1')} HTTP/1.1"
+                rest = "\r\n".join([first, *lines, "\r\n"]).encode("latin-1") + rest
             self._parser = httptools.HttpRequestParser(self)
-            return data[upgrade.args[0] :]
+            return rest
         return b""
+
+    def _has_body(self) -> bool:
+        return self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
 
     def pause_writing(self) -> None:
         """The client is slow to read: nothing more is read of it until it has."""
@@ -266,6 +277,8 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        if self._parser.should_upgrade() and self._has_body():
+            return  # see `_feed`
         self._whole = True
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         method = self._parser.get_method().decode("latin-1")
