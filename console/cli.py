@@ -44,6 +44,8 @@ VERBS = {
     "lineage": "Trace what led to an artifact or a node, or with --down what was made from it, through all runs.",
     "schema": "See, propose and accept the schema: what the data should look like.",
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
+    "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",
+    "predict": "Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.",
     "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",
     "kubeflow": "The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it.",
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",

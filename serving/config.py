@@ -1,12 +1,14 @@
-"""Which models a server holds: one from the command line, or many from a file, ours or TensorFlow Serving's."""
+"""Which models a server holds, of which versions: one from the command line, or many from a YAML file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from ..errors import InputError
+from ..yaml_lines import YamlValue, read_yaml
 from .batching import BatchingOptions
 
 
@@ -48,3 +50,57 @@ class ModelConfig:
         if self.policy == "specific":
             return sorted(set(self.versions) & set(numbers))
         return numbers if self.policy == "all" else numbers[-self.num_versions :]
+
+
+def read_models(path: Path) -> list[ModelConfig]:
+    """The models of a YAML file.
+
+    Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
+    "latest 2", or a list of numbers), `labels`, and `batching` with the fields of `BatchingOptions`.
+
+    Raises:
+        InputError: It is no such file; the line is named.
+    """
+    try:
+        top = read_yaml(path.read_text("utf-8"), str(path), name="the file")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", fix="see docs/serving.md for what it holds") from error
+    if top is None:
+        raise InputError(f"{path} is empty", fix="see docs/serving.md for what it holds")
+    models = top.mapping(("models",), required=("models",))["models"].mapping()
+    if not models:
+        raise InputError(f"{path} has no model", fix="see docs/serving.md for what it holds")
+    return [_model(name, value, path.parent) for name, value in models.items()]
+
+
+def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
+    entries = value.mapping(("base_path", "versions", "labels", "batching"), required=("base_path",))
+    fields: dict[str, Any] = {}  # Any: by the field's type
+    base_path = entries["base_path"].string()
+    if "://" not in base_path:
+        base_path = str(folder / base_path)
+    if "versions" in entries:
+        fields |= _versions(entries["versions"])
+    if "labels" in entries:
+        fields["labels"] = {label: number.whole() for label, number in entries["labels"].mapping().items()}
+    if "batching" in entries:
+        known = tuple(BatchingOptions.__dataclass_fields__)
+        fields["batching"] = BatchingOptions(**{
+            key: number.whole() for key, number in entries["batching"].mapping(known).items()
+        })  # fmt: skip
+    try:
+        return ModelConfig(name, base_path, **fields)
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=value.where) from error
+
+
+def _versions(value: YamlValue) -> dict[str, Any]:
+    if value.is_list:
+        return {"policy": "specific", "versions": tuple(number.whole() for number in value.items())}
+    text = value.text()
+    if text == "all":
+        return {"policy": "all"}
+    word, _, count = text.partition(" ")
+    if word != "latest" or (count and not count.isdecimal()):
+        raise value.error(f"{value.name} is {text!r:.80}", 'write all, latest, "latest 2", or a list of numbers')
+    return {"num_versions": int(count or 1)}

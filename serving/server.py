@@ -57,22 +57,22 @@ class Listening:
 
 
 async def serve(
-    configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None] | None = None
+    configs: Sequence[ModelConfig],
+    options: ServerOptions,
+    port: socket.socket,
+    started: Callable[[Listening], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the task is cancelled.
 
     Args:
         configs: The models.
         options: How.
+        port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the port is open and every version that is there was tried.
-
-    Raises:
-        InputError: The port cannot be had.
     """
     models = ModelManager(configs, poll_seconds=options.poll_seconds)
     connections = Connections(RestApi(models, ServingMetrics(), options.timeout_seconds), options.limits)
     loop = asyncio.get_running_loop()
-    port = _listen(options.host, options.rest_port)
     ended = asyncio.Event()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
@@ -100,11 +100,16 @@ async def serve(
 def run(
     configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None] | None = None
 ) -> None:
-    """`serve` on an event loop of its own, for a process that does nothing else."""
+    """`serve` on an event loop of its own, for a process that does nothing else.
+
+    Raises:
+        InputError: The port cannot be had.
+    """
+    port = bind(options.host, options.rest_port)
     configure_jax()
     import uvloop
 
-    uvloop.run(serve(configs, options, started))
+    uvloop.run(serve(configs, options, port, started))
 
 
 def configure_jax() -> None:
@@ -125,7 +130,12 @@ def configure_jax() -> None:
         keep_compiled()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A socket with an address.
+
+    Raises:
+        InputError: Another process has it, or there is no such host here.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

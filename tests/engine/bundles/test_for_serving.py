@@ -37,9 +37,9 @@ def test_a_second_version_compiles_nothing(tmp_path: Path) -> None:
         write_network(tmp_path / f"{seed}", seed, hidden=25)
     compiled: list[str] = []
 
-    def count(name: str, _seconds: float, **_: object) -> None:
-        if name.endswith("backend_compile_duration"):
-            compiled.append(name)
+    def count(event: str, duration_secs: float, **_: str | int) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
 
     monitoring.register_event_duration_secs_listener(count)
     try:

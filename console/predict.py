@@ -1,0 +1,90 @@
+"""`predict`: ask a model server for the predictions of rows in a file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import InputError
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
+from .terminal import echo
+
+_URL = re.compile(
+    r"(?P<server>https?://[^/]+(?:/[^:]*?)?)/v1/models/(?P<model>[^/:]+)"
+    r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?/?"
+)
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain predict http://127.0.0.1:8501/v1/models/flights rows.csv\n"
+    '  drivetrain predict http://127.0.0.1:8501/v1/models/flights --row \'{"carrier": "UA", "hour": 17}\'\n'
+    "  drivetrain predict http://127.0.0.1:8501/v1/models/flights/labels/canary rows.parquet --limit 5 --json\n"
+)
+@click.argument("url")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--row", "rows", multiple=True, metavar="JSON", help="A row, as an object; may be given several times.")
+@click.option("--limit", type=click.IntRange(1), default=None, metavar="ROWS", help="Only the first of the file.")
+@click.option("--signature", default=None, metavar="NAME", help="Which signature; its default unless given.")
+@shared
+def predict(
+    settings: ConsoleSettings,
+    url: str,
+    file: Path | None,
+    rows: tuple[str, ...],
+    limit: int | None,
+    signature: str | None,
+) -> int:
+    """Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.
+
+    FILE is what ExampleGen reads: CSV, Parquet, JSON lines. Each line that is printed is the prediction for a row; with
+    --json one line holds them all, with the version that answered.
+    """
+    from ..serving.client import Client
+
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise InputError(f"{url!r:.200} is no model's URL", fix="http://127.0.0.1:8501/v1/models/NAME")
+    if (file is None) == (not rows):
+        raise InputError("predict needs rows: a FILE, or --row", fix="""--row '{"hour": 17}'""")
+    asked = [_row(text) for text in rows] if file is None else _rows_of(file, limit)
+    predictions: list[Any] = []
+    version, digest = 0, ""
+    number = None if match["version"] is None else int(match["version"])
+    with Client(match["server"], match["model"], version=number, label=match["label"]) as client:
+        for part in client.predict_all(asked, signature=signature):
+            version, digest = part.version, part.digest
+            predictions += part.rows
+            if not settings.json:
+                for prediction in part.rows:
+                    echo(json.dumps(prediction))
+    if settings.json:
+        echo(json.dumps({"predictions": predictions, "version": version, "digest": digest}))
+    return OK
+
+
+def _row(text: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--row {text!r:.80} is no JSON: {error!s:.100}", fix="""--row '{"hour": 17}'""") from error
+    if not isinstance(row, dict):
+        raise InputError(f"--row {text!r:.80} is no object", fix="""--row '{"hour": 17}'""")
+    return row
+
+
+def _rows_of(file: Path, limit: int | None) -> list[dict[str, Any]]:
+    from ..data import source_of
+
+    source = source_of(file)
+    rows: list[dict[str, Any]] = []
+    for shard in source.shards:
+        for batch in source.read(shard):
+            rows += batch.to_pylist()
+            if limit is not None and len(rows) >= limit:
+                return rows[:limit]
+    return rows

@@ -1,0 +1,99 @@
+"""`serve`: a model server for what Pusher pushed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InputError
+from .exit_codes import OK
+from .options import ConsoleSettings, shared
+from .terminal import echo
+
+if TYPE_CHECKING:
+    from ..serving.server import Listening
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain serve serving/flights\n"
+    "  drivetrain serve s3://bucket/serving/flights --name late --host 0.0.0.0\n"
+    "  drivetrain serve --config models.yaml\n"
+)
+@click.argument("address", required=False)
+@click.option(
+    "--name", "--model_name", "name", help="What requests call the model; the last part of ADDRESS if not given."
+)
+@click.option("--model_base_path", "base_path", hidden=True, help="TensorFlow Serving's name for ADDRESS.")
+@click.option(
+    "--config",
+    "--model_config_file",
+    "config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file of several models: see docs/serving.md.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0: all of them.")
+@click.option(
+    "--rest-port", "--rest_api_port", "rest_port", type=click.IntRange(0, 65535), default=8501, show_default=True,
+    help="For HTTP; 0: any that is free.",
+)  # fmt: skip
+@click.option(
+    "--poll", "--file_system_poll_wait_seconds", "poll", type=click.FloatRange(0), default=1.0, show_default=True,
+    metavar="SECONDS", help="How often new versions are looked for; 0: once, at the start.",
+)  # fmt: skip
+@click.option(
+    "--drain", type=click.FloatRange(0), default=0.0, show_default=True, metavar="SECONDS",
+    help="How long it goes on, not ready, when it is told to end.",
+)  # fmt: skip
+@click.option(
+    "--batch-wait", type=click.IntRange(0), default=0, show_default=True, metavar="MICROSECONDS",
+    help="How long a request waits for others to be answered with it.",
+)  # fmt: skip
+@shared
+def serve(
+    settings: ConsoleSettings,
+    address: str | None,
+    name: str | None,
+    base_path: str | None,
+    config: Path | None,
+    host: str,
+    rest_port: int,
+    poll: float,
+    drain: float,
+    batch_wait: int,
+) -> int:
+    """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
+
+    It speaks TensorFlow Serving's REST interface. A version that is pushed later is loaded, compiled and switched to
+    without an error to anybody; one that is damaged is refused, and the last good one goes on.
+    """
+    from ..serving.batching import BatchingOptions
+    from ..serving.config import ModelConfig, read_models
+    from ..serving.server import ServerOptions, run
+
+    address = address or base_path
+    if (address is None) == (config is None):
+        raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve serving/flights")
+    if config is not None:
+        models = read_models(config)
+    else:
+        assert address is not None
+        name = name or re.split(r"[/\\]", address.rstrip("/\\"))[-1]
+        models = [ModelConfig(name, address, batching=BatchingOptions(batch_timeout_micros=batch_wait))]
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("drivetrain.serving").setLevel(logging.INFO)
+
+    def started(listening: Listening) -> None:
+        if settings.json:
+            echo(json.dumps({"address": listening.address, "models": listening.models.names()}))
+            return
+        echo(f"serving at {listening.address} until Ctrl-C")
+        for model in listening.models.names():
+            echo(f"  {listening.address}/v1/models/{model}")
+
+    run(models, ServerOptions(host, rest_port, poll, drain_seconds=drain), started)
+    return OK

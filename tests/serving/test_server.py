@@ -1,0 +1,324 @@
+"""The server as a user runs it: answers against NumPy, versions that come, go and are broken, an end without a loss."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httptools")
+
+from click.testing import CliRunner
+from drivetrain.components.pusher import push
+from drivetrain.console.cli import cli
+from drivetrain.console.exit_codes import USER_ERROR
+from drivetrain.serving.client import Client, ServerError
+from drivetrain.tests.engine.bundles.test_for_serving import expected
+from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.running import RunningServer, serving
+
+pytestmark = pytest.mark.engine
+HIDDEN = 24
+ROWS = [{"x": row["x"]} for row in rows_of(9).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Networks of one architecture, by seed."""
+    folder = tmp_path_factory.mktemp("bundles")
+    for seed in (1, 2, 3):
+        write_network(folder / str(seed), seed, hidden=HIDDEN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of version 1, with the weights of seed 1."""
+    folder = tmp_path_factory.mktemp("server")
+    push(bundles / "1", folder / "models" / "net")
+    with serving(folder, "models/net", "--poll", "0.1") as running:
+        yield running
+
+
+def ask(server: RunningServer, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and JSON of an answer."""
+    parts = urlsplit(server.address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        data = answer.read()
+        headers = {key.lower(): value for key, value in answer.getheaders()}
+        return answer.status, headers, json.loads(data) if data.startswith(b"{") else data.decode()
+    finally:
+        connection.close()
+
+
+def until(condition: Any, seconds: float = 30) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_every_format_gives_the_predictions_of_numpy(server: RunningServer) -> None:
+    scores, x = expected(1, HIDDEN), [row["x"] for row in ROWS]
+    bodies: list[tuple[str, Any, str]] = [
+        ("predict", {"instances": [{"x": each} for each in x]}, "predictions"),
+        ("predict", {"instances": x}, "predictions"),
+        ("predict", {"inputs": x}, "outputs"),
+        ("predict", {"inputs": {"x": x}, "signature_name": "serving_default"}, "outputs"),
+        ("regress", {"examples": [{"x": each} for each in x]}, "results"),
+    ]
+    for verb, body, key in bodies:
+        for count in (1, 2, 64, 65, 512):
+            part = {name: (value[:count] if isinstance(value, list) else value) for name, value in body.items()}
+            if isinstance(part.get("inputs"), dict):
+                part["inputs"] = {"x": x[:count]}
+            status, headers, answer = ask(server, "POST", f"/v1/models/net:{verb}", json.dumps(part).encode())
+            assert status == 200, answer
+            np.testing.assert_allclose(answer[key], scores[:count], atol=1e-6)
+            assert headers["x-drivetrain-version"] == "1"
+    status, _, answer = ask(server, "POST", "/v1/models/net:classify", json.dumps({"examples": ROWS[:2]}).encode())
+    assert status == 200
+    assert [row[0][0] for row in answer["results"]] == ["0", "0"]
+    np.testing.assert_allclose([row[0][1] for row in answer["results"]], scores[:2], atol=1e-6)
+
+
+def test_status_metadata_health_and_metrics(server: RunningServer) -> None:
+    status, _, body = ask(server, "GET", "/v1/models/net")
+    assert (status, body) == (
+        200,
+        {
+            "model_version_status": [
+                {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+            ]
+        },
+    )
+    assert ask(server, "GET", "/v1/models/net/versions/1")[2] == body
+    signature = ask(server, "GET", "/v1/models/net/metadata")[2]["metadata"]["signature_def"]["signature_def"]
+    assert signature["serving_default"]["inputs"]["x"]["dtype"] == "DT_DOUBLE"
+    assert signature["predict"]["outputs"]["score"]["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+    assert [ask(server, "GET", f"/v2/health/{kind}")[0] for kind in ("live", "ready")] == [200, 200]
+    before = ask(server, "GET", "/monitoring/prometheus/metrics")[2]
+    ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:3]}).encode())
+    after = ask(server, "GET", "/monitoring/prometheus/metrics")[2]
+
+    def value(text: str, name: str) -> float:
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+
+    rows = 'drivetrain_serving_rows_total{model="net",version="1"}'
+    assert value(after, rows) - value(before, rows) == 3
+    tensorflow = ':tensorflow:serving:request_count_total{model_name="net",status="OK"}'
+    assert value(after, tensorflow) - value(before, tensorflow) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("net:predict", b"", 400, "JSON"),
+        ("net:predict", b"{", 400, "JSON"),
+        ("net:predict", b"[1]", 400, "not an object"),
+        ("net:predict", b"{}", 400, "neither 'instances' nor 'inputs'"),
+        ("net:predict", b'{"instances": [], "inputs": []}', 400, "both"),
+        ("net:predict", b'{"instances": []}', 400, "empty"),
+        ("net:predict", b'{"instances": 1}', 400, "a number"),
+        ("net:predict", b'{"instances": [1, {"x": [1]}]}', 400, "x"),
+        ("net:predict", b'{"instances": [{"x": [1]}, 1]}', 400, "objects"),
+        ("net:predict", b'{"instances": [{"y": [1]}]}', 400, "'x' is missing"),
+        ("net:predict", b'{"instances": [{"x": [1]}, {"y": 1}]}', 400, "row 1 lacks 'x'"),
+        ("net:predict", b'{"instances": [{"x": "text"}]}', 400, "'x'"),
+        ("net:predict", b'{"instances": [{"x": [[1]]}]}', 400, "'x'"),
+        ("net:predict", b'{"instances": [{"x": {"a": 1}}]}', 400, "'x'"),
+        ("net:predict", b'{"instances": [{"x": [true]}]}', 400, "'x'"),
+        ("net:predict", b'{"instances": [{"x": ["\xff"]}]}', 400, "JSON"),
+        ("net:predict", b'{"instances": [{"x": ["\\ud800"]}]}', 400, ""),
+        ("net:predict", b'{"instances": [{"x": [1' + b"0" * 5000 + b"]}]}", 400, ""),
+        ("net:predict", b'{"instances": ' + b"[" * 200_000, 400, "nested too deeply"),
+        ("net:predict", b'{"inputs": {"x": 3}}', 400, "a list"),
+        ("net:predict", b'{"inputs": {"z": [3]}}', 400, "none of the model's inputs"),
+        ("net:predict", b'{"instances": [[1]], "signature_name": 3}', 400, "signature_name"),
+        ("net:predict", b'{"instances": [[1]], "signature_name": "pred"}', 400, "predict"),
+        ("net:regress", b'{"instances": [[1]]}', 400, "examples"),
+        ("net:regress", b'{"examples": [1]}', 400, "examples"),
+        ("net:regress", b'{"examples": [{}], "context": 1}', 400, "context"),
+        ("nett:predict", b"{}", 404, "did you mean 'net'"),
+        ("net/versions/9:predict", b"{}", 404, "it serves 1"),
+        ("net/labels/stable:predict", b"{}", 404, "no label"),
+        (":predict", b"{}", 400, "Missing model name in request."),
+        ("net:explain", b"{}", 400, "Malformed request: POST /v1/models/net:explain"),
+    ],
+)
+def test_a_bad_request_is_told_what_is_wrong(
+    server: RunningServer, path: str, body: bytes, status: int, words: str
+) -> None:
+    answer = ask(server, "POST", f"/v1/models/{path}", body)
+    assert (answer[0], list(answer[2])) == (status, ["error"]), answer
+    assert words in answer[2]["error"]
+    assert len(answer[2]["error"]) < 1000
+
+
+def test_nan_and_infinity_are_numbers(server: RunningServer) -> None:
+    body = b'{"instances": [[NaN, Infinity, -Infinity' + b", 0" * 13 + b"]]}"
+    status, _, answer = ask(server, "POST", "/v1/models/net:predict", body)
+    assert status == 200
+    assert 0 <= answer["predictions"][0] <= 1 or np.isnan(answer["predictions"][0])
+
+
+def test_bad_rows_among_good_ones_fail_alone(server: RunningServer) -> None:
+    """Requests that come together are one batch; each client is answered for its own."""
+    scores = expected(1, HIDDEN)
+    outcomes: dict[int, tuple[int, Any]] = {}
+
+    def send(at: int) -> None:
+        row: Any = ROWS[at] if at % 4 else {"x": [None] * 15 + ["bad"]}
+        status, _, answer = ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": [row]}).encode())
+        outcomes[at] = status, answer
+
+    threads = [threading.Thread(target=send, args=(at,)) for at in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 40
+    for at, (status, answer) in outcomes.items():
+        assert status == (200 if at % 4 else 400)
+        if at % 4:
+            assert answer["predictions"][0] == pytest.approx(scores[at], abs=1e-6)
+
+
+def test_the_client_and_the_command(server: RunningServer, tmp_path: Path) -> None:
+    scores = expected(1, HIDDEN)
+    with Client(server.address, "net") as client:
+        prediction = client.predict(ROWS[:5])
+        np.testing.assert_allclose(prediction.rows, scores[:5], atol=1e-6)
+        assert (prediction.version, len(prediction.digest) > 10) == (1, True)
+        assert client.status()[0]["state"] == "AVAILABLE"
+        assert "predict" in client.metadata()["metadata"]["signature_def"]["signature_def"]
+        with pytest.raises(ServerError, match="'x' is missing") as refused:
+            client.predict([{"z": 1}])
+        assert refused.value.status == 400
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:3]))
+    url = f"{server.address}/v1/models/net"
+    ran = CliRunner().invoke(cli, ["predict", url, str(tmp_path / "rows.jsonl"), "--json"])
+    assert ran.exit_code == 0, ran.output
+    np.testing.assert_allclose(json.loads(ran.output)["predictions"], scores[:3], atol=1e-6)
+    ran = CliRunner().invoke(cli, ["predict", url, "--row", json.dumps(ROWS[0])])
+    assert float(ran.output) == pytest.approx(scores[0], abs=1e-6)
+    ran = CliRunner().invoke(cli, ["predict", "http://127.0.0.1:9/v1/models/net", "--row", "{}"])
+    assert ran.exit_code != 0
+    assert "does not answer" in ran.output
+
+
+def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_path: Path) -> None:
+    """A push, a damaged push, a push, a rollback: each answer is that of the version it names."""
+    base = tmp_path / "net"
+    push(bundles / "1", base)
+    scores = {1: expected(1, HIDDEN), 3: expected(3, HIDDEN)}
+    wrong: list[Any] = []
+    seen: set[int] = set()
+    stop = threading.Event()
+
+    def load(server: RunningServer) -> None:
+        with Client(server.address, "net") as client:
+            at = 0
+            while not stop.is_set():
+                at = (at + 1) % 500
+                try:
+                    answer = client.predict(ROWS[at : at + 2])
+                except ServerError as error:
+                    wrong.append(str(error))
+                    return
+                seen.add(answer.version)
+                if not np.allclose(answer.rows, scores[answer.version][at : at + 2], atol=1e-6):
+                    wrong.append((answer.version, at))
+
+    with serving(tmp_path, str(base), "--poll", "0.05") as server:
+        threads = [threading.Thread(target=load, args=(server,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        (base / "2").mkdir()  # someone copies by hand, and only half of it came
+        for name in ("manifest.json", "graph.json"):
+            shutil.copy(bundles / "2" / name, base / "2" / name)
+
+        def states() -> dict[str, str]:
+            body = ask(server, "GET", "/v1/models/net")[2]["model_version_status"]
+            return {version["version"]: version["state"] for version in body}
+
+        until(lambda: states().get("2") == "END")
+        assert states()["1"] == "AVAILABLE"
+        reason = ask(server, "GET", "/v1/models/net/versions/2")[2]["model_version_status"][0]["status"]
+        assert reason["error_code"] != "OK"
+        assert reason["error_message"]
+        push(bundles / "3", base)
+        until(lambda: states().get("3") == "AVAILABLE" and states().get("1", "END") == "END")
+        time.sleep(0.3)
+        for number in ("2", "3", "3.json"):  # rolled back by hand
+            path = base / number
+            path.rename(tmp_path / f"gone-{number}")
+        until(lambda: states().get("1") == "AVAILABLE")
+        base.rename(tmp_path / "away")  # storage is gone for a while
+        time.sleep(0.5)
+        assert states()["1"] == "AVAILABLE"
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert server.end() == 0
+    assert wrong == []
+    assert seen == {1, 3}
+
+
+def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> None:
+    base = tmp_path / "net"
+    push(bundles / "1", base)
+    broken: list[str] = []
+    answered = [0]
+
+    def load(server: RunningServer) -> None:
+        with Client(server.address, "net") as client:
+            while True:
+                try:
+                    client.predict(ROWS[:1])
+                    answered[0] += 1
+                except ServerError as error:
+                    if "refused" not in str(error):  # the port is closed: a load balancer sends nobody there
+                        broken.append(str(error))
+                    return
+
+    with serving(tmp_path, str(base), "--drain", "0.3") as server:
+        threads = [threading.Thread(target=load, args=(server,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        server.process.terminate()
+        time.sleep(0.1)
+        assert ask(server, "GET", "/v2/health/ready")[0] == 503
+        assert ask(server, "GET", "/v2/health/live")[0] == 200
+        assert server.process.wait(30) == 0
+        for thread in threads:
+            thread.join()
+    assert broken == []
+    assert answered[0] > 10
+
+
+def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningServer, tmp_path: Path) -> None:
+    port = server.address.rpartition(":")[2]
+    ran = CliRunner().invoke(cli, ["serve", str(tmp_path), "--rest-port", port])
+    assert ran.exit_code == USER_ERROR
+    assert f"cannot listen at 127.0.0.1:{port}" in ran.output
+    with serving(tmp_path, str(tmp_path / "nothing"), "--poll", "0.1") as empty:
+        assert ask(empty, "GET", "/v2/health/ready")[0] == 503
+        status, headers, answer = ask(empty, "POST", "/v1/models/nothing:predict", b"{}")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "has no versions" in answer["error"]
