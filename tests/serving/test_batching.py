@@ -1,0 +1,167 @@
+"""Requests that come together are computed together, and each is answered for its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.serving.api import Answer, Code, Described, InferenceRequest, ModelRef, RequestError
+from drivetrain.serving.batching import Batcher, BatchingOptions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+MODEL = Described("m", 3, {})
+
+
+class Doubling:
+    """Twice each value of `x`; None is unusable. Keeps the sizes of the batches."""
+
+    def __init__(self, seconds: float = 0) -> None:
+        self.batches: list[int] = []
+        self.threads: set[int] = set()
+        self.seconds = seconds
+
+    def __call__(self, columns: Mapping[str, Any], rows: int) -> dict[str, Any]:
+        self.batches.append(rows)
+        self.threads.add(threading.get_ident())
+        time.sleep(self.seconds)
+        values = list(columns["x"])
+        assert len(values) == rows
+        if None in values:
+            raise InputError("column 'x' has no value", fix="send one")
+        return {"y": np.array([2 * value for value in values]), "row": np.arange(rows)}
+
+
+def request(*values: float | None, outputs: list[str] | None = None, deadline: float | None = None) -> InferenceRequest:
+    return InferenceRequest(ModelRef("m"), None, {"x": [*values]}, len(values), outputs, deadline=deadline)
+
+
+def run(test: Callable[[ThreadPoolExecutor], Coroutine[Any, Any, T]]) -> T:
+    with ThreadPoolExecutor(2) as executor:
+        return asyncio.run(asyncio.wait_for(test(executor), 30))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=9), min_size=1, max_size=30),
+    st.sampled_from([1, 4, 64]),
+    st.booleans(),
+    st.sampled_from([0, 500]),
+)
+def test_each_request_has_its_own_answer(values: list[list[int | None]], most: int, slow: bool, wait: int) -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> list[Answer | BaseException]:
+        batcher = Batcher(MODEL, predict, BatchingOptions(most, wait), executor, slow=slow)
+        futures = [batcher.submit(request(*each)) for each in values]
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        assert batcher.idle
+        return answers
+
+    for each, answer in zip(values, run(test), strict=True):
+        if None in each:
+            assert isinstance(answer, RequestError)
+            assert (answer.code, answer.message) == (Code.INVALID_ARGUMENT, "column 'x' has no value")
+        else:
+            assert isinstance(answer, Answer)
+            assert (answer.version, answer.outputs["y"].tolist()) == (
+                3,
+                [2 * value for value in each if value is not None],
+            )
+
+
+def test_what_comes_in_one_turn_is_one_batch() -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> None:
+        batcher = Batcher(MODEL, predict, BatchingOptions(max_batch_size=8), executor, slow=False)
+        await asyncio.gather(*(batcher.submit(request(at)) for at in range(20)))
+        await batcher.submit(request(1))
+
+    run(test)
+    assert predict.batches == [8, 8, 4, 1]
+
+
+def test_a_large_request_does_not_hold_the_loop() -> None:
+    predict = Doubling(0.2)
+
+    async def test(executor: ThreadPoolExecutor) -> int:
+        batcher = Batcher(MODEL, predict, BatchingOptions(max_batch_size=2), executor, slow=False)
+        large = batcher.submit(request(1, 2, 3))
+        turns = 0
+        while not large.done():
+            await asyncio.sleep(0.005)
+            turns += 1
+        return turns
+
+    assert run(test) > 10
+    assert predict.threads != {threading.get_ident()}
+
+
+def test_a_slow_model_gathers_what_comes_meanwhile() -> None:
+    predict = Doubling(0.05)
+
+    async def test(executor: ThreadPoolExecutor) -> None:
+        batcher = Batcher(MODEL, predict, BatchingOptions(), executor, slow=True)
+        first = batcher.submit(request(0))
+        await asyncio.sleep(0.02)
+        await asyncio.gather(first, *(batcher.submit(request(at)) for at in range(30)))
+
+    run(test)
+    assert predict.batches == [1, 30]
+
+
+def test_waiting_for_others_ends_when_the_batch_is_full() -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> float:
+        batcher = Batcher(MODEL, predict, BatchingOptions(4, 10_000_000), executor, slow=False)
+        start = time.monotonic()
+        first = batcher.submit(request(0))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, *(batcher.submit(request(at)) for at in range(3)))
+        return time.monotonic() - start
+
+    assert run(test) < 5
+    assert predict.batches == [4]
+
+
+def test_deadlines_cancelled_requests_and_a_full_queue() -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> list[Any]:
+        options = BatchingOptions(max_batch_size=4, max_enqueued_rows=6)
+        batcher = Batcher(MODEL, predict, options, executor, slow=False)
+        late = batcher.submit(request(1, deadline=time.monotonic() - 1))
+        gone = batcher.submit(request(2))
+        gone.cancel()
+        fine = batcher.submit(request(3, outputs=["y"]))
+        with pytest.raises(RequestError, match="3 rows wait already") as refused:
+            batcher.submit(request(1, 2, 3, 4))
+        assert refused.value.code is Code.RESOURCE_EXHAUSTED
+        return await asyncio.gather(late, fine, return_exceptions=True)
+
+    late, fine = run(test)
+    assert late.code is Code.DEADLINE_EXCEEDED
+    assert {name: values.tolist() for name, values in fine.outputs.items()} == {"y": [6]}
+    assert predict.batches == [1]
+
+
+def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
+    def fail(columns: Mapping[str, Any], rows: int) -> dict[str, Any]:
+        raise ZeroDivisionError("/secret/path")
+
+    async def test(executor: ThreadPoolExecutor) -> list[Any]:
+        batcher = Batcher(MODEL, fail, BatchingOptions(), executor, slow=False)
+        return await asyncio.gather(batcher.submit(request(1)), batcher.submit(request(1)), return_exceptions=True)
+
+    for error in run(test):
+        assert (error.code, error.message) == (Code.INTERNAL, "the model failed (ZeroDivisionError)")
