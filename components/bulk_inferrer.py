@@ -111,7 +111,7 @@ def BulkInferrer(
     models, evaluations = _listed(models), _listed(evaluations)
     labels = _labels(models, names)
     if require_blessing:
-        _check_blessed(labels, evaluations)
+        _check_blessed(labels, models, evaluations)
     for model in models:
         refuse_transformed(examples.content, model.graph)
     chosen, kept = _selection(examples, splits, keep)
@@ -211,9 +211,9 @@ def _labels(models: Sequence[Model], names: Sequence[str] | None) -> list[str]:
     return list(names)
 
 
-def _check_blessed(labels: Sequence[str], evaluations: Sequence[Evaluation]) -> None:
+def _check_blessed(labels: Sequence[str], models: Sequence[Model], evaluations: Sequence[Evaluation]) -> None:
     """Refuse a model that its evaluation does not bless, or that has none."""
-    for label, evaluation in zip_longest(labels, evaluations):
+    for label, model, evaluation in zip_longest(labels, models, evaluations):
         if label is None:
             raise InputError(
                 f"{len(evaluations)} evaluations for {len(labels)} models", fix="give the evaluation of each model"
@@ -222,6 +222,11 @@ def _check_blessed(labels: Sequence[str], evaluations: Sequence[Evaluation]) -> 
             raise InputError(
                 f"nothing says that {_called(label)} is blessed",
                 fix="give evaluations=[evaluation], in the order of the models; or say require_blessing=False",
+            )
+        if evaluation.judged and model.fingerprint and evaluation.judged != model.fingerprint:
+            raise InputError(
+                f"the evaluation given for {_called(label)} judged another model",
+                fix="give evaluations=[…] in the order of the models",
             )
         if not evaluation.blessed:
             raise InputError(

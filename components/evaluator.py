@@ -118,6 +118,7 @@ def Evaluator(
         blessed=all(each["validation"]["blessed"] for each in measured.values()),
         summary=" | ".join(named(output, each["summary"]) for output, each in measured.items()),
         compared=baseline is not None,
+        judged=model.fingerprint or "",
         metrics=overall(measured),
     )
     write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")

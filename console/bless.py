@@ -42,12 +42,20 @@ def decide(
     with settings.home() as home:
         run = open_run(home, run_id)
         task, evaluation = _evaluation(home, run, node)
-        changed = overrule(home.store, evaluation, blessed=blessed, by=by or _user(), reason=reason)
+        by = by or _user()
+        changed = overrule(home.store, evaluation, blessed=blessed, by=by, reason=reason)
+        others = [] if blessed else _others_that_bless(home, evaluation)
+        for other in others:  # else the model would still be `latest_blessed()` by one of them
+            overrule(home.store, other, blessed=False, by=by, reason=reason)
         pushed = [] if blessed else _pushed(home, evaluation)
         entry = decisions(changed)[-1]
         lines = [f"{task} of run {run.id}: the model is {'' if blessed else 'not '}blessed, by {entry['by']}"]
+        if others:
+            lines.append(
+                f"{len(others)} more {'evaluation' if len(others) == 1 else 'evaluations'} had blessed it: no more"
+            )
         lines += [f"it was pushed already, to {where}: push another model, or take it down there" for where in pushed]
-        answer = {"run": run.id, "node": task, **entry, "pushed": pushed}
+        answer = {"run": run.id, "node": task, **entry, "others": len(others), "pushed": pushed}
         settings.answer(answer, lambda console: print_text(console, "\n".join(lines)))
     return OK
 
@@ -83,13 +91,26 @@ def _evaluation(home: Home, run: Run, node: str | None) -> tuple[str, ArtifactRe
 
 def _pushed(home: Home, evaluation: ArtifactRecord) -> list[str]:
     """Where the model of an evaluation was pushed to."""
-    if evaluation.producer is None:
-        return []
-    store = home.store
-    models = {model.id for model in store.inputs(store.execution(evaluation.producer)).get(CANDIDATE, [])}
+    models = _models(home, evaluation)
     return [
         f"{receipt.properties.get('destination')}, version {receipt.properties.get('version')}"
-        for receipt in store.artifacts(type=PushedModel.__name__)
-        if receipt.producer is not None
-        and models & {model.id for model in store.inputs(store.execution(receipt.producer)).get(CANDIDATE, [])}
+        for receipt in home.store.artifacts(type=PushedModel.__name__)
+        if models & _models(home, receipt)
     ]
+
+
+def _others_that_bless(home: Home, evaluation: ArtifactRecord) -> list[ArtifactRecord]:
+    """The other evaluations that bless the same model: with other thresholds, say, or other data."""
+    models = _models(home, evaluation)
+    return [
+        other
+        for other in home.store.artifacts(type=Evaluation.__name__)
+        if other.id != evaluation.id and other.properties.get("blessed") is True and models & _models(home, other)
+    ]
+
+
+def _models(home: Home, verdict: ArtifactRecord) -> set[int]:
+    """The models that an evaluation or a receipt is about."""
+    if verdict.producer is None:
+        return set()
+    return {model.id for model in home.store.inputs(home.store.execution(verdict.producer)).get(CANDIDATE, [])}

@@ -338,12 +338,14 @@ class Model(Artifact):
 class Evaluation(Artifact):
     """Metrics by slice. `blessed`: whether every threshold was met. `metrics`: over all examples, by name.
 
-    `compared`: whether there was a baseline to compare with; None where that is not said.
+    `compared`: whether there was a baseline to compare with; None where that is not said. `judged`: the fingerprint of
+    the model that was judged; "" where that is not said.
     """
 
     blessed: bool = False
     summary: str = ""
     compared: bool | None = None
+    judged: str = ""
     metrics: dict[str, float] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 

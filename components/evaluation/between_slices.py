@@ -19,24 +19,24 @@ Groups: TypeAlias = Sequence[tuple[str, Any]]
 
 _ALONE: Final = "fewer than two groups"
 _ALL_ZERO: Final = "0 in every group"
+_NEGATIVE: Final = "below 0 in a group"
 
 
 def gap(*, of: Metric, by: str | Sequence[str], between: Sequence[str] | None = None) -> Metric:
     """The largest value of the metric `of` among the groups − the smallest; `between` two groups, first − second."""
     if between is None:
         return _between(f"Gap in {of.inline}", of, by, _difference, "lower")
-    pair = _pair(between)
-    return _between(f"Gap in {of.inline}", of, by, lambda values: values[pair[0]] - values[pair[1]], None, pair)
+    return _between(f"Gap in {of.inline}", of, by, lambda values: values[0] - values[1], None, _pair(between))
 
 
 def gap_ratio(*, of: Metric, by: str | Sequence[str], between: Sequence[str] | None = None) -> Metric:
     """The smallest value of the metric `of` among the groups / the largest; `between` two groups, first / second."""
     if between is None:
         return _between(f"Ratio in {of.inline}", of, by, _ratio, "higher")
-    first, second = pair = _pair(between)
+    pair = _pair(between)
 
-    def quotient(values: Mapping[str, float]) -> Result:
-        return ratio(values[first], values[second], f"0 in {second}")
+    def quotient(values: Sequence[float]) -> Result:
+        return _NEGATIVE if min(values) < 0 else ratio(values[0], values[1], f"0 in {pair[1]}")
 
     return _between(f"Ratio in {of.inline}", of, by, quotient, None, pair)
 
@@ -52,36 +52,42 @@ def _between(
     title: str,
     of: Metric,
     by: str | Sequence[str],
-    compare: Callable[[Mapping[str, float]], Result],
+    compare: Callable[[Sequence[float]], Result],
     direction: Any,
     wanted: Sequence[str] = (),
 ) -> Metric:
     def result(groups: Groups) -> Result:
-        values: dict[str, float] = {}
-        for name, summed in groups:
+        # Several groups may have one name: that of no value is the name of some text, too.
+        compared = groups
+        if wanted:
+            of_name = [[group for group in groups if group[0] == name] for name in wanted]
+            for name, its in zip(wanted, of_name, strict=True):
+                if len(its) != 1:
+                    return f"{len(its)} groups are called {name}" if its else f"no group {name}"
+            compared = [group for its in of_name for group in its]
+        values: list[float] = []
+        for name, summed in compared:
             value = of.result(summed)
             if isinstance(value, str):
-                if not wanted or name in wanted:
-                    return f"{name}: {value}"
-                continue
-            values[name] = value
-        missing = [name for name in wanted if name not in values]
-        if missing:
-            return f"no group {missing[0]}"
+                return f"{name}: {value}"
+            values.append(value)
         return compare(values) if len(values) > 1 else _ALONE
 
     columns = (by,) if isinstance(by, str) else tuple(by)
+    if not columns:
+        raise InputError("by names no column", fix='name one, or several: by="sex"')
     bar = of.bar and not wanted
     title = f"{title} by {', '.join(columns)}"
-    return Metric(title, direction, of.state, result, bar=bar, by=columns, compares={of.title: of.result})
+    compares = {of.title: of.result}
+    return Metric(title, direction, of.state, result, bar=bar, by=columns, compares=compares, total=of.total)
 
 
-def _difference(values: Mapping[str, float]) -> Result:
-    return max(values.values()) - min(values.values())
+def _difference(values: Sequence[float]) -> Result:
+    return max(values) - min(values)
 
 
-def _ratio(values: Mapping[str, float]) -> Result:
-    return ratio(min(values.values()), max(values.values()), _ALL_ZERO)
+def _ratio(values: Sequence[float]) -> Result:
+    return _NEGATIVE if min(values) < 0 else ratio(min(values), max(values), _ALL_ZERO)
 
 
 def demographic_parity_difference(*, by: str | Sequence[str], threshold: float = 0.5) -> Metric:

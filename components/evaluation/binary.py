@@ -34,6 +34,7 @@ from .states import Leaves, Sums, Term
 CLIP: Final = 1e-7
 """Losses keep probabilities this far from 0 and 1, as Keras does."""
 _MOST_BUCKETS: Final = 10_000
+_LARGEST_BETA: Final = 1e6
 Summation: TypeAlias = Literal["interpolation", "minoring", "majoring"]
 
 _NONE_CALLED: Final = "nothing predicted positive"
@@ -42,22 +43,27 @@ _ALL_CALLED: Final = "nothing predicted negative"
 
 @dataclass(frozen=True)
 class Confusion:
-    """Σw of the rows that a threshold calls rightly or wrongly: true and false positives, and all of each class."""
+    """Σw of the rows that a threshold calls rightly or wrongly: each summed by itself, since differences may cancel."""
 
     true_positives: float
     false_positives: float
-    positives: float
-    negatives: float
+    false_negatives: float
+    true_negatives: float
 
     @property
-    def false_negatives(self) -> float:
-        """Positive, not called so."""
-        return self.positives - self.true_positives
+    def positives(self) -> float:
+        """All whose label is positive."""
+        return self.true_positives + self.false_negatives
 
     @property
-    def true_negatives(self) -> float:
-        """Negative, and called so."""
-        return self.negatives - self.false_positives
+    def negatives(self) -> float:
+        """All whose label is negative."""
+        return self.false_positives + self.true_negatives
+
+    @property
+    def uncalled(self) -> float:
+        """Predicted negative, rightly or wrongly."""
+        return self.true_negatives + self.false_negatives
 
     @property
     def weight(self) -> float:
@@ -75,15 +81,15 @@ class AtThreshold(Sums):
     """The confusion of one threshold: a prediction strictly above it counts as positive."""
 
     threshold: float = 0.5
-    names: ClassVar[tuple[str, ...]] = ("true_positives", "false_positives", "positives", "negatives")
+    names: ClassVar[tuple[str, ...]] = ("true_positives", "false_positives", "false_negatives", "true_negatives")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """The weights of each kind of rows."""
         above, label = rows.prediction > self.threshold, rows.label
         yield Term("true_positives", of=label & above)
         yield Term("false_positives", of=~label & above)
-        yield Term("positives", of=label)
-        yield Term("negatives", of=~label)
+        yield Term("false_negatives", of=label & ~above)
+        yield Term("true_negatives", of=~(label | above))
 
     def summed(self, sums: Mapping[str, float]) -> Confusion:
         """The confusion."""
@@ -122,7 +128,7 @@ def _miss_rate(c: Confusion) -> Result:
 
 def _negative_predictive_value(c: Confusion) -> Result:
     """TN / (TN + FN)."""
-    return ratio(c.true_negatives, c.true_negatives + c.false_negatives, _ALL_CALLED)
+    return ratio(c.true_negatives, c.uncalled, _ALL_CALLED)
 
 
 def _false_discovery_rate(c: Confusion) -> Result:
@@ -132,7 +138,7 @@ def _false_discovery_rate(c: Confusion) -> Result:
 
 def _false_omission_rate(c: Confusion) -> Result:
     """FN / (FN + TN)."""
-    return ratio(c.false_negatives, c.true_negatives + c.false_negatives, _ALL_CALLED)
+    return ratio(c.false_negatives, c.uncalled, _ALL_CALLED)
 
 
 def _prevalence(c: Confusion) -> Result:
@@ -212,18 +218,16 @@ def _fowlkes_mallows(c: Confusion) -> Result:
 
 def _matthews_correlation(c: Confusion) -> Result:
     """(TP·TN − FP·FN) / √((TP+FP)(TP+FN)(TN+FP)(TN+FN))."""
-    uncalled = c.true_negatives + c.false_negatives
-    below = math.sqrt(c.called) * math.sqrt(c.positives) * math.sqrt(c.negatives) * math.sqrt(uncalled)
+    below = math.sqrt(c.called) * math.sqrt(c.positives) * math.sqrt(c.negatives) * math.sqrt(c.uncalled)
     above = c.true_positives * c.true_negatives - c.false_positives * c.false_negatives
     return ratio(above, below, "only one class among the labels or the predictions")
 
 
 def _cohen_kappa(c: Confusion) -> Result:
     """(accuracy − chance) / (1 − chance), where chance is how often label and prediction agree by their rates."""
-    uncalled = c.true_negatives + c.false_negatives
     if not c.weight:
         return NO_ROWS
-    chance = (c.called * c.positives + uncalled * c.negatives) / c.weight**2
+    chance = (c.called * c.positives + c.uncalled * c.negatives) / c.weight**2
     right = (c.true_positives + c.true_negatives) / c.weight
     return ratio(right - chance, 1 - chance, "labels and predictions are all of one class")
 
@@ -276,8 +280,8 @@ def f1(*, threshold: float = 0.5) -> Metric:
 
 def f_beta(*, beta: float = 1.0, threshold: float = 0.5) -> Metric:
     """(1 + β²)·TP / ((1 + β²)·TP + β²·FN + FP): recall counts β times as much as precision."""
-    if not beta > 0:
-        raise InputError(f"beta must be above 0, not {beta!r}")
+    if not is_finite(beta) or not 0 < beta <= _LARGEST_BETA:
+        raise InputError(f"beta must be above 0 and at most {_LARGEST_BETA:,.0f}, not {beta!r}")
 
     def result(c: Confusion) -> Result:
         hits = (1 + beta**2) * c.true_positives
@@ -304,7 +308,7 @@ def auc(*, method: Summation = "interpolation") -> Metric:
         below = tally.alarms[0] - tally.alarms[:-1]
         # No BLAS: its order of adding varies.
         pairs = float(np.sum(tally.positives * (below + share * tally.negatives)))
-        return pairs / float(tally.positives.sum()) / float(tally.negatives.sum())
+        return min(pairs / float(tally.positives.sum()) / float(tally.negatives.sum()), 1.0)
 
     variance = _delong_variance if method == "interpolation" else None
     return Metric("AUC", "higher", ScoreTable(), result, bar=True, error=_auc_error, variance=variance)
@@ -468,20 +472,28 @@ def max_recall() -> Metric:
 
 @dataclass(frozen=True)
 class Losses(Sums):
-    """Σw, Σw over positives, Σw·p over positives, over all, Σw·(log-loss) and Σw·(p − y)²."""
+    """Σw and Σw·p over positives, over negatives and over all, Σw·(log-loss) and Σw·(p − y)²."""
 
-    names: ClassVar[tuple[str, ...]] = ("weight", "positives", "of_positives", "prediction", "log_loss", "brier")
+    names: ClassVar[tuple[str, ...]] = (
+        "positives", "negatives", "of_positives", "of_negatives", "log_loss", "brier",
+    )  # fmt: skip
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         weight, label, score = rows.weight, rows.label, rows.prediction
-        yield Term("weight")
         yield Term("positives", of=label)
-        yield Term("of_positives", weight[label] * score[label], label)
-        yield Term("prediction", weight * score)
+        yield Term("negatives", of=~label)
+        weighted = weight * score
+        yield Term("of_positives", weighted[label], label)
+        yield Term("of_negatives", weighted[~label], ~label)
         clipped = np.clip(score, CLIP, 1 - CLIP)
         yield Term("log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped)))
         yield Term("brier", weight * (score - label) ** 2)
+
+    def summed(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """The sums, with those over all, `weight` and `prediction`."""
+        weight = sums["positives"] + sums["negatives"]
+        return {**sums, "weight": weight, "prediction": sums["of_positives"] + sums["of_negatives"]}
 
 
 def log_loss() -> Metric:
@@ -509,11 +521,10 @@ def relative_coefficient_of_discrimination() -> Metric:
 
 def _discrimination(title: str, combine: Callable[[float, float], Result]) -> Metric:
     def result(sums: Mapping[str, float]) -> Result:
-        positives, negatives = sums["positives"], sums["weight"] - sums["positives"]
+        positives, negatives = sums["positives"], sums["negatives"]
         if not positives or not negatives:
             return ONE_CLASS if sums["weight"] else NO_ROWS
-        of_negatives = (sums["prediction"] - sums["of_positives"]) / negatives
-        return combine(sums["of_positives"] / positives, of_negatives)
+        return combine(sums["of_positives"] / positives, sums["of_negatives"] / negatives)
 
     return Metric(title, "higher", Losses(), result)
 
@@ -577,7 +588,7 @@ class CalibrationBuckets(Sums):
 
 
 def _edges(parts: int, low: float, high: float) -> Floats:
-    return low + np.arange(parts + 1, dtype=np.float64) * ((high - low) / parts)
+    return low + np.arange(parts + 1, dtype=np.float64) * (high - low) / parts  # 3 · 0.1 would be above 0.3
 
 
 def _between(values: Floats, edges: Floats) -> Iterator[slice | NDArray[np.int64]]:

@@ -119,10 +119,14 @@ def matthews_correlation() -> Metric:
     """Matthews' correlation for several classes, R_K (Gorodkin 2004)."""
 
     def result(matrix: Floats) -> Result:
-        labels, called, total = matrix.sum(axis=1), matrix.sum(axis=0), float(matrix.sum())
-        above = float(np.trace(matrix)) * total - float(np.sum(labels * called))
-        below = (total**2 - float(np.sum(called**2))) * (total**2 - float(np.sum(labels**2)))
-        return ratio(above, math.sqrt(max(below, 0.0)), "only one class among the labels or the predictions")
+        if not matrix.any():
+            return NO_ROWS
+        shares = matrix / matrix.sum()
+        labels, called = shares.sum(axis=1), shares.sum(axis=0)
+        above = float(np.trace(shares)) - float(np.sum(labels * called))
+        # 1 − Σ called², as a sum that vanishes exactly where there is one class.
+        apart = [float(np.sum(each * (1 - each))) if np.count_nonzero(each) > 1 else 0.0 for each in (called, labels)]
+        return ratio(above, math.sqrt(apart[0] * apart[1]), "only one class among the labels or the predictions")
 
     return Metric("Matthews correlation", "higher", ConfusionMatrix(), result)
 
@@ -134,7 +138,7 @@ def cohen_kappa() -> Metric:
         total = float(matrix.sum())
         if not total:
             return NO_ROWS
-        chance = float(np.sum(matrix.sum(axis=1) * matrix.sum(axis=0))) / total**2
+        chance = float(np.sum(matrix.sum(axis=1) / total * (matrix.sum(axis=0) / total)))
         right = float(np.trace(matrix)) / total
         return ratio(right - chance, 1 - chance, "labels and predictions are all of one class")
 

@@ -18,6 +18,7 @@ from .rows import SliceRows
 from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
 from .states import Leaves, MetricState, Sums
 
+_ROWS: Final = "rows of each bucket"  # beside the sums of a state, which has names of its own
 _GROUPS: Final = 4096  # of scores in a slice whose rows are at hand: their spread needs no more
 _JOINED: Final = 16  # bins of the score table that are one here, as there are as many tables as buckets
 
@@ -54,11 +55,11 @@ class BucketSums(MetricState):
 
     def init(self) -> Leaves:
         """Sums of nothing, (buckets,)."""
-        return {name: np.zeros(self.buckets) for name in (*self.inner.init(), "rows")}
+        return {name: np.zeros(self.buckets) for name in (*self.inner.init(), _ROWS)}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms to its bucket."""
-        leaves["rows"] += np.bincount(rows.buckets, minlength=self.buckets)
+        leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
         for term in self.inner.terms(rows):
             values = None if term.counted(rows) is not None else term.weights(rows)
             leaves[term.name] += np.bincount(rows.buckets[term.of], values, minlength=self.buckets)
@@ -70,10 +71,10 @@ class BucketSums(MetricState):
 
     def finish(self, leaves: Leaves) -> Resamples:
         """The buckets."""
-        names = [name for name in leaves if name != "rows"]
+        names = [name for name in leaves if name != _ROWS]
         table = np.stack([leaves[name] for name in names])
         return Resamples(
-            leaves["rows"] > 0,
+            leaves[_ROWS] > 0,
             lambda counts: self.inner.summed(dict(zip(names, (table * counts).sum(axis=1).tolist(), strict=True))),
         )
 
@@ -87,12 +88,12 @@ class BucketScores(MetricState):
 
     def init(self) -> Leaves:
         """Empty bins, (buckets, 2, bins): negatives, positives."""
-        return {"mass": np.zeros((self.buckets, 2, BINS // _JOINED + 1)), "rows": np.zeros(self.buckets)}
+        return {"mass": np.zeros((self.buckets, 2, BINS // _JOINED + 1)), _ROWS: np.zeros(self.buckets)}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's weight to its bin."""
         leaves["mass"] += _mass(rows, bin_of(rows.prediction) // _JOINED, leaves["mass"].shape)
-        leaves["rows"] += np.bincount(rows.buckets, minlength=self.buckets)
+        leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -104,7 +105,7 @@ class BucketScores(MetricState):
         mass = leaves["mass"]
         some = np.flatnonzero(mass.any(axis=(0, 1)))
         middles = np.minimum(some * _JOINED + _JOINED // 2, BINS - 1)
-        return _of_scores(leaves["rows"] > 0, bin_middle(middles), mass[:, :, some])
+        return _of_scores(leaves[_ROWS] > 0, bin_middle(middles), mass[:, :, some])
 
     def exact(self, rows: SliceRows) -> Resamples:
         """The buckets, from groups of neighbouring scores of about equal size."""
@@ -188,19 +189,19 @@ class BucketRows(MetricState):
 
     def init(self) -> Leaves:
         """No buckets."""
-        return {"rows": np.zeros(self.buckets)}
+        return {_ROWS: np.zeros(self.buckets)}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """With further rows. Names are "bucket.name"."""
         for bucket, part in rows.by_bucket:
-            leaves["rows"][bucket] += len(part)
+            leaves[_ROWS][bucket] += len(part)
             before = _of_bucket(leaves, bucket) or self.inner.init()
             leaves |= {f"{bucket}.{name}": leaf for name, leaf in self.inner.add(before, part).items()}
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Bucket by bucket."""
-        left["rows"] = left["rows"] + right["rows"]
+        left[_ROWS] = left[_ROWS] + right[_ROWS]
         for bucket in range(self.buckets):
             mine, theirs = _of_bucket(left, bucket), _of_bucket(right, bucket)
             merged = self.inner.merge(mine, theirs) if mine and theirs else mine or theirs
@@ -217,7 +218,7 @@ class BucketRows(MetricState):
             ]
             return self.inner.finish(reduce(self.inner.merge, drawn, self.inner.init()))
 
-        return Resamples(leaves["rows"] > 0, joined)
+        return Resamples(leaves[_ROWS] > 0, joined)
 
     def exact(self, rows: SliceRows) -> Resamples:
         """The buckets."""

@@ -56,20 +56,29 @@ class SliceSearch:
     def worst(self, loss: Floats, weight: Floats) -> Iterator[WorseSlice]:
         """The slices that are worse; each is tested on what those before it leave."""
         left = loss.copy()
+        named: list[_Cross] = []
         while True:
             x = weight * (left - np.average(left, weights=weight))
             x = x - x.mean()
             spread = float(x.std())
             if not spread > 1e-12 * float(np.abs(left).max()) * float(weight.max()):
                 return
-            best = self._best(Evidence(x / spread, loss, weight))
+            best = self._best(Evidence(x / spread, loss, weight), named)
             if best is None:
                 return
             cross, p_value = best
-            rows = self.rows_of(cross)
-            yield self._finding(cross, rows, p_value, loss, weight)
+            yield self._finding(cross, self.rows_of(cross), p_value, loss, weight)
+            named.append(cross)
+            self._level(left, weight, named)
+
+    def _level(self, left: Floats, weight: Floats, named: Sequence[_Cross]) -> None:
+        """Give the rows of each slice the mean loss of the rows in none of them, or that are not in it."""
+        slices = [self.rows_of(cross) for cross in named]
+        others = ~np.logical_or.reduce(slices)
+        for rows in slices:
+            rest = others if weight[others].any() else ~rows
             inner = np.average(left[rows], weights=weight[rows])
-            left[rows] -= inner - np.average(left[~rows], weights=weight[~rows])
+            left[rows] -= inner - np.average(left[rest], weights=weight[rest])
 
     def rows_of(self, cross: _Cross) -> RowMask:
         """Whether each row is in the slice."""
@@ -93,15 +102,16 @@ class SliceSearch:
             p_value,
         )
 
-    def _best(self, evidence: Evidence) -> tuple[_Cross, float] | None:
-        """The slice of the strongest evidence that passes all tests, and its p-value, corrected."""
+    def _best(self, evidence: Evidence, named: Sequence[_Cross]) -> tuple[_Cross, float] | None:
+        """The slice of the strongest evidence that passes all tests and is not named yet; its p-value, corrected."""
         candidates = [item for width in range(1, self.max_columns + 1) for item in self.candidates(evidence, width)]
         # Of the same rows, the slice of the fewest columns.
         candidates.sort(key=lambda item: (-round(item[0], 9), len(item[1])))
         for _, cross in candidates:
-            p_value = self._p_value(cross, evidence)
+            p_value = None if cross in named else self._p_value(cross, evidence)
             if p_value is not None:
-                return self._simplest(cross, p_value, evidence)
+                simplest = self._simplest(cross, p_value, evidence)
+                return (cross, p_value) if simplest[0] in named else simplest
         return None
 
     def _p_value(self, cross: _Cross, evidence: Evidence) -> float | None:

@@ -157,6 +157,12 @@ def _columns(sql: str, what: str) -> tuple[str, ...]:
         names = dict.fromkeys(_names(session, sql, what, ()))
     if not names:
         raise InputError(f"{what} names no column: {sql}", fix="write a condition over raw columns, e.g. hour >= 20")
+    folded: dict[str, str] = {}
+    for name in names:
+        if (other := folded.setdefault(name.casefold(), name)) != name:
+            raise InputError(
+                f"{what} names {other!r} and {name!r}, which are one column to SQL", fix="rename one of the columns"
+            )
     return tuple(names)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
+from ...data.reading.source_of import table_of
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
@@ -82,6 +83,8 @@ def evaluate(
     models = models_of(predictions)
     columns = {label: "the label"} | {name: "the prediction" for name in models.values() if isinstance(name, str)}
     check_columns(columns | ({weight: "the weight"} if weight else {}), source.columns)
+    if label in models.values():
+        raise InputError(f"{label!r} is the label and a prediction of it", fix="name the column of predictions")
     if baseline is not None and baseline not in models:
         raise InputError(
             f"there is no model {baseline!r} to compare with", fix=suggest(baseline, list(models), "there are")
@@ -89,20 +92,26 @@ def evaluate(
     if task is None and metrics is None and classes is None and query is None:
         task = task_of_values(source, label, next(iter(models.values())))
     results = {}
+    frames = _Frames(data) if any(map(callable, models.values())) and _is_dataframe(data) else None
+    if frames is not None:
+        source = frames.source
     for name, predictor in models.items():
         # The model's name stands for its prediction, whatever the column is called.
         config = EvaluationConfig(
-            label, name if name != label else f"{name} of the model", slices=slices, thresholds=thresholds,
+            label, name if name not in (label, weight, query) else f"{name} of the model", slices=slices,
+            thresholds=thresholds,
             weight=weight, threshold=threshold, metrics=metrics, task=task, classes=classes,
             min_examples=min_examples, query=query, confidence=confidence,
         )  # fmt: skip
-        before = None if baseline in (None, name) else TableModel(label, config.prediction, models[str(baseline)])
+        before = (
+            None if baseline in (None, name) else TableModel(label, config.prediction, models[str(baseline)], frames)
+        )
         called = any(callable(each) for each in (predictor, before and before.predictor))
         results[name] = evaluate_source(
             source,
             config,
             LocalExecutor(threads=1) if called else LocalExecutor(),  # a model of a user's may not bear threads
-            TableModel(label, config.prediction, predictor),
+            TableModel(label, config.prediction, predictor, frames),
             before,
             progress=progress,
         )
@@ -228,6 +237,7 @@ class TableModel:
     label: str
     name: str
     predictor: Predictor
+    frames: _Frames | None = None  # the user's rows as they are; None where they are no DataFrame
 
     def setup(self) -> None:
         """Nothing to prepare."""
@@ -237,9 +247,36 @@ class TableModel:
         column = (
             batch.column(self.predictor)
             if isinstance(self.predictor, str)
-            else _column(self.predictor(_dataframe(batch)), self.name, batch.num_rows)
+            else _column(self.predictor(self._rows(batch)), self.name, batch.num_rows)
         )
         return pa.record_batch([batch.column(self.label), column], names=[self.label, self.name])
+
+    def _rows(self, batch: pa.RecordBatch) -> Any:  # Any: a pandas.DataFrame
+        return _dataframe(batch) if self.frames is None else self.frames.rows(batch)
+
+
+_ROW: Final = "number of the row in the DataFrame"
+
+
+class _Frames:
+    """A DataFrame as a source, from which functions get its own rows: its index, its types.
+
+    Attributes:
+        source: Its rows, with their numbers.
+    """
+
+    def __init__(self, data: Any) -> None:  # Any: a pandas.DataFrame
+        self._data = data
+        table = table_of(data)
+        self.source = source_of(table.append_column(_ROW, pa.array(np.arange(table.num_rows))))
+
+    def rows(self, batch: pa.RecordBatch) -> Any:  # Any: likewise
+        """The rows of a batch of the source."""
+        return self._data.iloc[batch.column(_ROW).to_numpy()]
+
+
+def _is_dataframe(data: object) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas" and type(data).__name__ == "DataFrame"
 
 
 def _dataframe(batch: pa.RecordBatch) -> Any:

@@ -14,7 +14,7 @@ from .definitions import Metric
 from .metrics import COUNTS, without_options
 from .rows import Task
 
-_ROUNDING: Final = 1e-12  # a difference of two metrics is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
+_ROUNDING: Final = 1e-12  # of the larger metric: a difference is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
 NO_BASELINE: Final = "no baseline yet"
 _HEADLINES: Final[Mapping[Task, tuple[str, ...]]] = {
     "binary": ("auc", "log_loss"),
@@ -278,26 +278,28 @@ def _change_parts(
     if change is None or relative is None:
         yield False, f"the baseline's value is undefined: {before}"
         return
-    for bound, moved, form, kind in (
-        (threshold.change_absolute, change, "{:+.4g}", "change"),
-        (threshold.change_relative, relative, "{:+.4%}", "relative_change"),
+    assert isinstance(before, float)  # there is a change from it
+    rounding = _ROUNDING * max(abs(value), abs(before))
+    for bound, moved, form, kind, slack in (
+        (threshold.change_absolute, change, "{:+.4g}", "change", rounding),
+        (threshold.change_relative, relative, "{:+.4%}", "relative_change", rounding / abs(before) if before else 0.0),
     ):
         if bound is None:
             continue
         higher = threshold.direction == "higher"
         interval = _interval(intervals, kind, threshold)
         deciding, said = _judged(moved, interval, threshold.judge, at_least=higher)
-        passed = deciding >= bound - _ROUNDING if higher else deciding <= bound + _ROUNDING
+        passed = deciding >= bound - slack if higher else deciding <= bound + slack
         passed = passed and not _unsure(threshold, interval)
         sign = _sign(passed, higher)
         yield passed, f"change {form.format(moved)} {sign} {form.format(bound)}{said} (baseline {_number(before)})"
 
 
 def relative_change(value: float, before: float) -> float:
-    """(value − before) / before; over a baseline of 0: 0 for no change, else infinite with the change's sign."""
+    """(value − before) / |before|; over a baseline of 0: 0 for no change, else infinite with the change's sign."""
     change = value - before
     if before:
-        return change / before
+        return change / abs(before)
     return math.copysign(math.inf, change) if change else 0.0
 
 

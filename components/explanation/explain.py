@@ -241,7 +241,11 @@ def importance_config(label: str, metric: MetricLike | None, task: Task | None, 
         if task is not None and task not in METRIC:
             raise InputError(f"importance for {task} has no usual metric", fix="name one: metric=…")
         metric = METRIC[task or ("binary" if options.get("classes") is None else "multiclass")]
-    return EvaluationConfig(label, f"prediction of {label}", metrics=[metric], task=task, **options)
+    config = EvaluationConfig(label, f"prediction of {label}", metrics=[metric], task=task, **options)
+    ((name, measure),) = config.measures.items()
+    if measure.by:
+        raise InputError(f"{name} compares slices, and importance is measured on each", fix="choose another metric")
+    return config
 
 
 def explained(

@@ -65,4 +65,12 @@ def _checked(values: Any, rows: int) -> Floats:  # Any: what a model gave
             f"the model gave an array of shape {scores.shape} and type {scores.dtype} for {rows} rows",
             fix="return a number, or one for each class, for each row: predict_proba(rows)[:, 1]",
         )
-    return scores.astype(np.float64)
+    scores = scores.astype(np.float64)
+    unusable = ~np.isfinite(scores).reshape(rows, -1).all(axis=1)
+    if unusable.any():
+        row = int(np.argmax(unusable))
+        raise InputError(
+            f"the model gave {scores[row]!s:.80} for row {row}, and no finite numbers for {int(unusable.sum()):,} rows",
+            fix="return a number for each row",
+        )
+    return scores

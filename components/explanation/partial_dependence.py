@@ -81,7 +81,8 @@ def _points(values: pa.ChunkedArray, most: int) -> list[tuple[float | int | str 
             return []
         ranks = np.linspace(0, len(numbers) - 1, most).round().astype(np.int64)
         chosen = np.unique(numbers[ranks])
-        nearest = np.searchsorted((chosen[1:] + chosen[:-1]) / 2, numbers)
+        apart = chosen.astype(np.float64)  # small integers would overflow
+        nearest = np.searchsorted((apart[1:] + apart[:-1]) / 2, numbers)
         shares = np.bincount(nearest, minlength=len(chosen)) / len(values)
         return list(zip(chosen.tolist(), shares.tolist(), strict=True))
     counts = sorted(pc.value_counts(known).to_pylist(), key=lambda each: (-each["counts"], str(each["values"])))
@@ -97,7 +98,9 @@ def constant(value: object, values: pa.ChunkedArray, rows: int) -> pa.Array:
     kind = values.type
     try:
         scalar = pa.scalar(value, kind.value_type if pa.types.is_dictionary(kind) else kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        if pa.types.is_integer(scalar.type) and scalar.as_py() != value:
+            raise pa.ArrowInvalid("a fraction")
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise InputError(f"{value!r} is no {kind}, which the column holds", fix="give values of its type") from error
     repeated = pa.repeat(scalar, rows)
     return repeated.dictionary_encode() if pa.types.is_dictionary(kind) else repeated

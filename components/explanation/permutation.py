@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...errors import InputError
 from ...progress import Progress
 from ..evaluation.accumulator import CANDIDATE, MetricsAccumulator
 from ..evaluation.config import EvaluationConfig
@@ -70,6 +71,11 @@ def importances(
     (name,) = config.measures
     sign = -1.0 if config.measures[name].direction == "lower" else 1.0
     before = _measured(scored, scorer(rows), config, name)
+    if not before:
+        raise InputError(
+            f"{name} has no value on these rows, so no column can make it worse",
+            fix="choose another metric, or rows with labels of each class",
+        )
     dice = np.random.default_rng(seed)
     for done, column in enumerate(columns):
         position = rows.schema.get_field_index(column)

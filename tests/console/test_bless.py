@@ -47,6 +47,13 @@ def shop(size: int = 3) -> None:
     evaluation = Judge(model, baseline=dt.latest_blessed())
     with dt.when(evaluation.blessed):
         Push(model)
+
+
+@dt.pipeline
+def twice(size: int = 8) -> None:
+    model = Train(size)
+    Judge(model, baseline=dt.latest_blessed())
+    Judge.options(id="Again")(model)
 """
 
 
@@ -126,3 +133,16 @@ def test_what_cannot_be_is_refused(
 def test_help_has_an_example(drivetrain: Command) -> None:
     for verb in ("bless", "unbless"):
         assert f"drivetrain {verb} --reason" in drivetrain(verb, "--help").output
+
+
+def test_the_blessing_is_taken_from_the_model_whichever_evaluation_gave_it(
+    shop: Path, drivetrain: Command, last_json: Read
+) -> None:
+    run(drivetrain, last_json, shop, 7)
+    both = drivetrain("run", str(shop), "--pipeline", "twice", "--json")
+    assert both.exit_code == 0, both.output
+    taken = drivetrain("unbless", last_json(both)["run"], "Again", "--by", "ada", "--reason", "wrong")
+    assert "1 more evaluation had blessed it: no more" in taken.output, taken.output
+    run(drivetrain, last_json, shop, 9)
+    with closing(Home(Path(".drivetrain"))) as home:
+        assert home.store.artifacts(type="Evaluation")[0].properties["summary"] == "size 9 beside 7"

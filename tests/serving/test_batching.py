@@ -147,7 +147,7 @@ def test_deadlines_cancelled_requests_and_a_full_queue() -> None:
         with pytest.raises(RequestError, match="3 rows wait already") as refused:
             batcher.submit(request(1, 2, 3, 4))
         assert refused.value.code is Code.RESOURCE_EXHAUSTED
-        return await asyncio.gather(late, fine, return_exceptions=True)
+        return [*await asyncio.gather(late, fine, return_exceptions=True)]
 
     late, fine = run(test)
     assert late.code is Code.DEADLINE_EXCEEDED
@@ -161,7 +161,8 @@ def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
 
     async def test(executor: ThreadPoolExecutor) -> list[Any]:
         batcher = Batcher(MODEL, fail, BatchingOptions(), executor, slow=False)
-        return await asyncio.gather(batcher.submit(request(1)), batcher.submit(request(1)), return_exceptions=True)
+        both = [batcher.submit(request(1)), batcher.submit(request(1))]
+        return [*await asyncio.gather(*both, return_exceptions=True)]
 
     for error in run(test):
         assert (error.code, error.message) == (Code.INTERNAL, "the model failed (ZeroDivisionError)")

@@ -6,6 +6,7 @@ import math
 import warnings
 from typing import Any
 
+import drivetrain as dt
 import numpy as np
 import pytest
 from drivetrain import InputError
@@ -198,3 +199,32 @@ def test_a_metric_at_several_thresholds() -> None:
 def test_options_are_checked_when_written(item: tuple[str, dict[str, Any]], words: str) -> None:
     with pytest.raises(InputError, match=words):
         EvaluationConfig("y", "p", metrics=[metric(item[0], **item[1])])
+
+
+def test_small_weights_beside_large_ones_are_not_lost() -> None:
+    rows = {"y": [1, 1, 0], "p": [0.9, 0.1, 0.1], "w": [1e16, 1.0, 1.0]}
+    wanted = {
+        "false_negatives": 1.0,
+        "false_omission_rate": 0.5,
+        "negative_predictive_value": 0.5,
+        "coefficient_of_discrimination": 0.8,
+    }
+    values = dt.evaluate(rows, label="y", predictions="p", weight="w", metrics=[*wanted]).overall["p"]
+    assert values == pytest.approx(wanted)
+    rows["w"] = [1e17, 1.0, 1.0]
+    metrics = ["coefficient_of_discrimination"]
+    values = dt.evaluate(rows, label="y", predictions="p", weight="w", metrics=metrics).overall["p"]
+    assert values == pytest.approx({"coefficient_of_discrimination": 0.8})
+
+
+def test_a_prediction_on_an_edge_belongs_to_the_part_above() -> None:
+    rows = {"y": [1] * 50 + [0] * 50, "p": [0.25] * 50 + [0.3] * 50}
+    metrics = ["expected_calibration_error"]
+    value = dt.evaluate(rows, label="y", predictions="p", metrics=metrics).overall["p"]["expected_calibration_error"]
+    assert value == pytest.approx(0.525)
+
+
+@pytest.mark.parametrize("beta", ["2", 0, -1, True, float("nan"), 1e200])
+def test_beta_is_a_number(beta: Any) -> None:
+    with pytest.raises(InputError, match="beta must be above 0"):
+        EvaluationConfig("y", "p", metrics=[metric("f_beta", beta=beta)])

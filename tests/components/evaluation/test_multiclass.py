@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import drivetrain as dt
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -207,3 +208,15 @@ def test_the_confusion_matrix_is_drawn() -> None:
     score = pa.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], pa.list_(pa.float64(), 2))
     accumulator.add_batch(pa.record_batch({"label": pa.array([0, 1, 1]), "candidate": score}))
     assert accumulator.result()["plots"] == {"candidate": {"confusion": [[1.0, 0.0], [1.0, 1.0]]}}
+
+
+@pytest.mark.parametrize("weight", [1e-100, 1e-82, 1.0, 1e78, 1e100])
+def test_correlations_do_not_depend_on_the_scale_of_weights(weight: float) -> None:
+    rng = np.random.default_rng(6)
+    label = rng.integers(0, 3, 400)
+    called = np.where(rng.random(400) < 0.7, label, rng.integers(0, 3, 400))
+    table = pa.table({"y": label, "p": (np.eye(3)[called] * 0.7 + 0.1).tolist(), "w": np.full(400, weight)})
+    metrics = ["matthews_correlation", "cohen_kappa"]
+    values = dt.evaluate(table, label="y", predictions="p", weight="w", task="multiclass", metrics=metrics).overall["p"]
+    assert values["matthews_correlation"] == pytest.approx(sk.matthews_corrcoef(label, called))
+    assert values["cohen_kappa"] == pytest.approx(sk.cohen_kappa_score(label, called))

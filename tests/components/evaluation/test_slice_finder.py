@@ -439,3 +439,15 @@ def test_progress_counts_rows_and_slices() -> None:
     worst = dt.find_slices(table, label="late", predictions="p", progress=lambda *each: seen.append(each))
     assert seen[-len(worst) - 1][:3] == (5_000, 5_000, "rows")
     assert [each[0] for each in seen if each[2] == "slices"] == list(range(1, len(worst) + 1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_each_of_two_bad_slices_is_named_once(seed: int, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    group, label = rng.choice(list("abcdef"), 2000), rng.integers(0, 2, 2000)
+    right = np.clip(np.where(np.isin(group, ["a", "b"]), 0.2, 0.8) + noise * rng.normal(size=2000), 0.01, 0.99)
+    frame = pd.DataFrame({"y": label, "p": np.where(label == 1, right, 1 - right), "g": group})
+    worst = dt.find_slices(frame, label="y", predictions="p")
+    assert sorted(worst.frame()["slice"]) == ["g=a", "g=b"]
+    dt.evaluate(frame, label="y", predictions="p", slices=worst.slices)

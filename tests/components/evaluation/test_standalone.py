@@ -15,7 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.components.evaluation import Metric, Threshold
+from drivetrain import InputError
+from drivetrain.components.evaluation import Metric, Slice, Threshold, metric
 from sklearn import metrics as sk
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -230,3 +231,109 @@ def test_a_baseline_leaves_the_intervals_as_they_are(cancer: pd.DataFrame) -> No
     beside = dt.evaluate(cancer, predictions=["p", "half"], baseline="half", **options).frame()
     assert beside[beside["model"] == "p"][ends].to_numpy() == pytest.approx(alone[ends].to_numpy())
     assert beside[beside["model"] == "p"]["change_lower"].notna().any()
+
+
+def test_groups_of_one_name_are_groups_of_their_own() -> None:
+    """A missing value and the text "(missing)", or crosses whose values joined by a comma are equal."""
+    frame = pd.DataFrame({"g": [None] * 40 + ["(missing)"] * 40 + ["a"] * 40, "y": np.arange(120) % 2})
+    frame["p"] = np.where(frame.g == "(missing)", 1 - frame.y, frame.y) * 0.8 + 0.1
+    odds = metric("equalized_odds_difference", by="g", name="odds")
+    judged = dt.evaluate(frame, label="y", predictions="p", metrics=[odds], thresholds=[Threshold("odds", upper=0.1)])
+    assert (judged.overall["p"]["odds"], judged.blessed) == (1.0, {"p": False})
+    crosses = [("q", "r", 1)] * 40 + [("x", "y, z", 0)] * 40 + [("x, y", "z", 1)] * 40
+    frame = pd.DataFrame(crosses, columns=["a", "b", "right"]).assign(y=np.arange(120) % 2)
+    frame["p"] = np.where(frame.right == 1, frame.y, 1 - frame.y) * 0.8 + 0.1
+    gaps = [metric("gap", of="accuracy", by=["a", "b"], name="gap"),
+            metric("gap", of="accuracy", by=["a", "b"], between=["x, y, z", "q, r"], name="pair")]  # fmt: skip
+    result = dt.evaluate(frame, label="y", predictions="p", metrics=gaps)
+    assert result.overall["p"] == {"gap": 1.0, "pair": None}
+    assert "2 groups are called x, y, z" in set(result.frame()["undefined"])
+
+
+def test_a_ratio_of_negative_values_is_undefined() -> None:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"y": rng.normal(size=400), "p": rng.normal(size=400) * 2, "g": ["a", "b"] * 200})
+    ratio = metric("gap_ratio", of="r2", by="g", name="ratio")
+    result = dt.evaluate(frame, label="y", predictions="p", task="regression", metrics=[ratio])
+    assert result.overall["p"]["ratio"] is None
+    assert "below 0 in a group" in set(result.frame()["undefined"])
+
+
+def test_a_negative_baseline_does_not_turn_the_gate_around() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=400)
+    frame = pd.DataFrame({"y": y, "old": y + rng.normal(size=400) * 1.2})
+    frame["worse"], frame["better"] = y + rng.normal(size=400) * 2, y + rng.normal(size=400) / 2
+    gate = Threshold("r2", change_relative=0.0)
+    judged = dt.evaluate(
+        frame, label="y", predictions=["worse", "better", "old"], baseline="old", task="regression", metrics=["r2"],
+        thresholds=[gate],
+    )  # fmt: skip
+    assert (judged.overall["old"]["r2"] or 0) < 0
+    assert judged.blessed == {"worse": False, "better": True, "old": True}
+
+
+def test_a_change_is_judged_by_the_scale_of_the_metric() -> None:
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=500) * 4e-7
+    frame = pd.DataFrame({"y": y, "old": y + rng.normal(size=500) * 1e-8, "new": y * 0})
+    gates = [Threshold("mse", change_absolute=0.0)]
+    judged = dt.evaluate(
+        frame, label="y", predictions=["new", "old"], baseline="old", task="regression", metrics=["mse"],
+        thresholds=gates,
+    )  # fmt: skip
+    assert judged.blessed == {"new": False, "old": True}
+
+
+@pytest.mark.parametrize("name", ["w", "q", "y", "p"])
+def test_a_model_may_have_the_name_of_a_column(name: str) -> None:
+    score = np.random.default_rng(4).random(100)
+    frame = pd.DataFrame({"y": [0, 1] * 50, "w": [1.0] * 50 + [0.0] * 50, "q": np.arange(100) // 10, "p": score})
+    options: list[dict[str, Any]] = [
+        {"weight": "w", "metrics": ["accuracy", "weighted_example_count"]},
+        {"query": "q", "metrics": ["query_count", "ndcg"]},
+    ]
+    for each in options:
+        named, plain = (
+            dt.evaluate(frame, label="y", predictions={model: lambda rows: rows.p.to_numpy()}, **each).overall[model]
+            for model in (name, "model")
+        )
+        assert named == plain
+
+
+def test_a_function_sees_the_rows_as_they_are() -> None:
+    """Their index and their types, whatever batches they come in."""
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, 150_000)}, index=np.arange(150_000) * 3)
+    frame["kind"] = pd.Categorical(["a", "b"] * 75_000)
+    right = pd.Series(np.where(frame.y == 1, 0.9, 0.1), index=frame.index)
+
+    def model(rows: pd.DataFrame) -> Any:
+        assert list(rows.columns) == ["y", "kind"]
+        assert isinstance(rows.kind.dtype, pd.CategoricalDtype)
+        return right.loc[rows.index]
+
+    for part in (frame, frame[100:200]):
+        assert (
+            dt.evaluate(part, label="y", predictions={"m": model}, metrics=["accuracy"]).overall["m"]["accuracy"] == 1
+        )
+
+
+def test_the_label_is_no_prediction() -> None:
+    frame = pd.DataFrame({"y": [0, 1] * 50})
+    with pytest.raises(InputError, match="'y' is the label and a prediction of it"):
+        dt.evaluate(frame, label="y", predictions="y")
+
+
+def test_columns_that_sql_cannot_tell_apart_are_refused() -> None:
+    frame = pd.DataFrame({"y": [0, 1] * 50, "p": [0.2, 0.8] * 50, "d": range(100), "D": range(100)})
+    with pytest.raises(InputError, match="'D' and 'd', which are one column to SQL"):
+        dt.evaluate(frame, label="y", predictions="p", slices=[[Slice("both", sql='"D" > 5 AND d < 3')]])
+
+
+def test_counts_between_slices_have_no_interval() -> None:
+    frame = pd.DataFrame({"y": [0, 1] * 50, "p": [0.2, 0.8] * 50, "g": ["a", "b", "b", "b"] * 25})
+    gap = metric("gap", of="example_count", by="g", name="gap")
+    result = dt.evaluate(frame, label="y", predictions="p", metrics=["accuracy", gap], confidence="jackknife")
+    assert result.overall["p"]["gap"] == 50
+    assert result.frame().query("metric == 'gap'")["lower"].isna().all()

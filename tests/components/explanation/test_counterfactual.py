@@ -72,3 +72,11 @@ def test_what_cannot_be_changed_is_refused(people: pd.DataFrame, options: dict[s
     call = {"data": people, "model": favours, "column": "sex"} | options
     with pytest.raises(InputError, match=words):
         dt.counterfactual_flips(call.pop("data"), call.pop("model"), call.pop("column"), **call)
+
+
+def test_a_model_without_a_number_and_a_value_of_another_type_are_named() -> None:
+    frame = pd.DataFrame({"sex": ["f", "m"] * 50, "n": [1, 2] * 50})
+    with pytest.raises(InputError, match="gave nan for row 1, and no finite numbers for 50 rows"):
+        dt.counterfactual_flips(frame, lambda rows: np.where(rows.sex == "f", 0.9, np.nan), "sex")
+    with pytest.raises(InputError, match=r"2\.7 is no int64"):
+        dt.counterfactual_flips(frame, lambda rows: rows.n / 9, "n", values=[1, 2.7])

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from drivetrain.components.evaluation import metric
 from drivetrain.components.explanation.explain import Effort
 from drivetrain.components.explanation.integrated_gradients import integrated_gradients
 from drivetrain.data import source_of
@@ -248,3 +249,18 @@ def test_efforts_and_names_are_checked(bundle: tuple[Path, pd.DataFrame]) -> Non
         result.importance("town=Ulm")
     with pytest.raises(InputError, match="there is no dependence on"):
         result.dependence_on("z")
+
+
+def test_shares_of_small_integers() -> None:
+    table = pa.table({"a": pa.array([200] * 60 + [250] * 40, pa.uint8()), "y": [0, 1] * 50})
+    shares = dt.explain(table, lambda rows: rows.a.astype(float) / 500, columns=["a"]).dependence_on("a")["share"]
+    assert list(shares) == [0.6, 0.4]
+
+
+def test_metrics_that_importance_cannot_be_measured_by() -> None:
+    frame = pd.DataFrame({"y": [0, 1] * 50, "c": ["a", "b", "b", "b"] * 25, "x": np.arange(100.0)})
+    gap = metric("gap", of="accuracy", by="c")
+    with pytest.raises(InputError, match="compares slices"):
+        dt.explain(frame, lambda rows: rows.x / 100, label="y", metric=gap)
+    with pytest.raises(InputError, match="auc has no value on these rows"):
+        dt.explain(frame.assign(y=1), lambda rows: rows.x / 100, label="y", metric="auc", task="binary")
