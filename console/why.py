@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..metadata import ArtifactRecord, Change, ExecutionRecord, changes
+from ..metadata import ArtifactRecord, Change, ExecutionRecord, cache_key, changes
+from ..metadata.errors import StoreDamaged
 from ..pipelines import Home, Run, open_run
 from ..pipelines.launcher.states import EndState
 from .differences import can_be_compared, difference, lines, output_difference
@@ -46,11 +47,11 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
     answer["cache_key"] = execution.cache_key
     if node_view.state is EndState.CACHED:
         return answer | {"cached_from": origin(home, execution)}
-    now = home.store.preimage(execution.cache_key) if execution.cache_key else None
+    now = _preimage(home, execution.cache_key) if execution.cache_key else None
     before = _before(home, run, node, execution)
     if now is None or before is None or before.cache_key is None:
         return answer | {"compared_with": None, "changes": []}
-    old = home.store.preimage(before.cache_key) or {}
+    old = _preimage(home, before.cache_key) or {}
     differing = changes(old, now)
     inputs, inputs_before = home.store.inputs(execution), home.store.inputs(before)
     changed = [name for name, uids in now["inputs"].items() if old.get("inputs", {}).get(name, uids) != uids]
@@ -61,6 +62,14 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
         "outputs": _outputs(home, before, execution) if any(_is_of_data(change) for change in differing) else [],
         "causes": {name: cause for name in changed if (cause := _cause(home, run, inputs.get(name, [])))},
     }
+
+
+def _preimage(home: Home, key: str) -> dict[str, Any] | None:
+    """What a cache key digests, if it was kept; raises StoreDamaged where what was kept is something else."""
+    preimage = home.store.preimage(key)
+    if preimage is not None and cache_key(preimage) != key:
+        raise StoreDamaged(home.store.location, f"what is kept for the cache key {key[:12]}… has another digest")
+    return preimage
 
 
 def _is_of_data(change: Change) -> bool:

@@ -1,6 +1,8 @@
 """`why`: what changed, and since which run."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +152,13 @@ def test_a_cause_is_no_run_of_long_ago_whose_outputs_came_back(
     assert [run["nodes"]["ExampleGen"]["state"] for run in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
     expected = f"ExampleGen did not run: its outputs are those of run {runs[0]['run']}"
     assert last_json(drivetrain("why", "Count", "--json"))["causes"] == {"examples": expected}
+
+
+def test_a_damaged_preimage_is_no_traceback(two_runs: Runs, drivetrain: Command) -> None:
+    with closing(sqlite3.connect(".drivetrain/metadata.db")) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("UPDATE cache_preimage SET preimage = '{\"a\": 1}'")
+        connection.commit()
+    result = drivetrain("why", "Train")
+    assert result.exit_code == 2
+    assert "is damaged: what is kept for the cache key" in result.stderr
