@@ -20,6 +20,8 @@ from ..errors import DrivetrainError, InputError
 from .api import Answer, Code, ColumnValues, Described, InferenceRequest, RequestError
 
 Outputs: TypeAlias = Mapping[str, NDArray[Any]]
+Done: TypeAlias = Callable[[Answer | RequestError], None]
+"""What a request's answer is given to: a callback, since a future would take longer than all else in the queue."""
 Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 
 SINGLES: Final = 2
@@ -49,7 +51,7 @@ class _Waiting:
     rows: int
     outputs: Sequence[str] | None
     deadline: float | None
-    future: asyncio.Future[Answer]
+    done: Done
 
 
 class Batcher:
@@ -82,8 +84,8 @@ class Batcher:
         """Whether no request waits or runs."""
         return not self._queue and not self._running
 
-    def submit(self, request: InferenceRequest) -> asyncio.Future[Answer]:
-        """Put a request into the queue.
+    def submit(self, request: InferenceRequest, done: Done) -> None:
+        """Put a request into the queue; what comes of it is given to `done`, later and in the event loop.
 
         Raises:
             RequestError: RESOURCE_EXHAUSTED: too many rows wait.
@@ -93,15 +95,14 @@ class Batcher:
             raise RequestError(
                 Code.RESOURCE_EXHAUSTED, f"{self._rows:,} rows wait already", fix="try again, later and less at once"
             )
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, future)
+        waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, done)
         if rows > self._options.max_batch_size:
             self._start([waiting])
-            return future
+            return
         self._queue.append(waiting)
         self._rows += rows
         if self._slow and self._running:
-            return future  # the batch that runs starts the next one
+            return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
@@ -111,7 +112,6 @@ class Batcher:
         elif full and self._options.batch_timeout_micros:
             self._timer.cancel()
             self._timer = self._loop.call_soon(self._flush)
-        return future
 
     def _flush(self) -> None:
         self._timer = None
@@ -141,7 +141,7 @@ class Batcher:
         task.add_done_callback(done)
 
     def _next(self) -> list[_Waiting]:
-        """The requests of the next batch, in their order; those whose client stopped waiting are dropped."""
+        """The requests of the next batch, in their order; those whose deadline has passed are answered so."""
         batch: list[_Waiting] = []
         rows, taken = 0, 0
         now = time.monotonic()
@@ -150,12 +150,8 @@ class Batcher:
                 break
             taken += 1
             self._rows -= waiting.rows
-            if waiting.future.done():  # cancelled: the client has gone
-                continue
             if waiting.deadline is not None and now > waiting.deadline:
-                waiting.future.set_exception(
-                    RequestError(Code.DEADLINE_EXCEEDED, "the deadline passed while the request waited")
-                )
+                waiting.done(RequestError(Code.DEADLINE_EXCEEDED, "the deadline passed while the request waited"))
                 continue
             batch.append(waiting)
             rows += waiting.rows
@@ -165,14 +161,12 @@ class Batcher:
     def _settle(self, batch: Sequence[_Waiting], results: Sequence[Outputs | RequestError]) -> None:
         of = self._answering
         for waiting, result in zip(batch, results, strict=True):
-            if waiting.future.done():
-                continue
             if isinstance(result, RequestError):
-                waiting.future.set_exception(result)
+                waiting.done(result)
                 continue
             if waiting.outputs is not None:
                 result = {name: result[name] for name in waiting.outputs}
-            waiting.future.set_result(Answer(of.name, of.version, result, of.digest))
+            waiting.done(Answer(of.name, of.version, result, of.digest))
 
 
 _STOPPED: Final = RequestError(Code.UNAVAILABLE, "the server is ending")

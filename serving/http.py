@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias, cast
 
@@ -76,7 +77,9 @@ class HttpResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Handler: TypeAlias = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+Respond: TypeAlias = Callable[[HttpResponse], None]
+Handler: TypeAlias = Callable[[HttpRequest, Respond], None]
+"""Calls what it is given with the answer, once, at any time, in the event loop."""
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Connections:
     """The open connections of a server.
 
     Attributes:
-        handler: Answers a request; what it raises is answered 500.
+        handler: Answers a request; what it raises before it has is answered 500.
         limits: What clients may send.
         ending: Whether each connection is closed after its next answer.
     """
@@ -288,15 +291,11 @@ class HttpConnection(asyncio.Protocol):
         if len(self._replies) >= _PIPELINED:
             self._pause_reading()
         try:
-            answer = self._connections.handler(request)
+            self._connections.handler(request, partial(self._answer, reply, method))
         except Exception:  # a fault of ours must not end the connections of others
             _LOG.exception("%s %s failed", method, request.target)
-            answer = _failed()
-        if isinstance(answer, HttpResponse):
-            self._answer(reply, answer, method)
-            return
-        future = asyncio.ensure_future(answer)
-        future.add_done_callback(lambda done: self._answered(reply, done, method))
+            if reply.data is None:
+                self._answer(reply, method, HttpResponse(500, b'{"error":"the server failed to answer"}'))
 
     def _count_head(self, size: int) -> None:
         self._head += size
@@ -305,17 +304,7 @@ class HttpConnection(asyncio.Protocol):
 
     # --- answers ---
 
-    def _answered(self, reply: _Reply, done: asyncio.Future[HttpResponse], method: str) -> None:
-        if done.cancelled():
-            answer = HttpResponse(503, b'{"error":"the server is ending"}')
-        elif (error := done.exception()) is not None:
-            _LOG.error("a request failed", exc_info=error)
-            answer = _failed()
-        else:
-            answer = done.result()
-        self._answer(reply, answer, method)
-
-    def _answer(self, reply: _Reply, answer: HttpResponse, method: str) -> None:
+    def _answer(self, reply: _Reply, method: str, answer: HttpResponse) -> None:
         if self._connections.ending:
             reply.keep_alive = False
         reply.data = head(answer, keep_alive=reply.keep_alive)
@@ -349,7 +338,7 @@ class HttpConnection(asyncio.Protocol):
         body = b'{"error":"' + message.replace("\\", "\\\\").replace('"', "'").encode() + b'"}'
         reply = _Reply(keep_alive=False)
         self._replies.append(reply)
-        self._answer(reply, HttpResponse(status, body), "")
+        self._answer(reply, "", HttpResponse(status, body))
 
     # --- its end ---
 
@@ -381,16 +370,10 @@ class _Refused(Exception):  # noqa: N818 - what the client is told
         self.message = message
 
 
-def _failed() -> HttpResponse:
-    return HttpResponse(500, b'{"error":"the server failed to answer"}')
-
-
 def head(answer: HttpResponse, *, keep_alive: bool) -> list[bytes]:
     """The status line and the headers."""
-    lines = [
-        _STATUS_LINE.get(answer.status) or f"HTTP/1.1 {answer.status} -\r\n".encode(),
-        b"content-type: %b\r\ncontent-length: %d\r\n" % (answer.content_type, len(answer.body)),
-    ]
-    lines += [f"{name}: {value}\r\n".encode("latin-1", "replace") for name, value in answer.headers]
-    lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
-    return lines
+    status = _STATUS_LINE.get(answer.status) or f"HTTP/1.1 {answer.status} -\r\n".encode()
+    more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers]).encode("latin-1", "replace")
+    close = b"" if keep_alive else b"connection: close\r\n"
+    form = b"content-type: %b\r\ncontent-length: %d\r\n%b%b\r\n"
+    return [status, form % (answer.content_type, len(answer.body), more, close)]

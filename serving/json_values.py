@@ -36,9 +36,11 @@ def decode(body: bytes) -> Any:  # Any: JSON
 
 def encode(value: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:  # Any: JSON
     """The bytes of a value that was made of these arrays; of floats that are not finite, bare tokens."""
-    if all(array.dtype.kind != "f" or bool(np.isfinite(array).all()) for array in arrays if array.dtype != object):
-        return _ENCODE(value)
-    return json.dumps(value, separators=(",", ":")).encode()
+    body = _ENCODE(value)
+    # It makes null of what is not finite: only where there is one it pays to look.
+    if b"null" in body and any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+        return json.dumps(value, separators=(",", ":")).encode()
+    return body
 
 
 def object_of(body: bytes) -> dict[str, Any]:  # Any: JSON

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -16,6 +17,7 @@ from ..errors import DrivetrainError, suggest
 from ..redaction import printable
 from ..versions import versions_at
 from .api import Answer, Code, Described, InferenceRequest, ModelRef, RequestError, State, VersionStatus
+from .batching import Done
 from .config import ModelConfig
 from .version import LoadedVersion, load_bundle
 
@@ -124,8 +126,8 @@ class ModelManager:
         """The version that a reference means."""
         return self._loaded(ref).described
 
-    def submit(self, request: InferenceRequest) -> asyncio.Future[Answer]:
-        """As `infer`, for those who wait by a callback.
+    def submit(self, request: InferenceRequest, done: Done) -> None:
+        """As `infer`, for those who wait by a callback, which is not called before this returns.
 
         Raises:
             RequestError: What can be said at once.
@@ -140,11 +142,22 @@ class ModelManager:
                         f"{name!r} has no output {output!r:.80}",
                         fix=suggest(output, [*signature.outputs]),
                     )
-        return loaded.batchers[name].submit(request)
+        loaded.batchers[name].submit(request, done)
 
     async def infer(self, request: InferenceRequest) -> Answer:
         """The predictions for a request's rows."""
-        return await self.submit(request)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(result: Answer | RequestError) -> None:
+            if future.done():  # cancelled: the client has gone
+                return
+            if isinstance(result, RequestError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.submit(request, done)
+        return await future
 
     async def load(self, name: str) -> None:
         """Load a model that is configured, and return when it can be asked."""
@@ -297,6 +310,7 @@ class ModelManager:
             version.message = printable(_line(error))
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
+        gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
         version.loaded, version.state, version.failures = loaded, State.AVAILABLE, 0
         self._switch(model)
         _LOG.info("model %s version %d serves after %.2f s", config.name, number, time.monotonic() - start)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
 from . import tfs
-from .api import HTTP_STATUS, Answer, Code, InferenceRequest, ModelRef, RequestError
+from .api import HTTP_STATUS, Answer, Code, ModelRef, RequestError
 from .batching import as_request_error
-from .http import HttpRequest, HttpResponse
+from .http import HttpRequest, HttpResponse, Respond
 from .manager import ModelManager
 from .metrics import ServingMetrics
 
-Reply: TypeAlias = HttpResponse | asyncio.Future[HttpResponse]
 Encode: TypeAlias = Callable[[Answer], bytes]
 
 _PREDICT: Final = re.compile(
@@ -51,25 +50,24 @@ class RestApi:
     metrics: ServingMetrics
     timeout_seconds: float | None = 30.0
 
-    def __call__(self, request: HttpRequest) -> Reply:
-        """The answer to a request, or a future of it."""
-        path = request.target.partition("?")[0]
-        if "%" in path:
-            path = unquote(path)
+    def __call__(self, request: HttpRequest, respond: Respond) -> None:
+        """Answer a request, at once or later."""
+        if request.method == "POST" and (inference := inference_of(request.target)) is not None:
+            self._predict(request, inference, respond)
+            return
         try:
-            if request.method == "POST":
-                if (match := _PREDICT.fullmatch(path)) is not None:
-                    return self._predict(request, match)
-            elif request.method in ("GET", "HEAD"):
-                answer = self._get(path)
-                if answer is not None:
-                    return answer
-            return error_response(
-                RequestError(Code.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
-                404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
-            )
+            respond(self._other(request))
         except RequestError as error:
-            return error_response(error)
+            respond(error_response(error))
+
+    def _other(self, request: HttpRequest) -> HttpResponse:
+        path = path_of(request.target)
+        if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
+            return answer
+        return error_response(
+            RequestError(Code.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
+            404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
+        )
 
     def _get(self, path: str) -> HttpResponse | None:
         if path in _METRICS:
@@ -89,61 +87,72 @@ class RestApi:
             return _json(tfs.metadata_body(self.models.describe(ref)))
         return _json(tfs.status_body(self.models.statuses(ref)))
 
-    def _predict(self, request: HttpRequest, match: re.Match[str]) -> Reply:
-        name, version, label, verb = match.groups()
-        if not name:
-            raise RequestError(Code.INVALID_ARGUMENT, "Missing model name in request.")
+    def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
         request_id = _request_id(request.headers)
+        ref = path.ref
         try:
-            ref = _ref(name, version, label)
+            if not ref.name:
+                raise RequestError(Code.INVALID_ARGUMENT, "Missing model name in request.")
             described = self.models.describe(ref)
             encode: Encode
-            if verb.lower() == "predict":
+            if path.verb == "predict":
                 inference, form = tfs.decode_predict(request.body, described, ref)
                 encode = tfs.encode_rows if form == "row" else tfs.encode_columns
             else:
                 inference = tfs.decode_examples(request.body, described, ref)
-                encode = tfs.encode_classifications if verb.lower() == "classify" else tfs.encode_regressions
-            return self._infer(inference, encode, request, request_id, started)
+                encode = tfs.encode_classifications if path.verb == "classify" else tfs.encode_regressions
+            inference.request_id = request_id
+            inference.key = request.headers.get(KEY_HEADER)
+            if self.timeout_seconds is not None:
+                inference.deadline = time.monotonic() + self.timeout_seconds
+            rows = inference.rows
+
+            def done(result: Answer | RequestError) -> None:
+                respond(self._answered(result, encode, ref.name, rows, request_id, started))
+
+            self.models.submit(inference, done)
         except RequestError as error:
-            self.metrics.refused(name, error.code)
-            return error_response(error, request_id=request_id)
+            self.metrics.refused(ref.name, error.code)
+            respond(error_response(error, request_id=request_id))
 
-    def _infer(
-        self, inference: InferenceRequest, encode: Encode, request: HttpRequest, request_id: str, started: float
-    ) -> Reply:
-        inference.request_id = request_id
-        inference.key = request.headers.get(KEY_HEADER)
-        if self.timeout_seconds is not None:
-            inference.deadline = time.monotonic() + self.timeout_seconds
-        pending = self.models.submit(inference)
-        reply: asyncio.Future[HttpResponse] = pending.get_loop().create_future()
+    def _answered(
+        self, result: Answer | RequestError, encode: Encode, model: str, rows: int, request_id: str, started: float
+    ) -> HttpResponse:
+        if not isinstance(result, RequestError):
+            try:
+                body = encode(result)
+            except Exception as failure:  # what the model gave cannot be said in this protocol
+                result = as_request_error(failure)
+        if isinstance(result, RequestError):
+            self.metrics.refused(model, result.code)
+            return error_response(result, request_id=request_id)
+        self.metrics.answered(model, result.version, rows, time.perf_counter() - started)
+        headers = ((VERSION_HEADER, str(result.version)), (DIGEST_HEADER, result.digest), (REQUEST_ID, request_id))
+        return HttpResponse(200, body, headers=headers)
 
-        def answered(done: asyncio.Future[Answer]) -> None:
-            if reply.done():
-                return
-            if done.cancelled():
-                reply.set_result(error_response(RequestError(Code.UNAVAILABLE, "the server is ending")))
-                return
-            error = done.exception()
-            if error is None:
-                answer = done.result()
-                try:
-                    body = encode(answer)
-                except Exception as failure:  # what the model gave cannot be said in this protocol
-                    error = failure
-            if error is not None:
-                refused = as_request_error(error)
-                self.metrics.refused(inference.model.name, refused.code)
-                reply.set_result(error_response(refused, request_id=request_id))
-                return
-            self.metrics.answered(answer.name, answer.version, inference.rows, time.perf_counter() - started)
-            headers = ((VERSION_HEADER, str(answer.version)), (DIGEST_HEADER, answer.digest), (REQUEST_ID, request_id))
-            reply.set_result(HttpResponse(200, body, headers=headers))
 
-        pending.add_done_callback(answered)
-        return reply
+class InferencePath(NamedTuple):
+    """What the path of a request for predictions says."""
+
+    ref: ModelRef
+    verb: str
+
+
+@lru_cache(1024)
+def inference_of(target: str) -> InferencePath | None:
+    """What a target asks for, if it asks for predictions. Clients ask the same again and again."""
+    match = _PREDICT.fullmatch(path_of(target))
+    if match is None:
+        return None
+    name, version, label, verb = match.groups()
+    return InferencePath(_ref(name, version, label), verb.lower())
+
+
+def path_of(target: str) -> str:
+    """A target's path, decoded."""
+    path = target.partition("?")[0]
+    return unquote(path) if "%" in path else path
 
 
 def _ref(name: str, version: str | None, label: str | None) -> ModelRef:

@@ -204,10 +204,10 @@ def _lists(answer: Answer) -> dict[str, list[Any]]:
 
 
 def _listed(name: str, values: NDArray[Any]) -> list[Any]:
-    if values.dtype.name == "bfloat16":
+    if values.dtype.kind == "V":  # bfloat16
         values = values.astype(np.float32)
     listed: list[Any] = values.tolist()
-    if values.dtype == object and name.endswith(_BYTES):
+    if values.dtype.kind == "O" and name.endswith(_BYTES):
         return [{"b64": base64.b64encode(v.encode()).decode()} if isinstance(v, str) else v for v in listed]
     return listed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -12,24 +12,21 @@ import pytest
 
 pytest.importorskip("httptools")
 
-from drivetrain.serving.http import Connections, HttpLimits, HttpRequest, HttpResponse
+from drivetrain.serving.http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
 
 T = TypeVar("T")
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\n"
 
 
-def echo(request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+def echo(request: HttpRequest, respond: Respond) -> None:
     """The body; `/slow` later, `/fail` never."""
     if request.target == "/slow":
-        return asyncio.ensure_future(_later(request))
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, respond, HttpResponse(200, b"slow" + request.body))
+        return
     if request.target == "/fail":
         raise ValueError("no")
-    return HttpResponse(200, request.body or request.method.encode(), b"text/plain")
-
-
-async def _later(request: HttpRequest) -> HttpResponse:
-    await asyncio.sleep(0.05)
-    return HttpResponse(200, b"slow" + request.body)
+    respond(HttpResponse(200, request.body or request.method.encode(), b"text/plain"))
 
 
 @asynccontextmanager
