@@ -166,7 +166,6 @@ class InferenceRequest:
         columns: Input name → one value a row. Names that the signature does not read are ignored.
         rows: How many.
         outputs: The outputs to return, in this order; None for all.
-        key: What keeps a caller on one side of a traffic split; None draws one.
         deadline: When the client stops waiting, by `time.monotonic`; None: never.
         request_id: As the client gave it, or drawn by the server.
     """
@@ -176,7 +175,6 @@ class InferenceRequest:
     columns: Mapping[str, ColumnValues]
     rows: int
     outputs: Sequence[str] | None = None
-    key: str | None = None
     deadline: float | None = None
     request_id: str = ""
 
@@ -217,6 +215,10 @@ class Models(Protocol):
 
     def statuses(self, ref: ModelRef) -> list[VersionStatus]:
         """A model's versions, the newest first; of a version or label that alone."""
+        ...
+
+    def route(self, ref: ModelRef, key: str | None) -> ModelRef:
+        """The reference with the version that a caller's request goes to, by its key; as it is where it names one."""
         ...
 
     def describe(self, ref: ModelRef) -> Described:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..errors import InputError
 from ..yaml_lines import YamlValue, read_yaml
 from .batching import BatchingOptions
+from .traffic import TrafficSplit
+
+_DIGITS: Final = 19  # of a number that no version has
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class ModelConfig:
         versions: For "specific".
         labels: Names for versions: requests to "stable" go to the version that it stands for.
         batching: How requests are put together.
+        traffic: Shares of the requests that name no version for other versions than the newest.
     """
 
     name: str
@@ -33,6 +37,7 @@ class ModelConfig:
     versions: tuple[int, ...] = ()
     labels: Mapping[str, int] = field(default_factory=dict)
     batching: BatchingOptions = field(default_factory=BatchingOptions)
+    traffic: TrafficSplit | None = None
 
     def __post_init__(self) -> None:
         if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
@@ -47,16 +52,19 @@ class ModelConfig:
 
     def wanted(self, numbers: list[int]) -> list[int]:
         """The versions to serve of those that are there, ascending."""
-        if self.policy == "specific":
-            return sorted(set(self.versions) & set(numbers))
-        return numbers if self.policy == "all" else numbers[-self.num_versions :]
+        if self.policy == "all":
+            return numbers
+        named = {*self.versions, *(self.traffic.shares if self.traffic else ())}
+        newest = [] if self.policy == "specific" else numbers[-self.num_versions :]
+        return sorted(named & set(numbers) | set(newest))
 
 
 def read_models(path: Path) -> list[ModelConfig]:
     """The models of a YAML file.
 
     Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
-    "latest 2", or a list of numbers), `labels`, and `batching` with the fields of `BatchingOptions`.
+    "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, and `traffic`, from
+    versions (by number or label) to percentages.
 
     Raises:
         InputError: It is no such file; the line is named.
@@ -74,7 +82,7 @@ def read_models(path: Path) -> list[ModelConfig]:
 
 
 def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
-    entries = value.mapping(("base_path", "versions", "labels", "batching"), required=("base_path",))
+    entries = value.mapping(("base_path", "versions", "labels", "batching", "traffic"), required=("base_path",))
     fields: dict[str, Any] = {}  # Any: by the field's type
     base_path = entries["base_path"].string()
     if "://" not in base_path:
@@ -88,8 +96,23 @@ def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
         fields["batching"] = BatchingOptions(**{
             key: number.whole() for key, number in entries["batching"].mapping(known).items()
         })  # fmt: skip
+    if "traffic" in entries:
+        fields["traffic"] = _traffic(entries["traffic"], fields.get("labels", {}), name)
     try:
         return ModelConfig(name, base_path, **fields)
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=value.where) from error
+
+
+def _traffic(value: YamlValue, labels: Mapping[str, int], salt: str) -> TrafficSplit:
+    shares: dict[int, float] = {}
+    for key, share in value.mapping().items():
+        version = labels.get(key, int(key) if key.isdecimal() and len(key) < _DIGITS else None)
+        if version is None:
+            raise share.error(f"{value.name} names {key!r:.80}, no version or label", "write a number, or a label")
+        shares[version] = share.number()
+    try:
+        return TrafficSplit(shares, salt)
     except InputError as error:
         raise InputError(error.message, fix=error.fix, where=value.where) from error
 

@@ -122,6 +122,16 @@ class ModelManager:
             for version in (model.versions[number],)
         ]
 
+    def route(self, ref: ModelRef, key: str | None) -> ModelRef:
+        """The reference with the version that a caller's request goes to, by its key; as it is where it names one."""
+        model = self._models.get(ref.name)
+        if model is None or model.config.traffic is None or ref.version is not None or ref.label is not None:
+            return ref
+        number = model.config.traffic.version_for(key)
+        version = None if number is None else model.versions.get(number)
+        # A version that cannot be asked has no share: its callers go where all others do.
+        return ref if version is None or version.loaded is None else ModelRef(ref.name, number)
+
     def describe(self, ref: ModelRef) -> Described:
         """The version that a reference means."""
         return self._loaded(ref).described

@@ -94,6 +94,7 @@ class RestApi:
         try:
             if not ref.name:
                 raise RequestError(Code.INVALID_ARGUMENT, "Missing model name in request.")
+            ref = self.models.route(ref, request.headers.get(KEY_HEADER))
             described = self.models.describe(ref)
             encode: Encode
             if path.verb == "predict":
@@ -103,7 +104,6 @@ class RestApi:
                 inference = tfs.decode_examples(request.body, described, ref)
                 encode = tfs.encode_classifications if path.verb == "classify" else tfs.encode_regressions
             inference.request_id = request_id
-            inference.key = request.headers.get(KEY_HEADER)
             if self.timeout_seconds is not None:
                 inference.deadline = time.monotonic() + self.timeout_seconds
             rows = inference.rows

@@ -8,6 +8,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.serving.batching import BatchingOptions
 from drivetrain.serving.config import ModelConfig, read_models
+from drivetrain.serving.traffic import TrafficSplit
 
 WHOLE = """
 models:
@@ -15,6 +16,7 @@ models:
     base_path: serving/flights
     versions: latest 2
     labels: {stable: 3, canary: 4}
+    traffic: {canary: 10, 2: 0.5}
     batching: {max_batch_size: 32, batch_timeout_micros: 500}
   delays:
     base_path: s3://bucket/serving/delays
@@ -33,6 +35,7 @@ def test_every_field(tmp_path: Path) -> None:
             num_versions=2,
             labels={"stable": 3, "canary": 4},
             batching=batching,
+            traffic=TrafficSplit({4: 10, 2: 0.5}, "flights"),
         ),
         ModelConfig("delays", "s3://bucket/serving/delays", "specific", versions=(3, 5)),
         ModelConfig("late", "/models/late", "all"),
@@ -45,6 +48,7 @@ def test_versions_wanted() -> None:
     assert ModelConfig("m", "p", num_versions=2).wanted(there) == [3, 5]
     assert ModelConfig("m", "p", "all").wanted(there) == there
     assert ModelConfig("m", "p", "specific", versions=(2, 9)).wanted(there) == [2]
+    assert ModelConfig("m", "p", traffic=TrafficSplit({2: 10, 9: 1})).wanted(there) == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,8 @@ def test_versions_wanted() -> None:
         ("models:\n  a: {base_path: x, versions: [one]}", "a number is wanted"),
         ("models:\n  a: {base_path: x, labels: {a-b: 1}}", "no label"),
         ("models:\n  a: {base_path: x, batching: {max_batch: 1}}", "'max_batch'"),
+        ("models:\n  a: {base_path: x, traffic: {canary: 10}}", "no version or label"),
+        ("models:\n  a: {base_path: x, traffic: {1: 110}}", "110 percent"),
         ("models:\n  a/b: {base_path: x}", "no name for a model"),
     ],
 )

@@ -279,6 +279,27 @@ def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_pat
     assert seen == {1, 3}
 
 
+def test_a_split_is_kept_by_key(bundles: Path, tmp_path: Path) -> None:
+    base = tmp_path / "net"
+    for seed in (1, 2):
+        push(bundles / str(seed), base)
+    lines = "models: {net: {base_path: net, labels: {canary: 1}, traffic: {canary: 30}}}"
+    (tmp_path / "models.yaml").write_text(lines)
+    sides: list[dict[int, int]] = []
+    for _ in range(2):  # over a restart
+        with serving(tmp_path, "--config", "models.yaml") as server:
+            side = {}
+            for number in range(60):
+                with Client(server.address, "net", key=f"customer {number}") as client:
+                    side[number] = client.predict(ROWS[:1]).version
+                    assert client.predict(ROWS[:1]).version == side[number]
+            with Client(server.address, "net", label="canary", key="customer 0") as client:
+                assert client.predict(ROWS[:1]).version == 1
+            sides.append(side)
+    assert sides[0] == sides[1]
+    assert 5 < sum(version == 1 for version in sides[0].values()) < 35
+
+
 def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> None:
     base = tmp_path / "net"
     push(bundles / "1", base)

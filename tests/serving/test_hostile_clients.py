@@ -1,0 +1,148 @@
+"""Ten thousand broken requests, a thousand idle connections, slow ones: no 500, no more memory, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import time
+from collections import Counter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+pytest.importorskip("httptools")
+
+from drivetrain.components.pusher import push
+from drivetrain.serving.client import Client
+from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.running import RunningServer, serving
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+ROW = rows_of(9).to_pylist()[0]["x"]
+BODIES = [
+    json.dumps({"instances": [ROW, ROW]}).encode(),
+    json.dumps({"instances": [{"x": ROW}], "signature_name": "predict"}).encode(),
+    json.dumps({"inputs": {"x": [ROW]}}).encode(),
+    json.dumps({"examples": [{"x": ROW}], "context": {"y": 1}}).encode(),
+    b'{"instances": [[NaN, Infinity, -Infinity, 1e400, null, "a", true, {"b64": "YQ=="}]]}',
+]
+PATHS = [
+    "/v1/models/net:predict", "/v1/models/net:classify", "/v1/models/net:regress", "/v1/models/net/versions/1:predict",
+    "/v1/models/net/labels/x:predict", "/v1/models/no:predict", "/v1/models/net/metadata", "/v1/models", "/metrics",
+    "/v1/models/net:predict?x=%00", "/v1/models/%6eet:predict", "/v1/models/net/versions/99999999999999999999:predict",
+]  # fmt: skip
+TOKENS = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b'"',
+    b"\\",
+    b"null",
+    b"NaN",
+    b"-1e999",
+    b"9" * 400,
+    b"\xff",
+    b"\x00",
+    b"\\ud800",
+]
+
+
+def mutated(chosen: random.Random, body: bytes) -> bytes:
+    """A body with a few changes."""
+    data = bytearray(body)
+    for _ in range(chosen.randint(0, 5)):
+        at = chosen.randrange(len(data) + 1)
+        match chosen.randrange(5):
+            case 0:
+                data[at : at + 1] = bytes([chosen.randrange(256)])
+            case 1:
+                del data[at : at + chosen.randint(1, 20)]
+            case 2:
+                data[at:at] = chosen.choice(TOKENS) * chosen.choice([1, 1, 2, 50])
+            case 3:
+                data[at:at] = data[chosen.randrange(len(data) + 1) :][: chosen.randint(1, 40)]
+            case _:
+                data = data[:at] or bytearray(b"x")
+    return bytes(data)
+
+
+def answer_to(connection: socket.socket, message: bytes) -> bytes:
+    """The head of the answer to a message; the connection may be closed."""
+    connection.sendall(message)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65536)
+        if not part:
+            return received
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head
+
+
+def memory(server: RunningServer) -> int:
+    """Bytes of the process."""
+    return int(psutil.Process(server.process.pid).memory_info().rss)
+
+
+def test_ten_thousand_broken_requests(tmp_path: Path) -> None:
+    write_network(tmp_path / "bundle", 1, hidden=24)
+    push(tmp_path / "bundle", tmp_path / "net")
+    with serving(tmp_path, "net") as server:
+        parts = urlsplit(server.address)
+        where = (str(parts.hostname), int(parts.port or 0))
+        statuses: Counter[int] = Counter()
+        sizes: list[int] = []
+        chosen = random.Random(20261127)
+        connection = socket.create_connection(where, 30)
+        for number in range(10_000):
+            body, path = mutated(chosen, chosen.choice(BODIES)), chosen.choice(PATHS)
+            method = chosen.choice(["POST"] * 8 + ["GET", "PUT", "DELETE", "OPTIONS"])
+            head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            answer = answer_to(connection, head + body)
+            statuses[int(answer[9:12])] += 1
+            if b"connection: close" in answer:
+                connection.close()
+                connection = socket.create_connection(where, 30)
+            if number in (2_000, 9_999):
+                sizes.append(memory(server))
+        connection.close()
+        assert sum(statuses.values()) == 10_000
+        assert {status for status in statuses if status >= 500} == set(), statuses
+        assert min(statuses[200], statuses[400], statuses[404]) > 300
+        assert sizes[1] < sizes[0] + (16 << 20)
+        with Client(server.address, "net") as client:
+            assert client.predict([{"x": ROW}]).version == 1
+        assert server.end() == 0
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_thousand_idle_and_a_hundred_slow_connections(tmp_path: Path) -> None:
+    """They take no more than their memory, and others are answered as before."""
+    write_network(tmp_path / "bundle", 1, hidden=24)
+    push(tmp_path / "bundle", tmp_path / "net")
+    with serving(tmp_path, "net") as server:
+        parts = urlsplit(server.address)
+        where = (str(parts.hostname), int(parts.port or 0))
+        before = memory(server)
+        idle = [socket.create_connection(where, 30) for _ in range(1_000)]
+        slow = [socket.create_connection(where, 30) for _ in range(100)]
+        with Client(server.address, "net") as client:
+            for byte in b"POST /v1/models/net:predict HTTP/1.1\r\n":
+                for each in slow:
+                    each.sendall(bytes([byte]))
+                start = time.monotonic()
+                assert client.predict([{"x": ROW}]).version == 1
+                assert time.monotonic() - start < 2
+            assert memory(server) < before + (64 << 20)
+        for each in [*idle, *slow]:
+            each.close()
+        assert server.end() == 0
