@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .explainer import Explainer as Explainer
     from .import_model import ImportModel as ImportModel
     from .import_schema import ImportSchema as ImportSchema
+    from .infra_validator import InfraValidator as InfraValidator
     from .pusher import Pusher as Pusher
     from .schema_gen import SchemaGen as SchemaGen
     from .statistics_gen import StatisticsGen as StatisticsGen
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "explainer": "Explainer",
         "import_model": "ImportModel",
         "import_schema": "ImportSchema",
+        "infra_validator": "InfraValidator",
         "pusher": "Pusher",
         "schema_gen": "SchemaGen",
         "statistics_gen": "StatisticsGen",

@@ -89,7 +89,15 @@ def serve(
 
     def started(listening: Listening) -> None:
         if settings.json:
-            echo(json.dumps({"address": listening.address, "models": listening.models.names()}))
+            echo(
+                json.dumps(
+                    {
+                        "address": listening.address,
+                        "models": listening.models.names(),
+                        "ready": listening.models.ready,
+                    }
+                )
+            )
             return
         echo(f"serving at {listening.address} until Ctrl-C")
         for model in listening.models.names():

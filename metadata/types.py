@@ -369,6 +369,13 @@ class Predictions(Examples):
     summary: str = ""
 
 
+class InfraValidation(Artifact):
+    """Whether a model, as the server serves it, may be pushed. `passed`: it answers, as the bundle itself predicts."""
+
+    passed: bool = False
+    summary: str = ""
+
+
 class PushedModel(Artifact):
     """The receipt of a model that was pushed: where to, as which version, with which digest."""
 

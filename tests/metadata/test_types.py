@@ -43,7 +43,8 @@ def test_standard_types_have_their_properties() -> None:
     assert Examples.new().properties == {"span": 0, "version": None, "rows": {}}
     assert Statistics.new(span=3).properties == {"span": 3}
     assert Anomalies.new().properties == {"passed": True, "errors": 0, "summary": ""}
-    assert Evaluation.new().properties == {"blessed": False, "summary": "", "compared": None, "metrics": {}}
+    evaluated = {"blessed": False, "summary": "", "compared": None, "judged": "", "metrics": {}}
+    assert Evaluation.new().properties == evaluated
     assert PushedModel.new().properties == {"destination": "", "version": 0, "digest": ""}
 
 

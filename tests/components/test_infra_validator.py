@@ -1,0 +1,140 @@
+"""InfraValidator: the real server is started, asked and compared; what does not serve is not pushed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("httptools")
+
+from drivetrain import InputError
+from drivetrain.components import InfraValidator
+from drivetrain.data import Manifest, executor, open_parquet
+from drivetrain.data.examples import sinks
+from drivetrain.metadata import Examples, InfraValidation, Model
+from drivetrain.tests.serving.bundles import rows_of, write_network
+
+pytestmark = pytest.mark.engine
+
+
+def examples_of(folder: Path, table: pa.Table) -> Examples:
+    """Examples of one split."""
+    examples = Examples.new(span=1)
+    pq.write_table(table, folder / "eval.parquet")
+    written = executor("local").map(open_parquet([folder / "eval.parquet"]), None, sinks(examples.content, ["eval"]))
+    examples.rows = Manifest.joined([written]).write(examples.content, span=1).rows
+    return examples
+
+
+def model_of(folder: Path, seed: int = 1) -> Model:
+    """A network with the weights of a seed."""
+    model = Model.new()
+    model.content.rmdir()
+    write_network(folder / "network", seed, hidden=24).save(model.content)
+    return model
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    return examples_of(tmp_path_factory.mktemp("rows"), rows_of(3, 150))
+
+
+def read(validation: InfraValidation, name: str) -> Any:
+    return json.loads((validation.path / name).read_text())
+
+
+def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
+    validation = InfraValidator(model_of(tmp_path), examples, rows=120)
+    assert validation.passed, validation.summary
+    assert validation.summary.startswith("passed: 120 rows served as predicted; started in ")
+    assert read(validation, "content/validation.json") == {
+        "passed": True, "split": "eval", "rows": 120, "problems": [],
+    }  # fmt: skip
+    measured = read(validation, "extra/measured.json")
+    assert 0 < measured["p50 ms"] <= measured["p99 ms"]
+    assert "serves after" in (validation.extra / "server.log").read_text()
+
+
+def test_bounds_that_are_not_kept(tmp_path: Path, examples: Examples) -> None:
+    validation = InfraValidator(model_of(tmp_path), examples, rows=20, max_latency_ms=0.001, max_memory_mb=1)
+    assert not validation.passed
+    first, second = read(validation, "content/validation.json")["problems"]
+    assert "at most 0.001 may be" in first
+    assert "MB, at most 1 may be" in second
+
+
+def test_a_model_whose_predictions_are_not_finite(tmp_path: Path) -> None:
+    table = rows_of(3, 30).set_column(0, "x", pa.array([[1e300] * 16, *rows_of(3, 29)["x"].to_pylist()]))
+    transform_of_infinities = model_of(tmp_path)
+    validation = InfraValidator(transform_of_infinities, examples_of(tmp_path, table), rows=30)
+    # tanh of an infinity is 1, so that this network has a number for it: served as the bundle has it.
+    assert validation.passed == bool(np.isfinite(_scores(transform_of_infinities, table)).all())
+
+
+def _scores(model: Model, table: pa.Table) -> Any:
+    from drivetrain.engine import Bundle
+
+    return Bundle.load(model.content).run("predict", table)["score"]
+
+
+def test_a_column_that_clients_do_not_have_and_a_slow_start(tmp_path: Path, examples: Examples) -> None:
+    lacking = examples_of(tmp_path, pa.table({"z": [1.0, 2.0]}))
+    validation = InfraValidator(model_of(tmp_path), lacking)
+    assert validation.summary == "not passed: the model reads x, which the examples do not have"
+    (tmp_path / "second").mkdir()
+    validation = InfraValidator(model_of(tmp_path / "second"), examples, max_start_seconds=0.01)
+    assert validation.summary.startswith("not passed: the server took more than 0.01 s to start")
+
+
+def test_what_cannot_be_asked(tmp_path: Path, examples: Examples) -> None:
+    model = model_of(tmp_path)
+    with pytest.raises(InputError, match="no split 'train'"):
+        InfraValidator(model, examples, split="train")
+    with pytest.raises(InputError, match="rows must be above 0"):
+        InfraValidator(model, examples, rows=0)
+
+
+PIPELINE = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen, ImportModel, InfraValidator, Pusher
+
+
+@dt.pipeline
+def shop(rows: str, bundle: str, limit: float) -> None:
+    examples = ExampleGen(rows, splits={"eval": 1})
+    model = ImportModel(path=bundle)
+    InfraValidator(model, examples, rows=20, max_memory_mb=limit)
+    Pusher(model, destination="serving/net")
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_pushes_what_serves_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+    from drivetrain.console.cli import cli
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\n')
+    write_network(tmp_path / "network", 1, hidden=24)
+    pq.write_table(rows_of(3, 50), tmp_path / "rows.parquet")
+    states = {}
+    for limit in (1.0, 100_000.0):
+        arguments = [f"rows={tmp_path}/rows.parquet", f"bundle={tmp_path}/network/manifest.json", f"limit={limit}"]
+        options = [part for argument in arguments for part in ("-p", argument)]
+        ran = CliRunner().invoke(cli, ["run", "shop", "--json", *options])
+        answer = json.loads(ran.stdout.splitlines()[-1])
+        states[limit] = {name: node["state"] for name, node in answer["nodes"].items()}
+        assert (tmp_path / "serving" / "net" / "1").is_dir() == (limit > 1)
+    assert states[1.0]["Pusher"] == "BLOCKED"
+    assert states[100_000.0] == {
+        "ExampleGen": "CACHED", "ImportModel": "CACHED", "InfraValidator": "COMPLETE", "Pusher": "COMPLETE",
+    }  # fmt: skip
