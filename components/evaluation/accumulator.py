@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
@@ -72,6 +73,7 @@ class MetricsAccumulator:
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[_Table] = []
         self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
+        self._widths: dict[str, tuple[int, ...]] = {}  # of a row of labels and predictions, where that is known
         self._problems = Problems()
         self._unusable = 0  # rows of this process that have a problem
 
@@ -114,18 +116,24 @@ class MetricsAccumulator:
         self._take(_where(table, fine), spill=config.query is None)
 
     def _check_widths(self, table: _Table) -> None:
-        first = self._kept[0] if self._kept else table
-        for name in ("label", *self.models):
-            if table[name].shape[1:] != first[name].shape[1:] or table[name].shape[1:] != table[name].shape[1:]:
-                raise InputError(
-                    f"{name} has {first[name].shape[-1]} values in some rows and {table[name].shape[-1]} in others",
-                    fix="return as many in each row",
-                )
+        self._check_same_widths({name: table[name].shape[1:] for name in ("label", *self.models)})
         if table[CANDIDATE].shape != table[self.models[-1]].shape:
             raise InputError("the baseline's predictions have another number of classes than the candidate's")
 
+    def _check_same_widths(self, widths: Mapping[str, tuple[int, ...]]) -> None:
+        for name, width in widths.items():
+            known = self._widths.setdefault(name, width)
+            if width != known:
+                raise InputError(
+                    f"{name} has {known or 'one'} values in some rows and {width or 'one'} in others".replace(
+                        ",)", ")"
+                    ),
+                    fix="return as many in each row",
+                )
+
     def merge(self, other: Self) -> None:
         """Add the state of the rows that follow: quoted rows of problems are numbered after ours."""
+        self._check_same_widths(other._widths)
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
         renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
@@ -469,6 +477,7 @@ class MetricsAccumulator:
             self._kept = [
                 {name: numpy_of(rows[name]).astype(np.dtype(kind)).reshape(shape) for name, kind, shape in head["kept"]}
             ]
+            self._widths = {name: self._kept[0][name].shape[1:] for name in ("label", *self.models)}
         for code, by_model in head["summed"]:
             self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
         return self

@@ -141,13 +141,16 @@ class MetricSeries:
         outcome = BatchOutcome()
         for first, batch in _batches(data, columns, config, progress):
             keys, kind = _keys(batch.column(self.key), self.key, first)
+            if not batch.num_rows:
+                continue
             starts, latest = self._starts(batch.column(self.time), first)
             if config.label not in batch.schema.names:
                 batch = batch.append_column(config.label, pa.nulls(batch.num_rows))
             rows = self._scores(batch).drop_columns("label")
             with self._store.transaction():
                 self._check_keys(kind)
-                outcome += self._take_predictions(keys, starts, pa.table(rows))
+                self._check_width(batch.column(config.prediction))
+                outcome += self._take_predictions(keys, starts, pa.table(rows), latest)
                 self._advance(latest)
         return outcome
 
@@ -253,20 +256,28 @@ class MetricSeries:
             f"them with labels, in {self._store.folder}"
         )
 
-    def _take_predictions(self, keys: list[Key], starts: NDArray[np.int64], rows: pa.Table) -> BatchOutcome:
+    def _take_predictions(
+        self, keys: list[Key], starts: NDArray[np.int64], rows: pa.Table, latest: int
+    ) -> BatchOutcome:
         store = self._store
+        before = store.settings().get("latest")
         fresh = np.ones(len(keys), dtype=np.bool_)
         fresh[store.batch(keys)] = False
         fresh[[row for row, *_ in store.predicted()]] = False
         late = np.isin(starts, list(store.closed(np.unique(starts).tolist())))
+        if before is not None:
+            late |= self._is_over(starts, before)  # a window that nothing came for is closed, too
         labels = {row: (chunk, position) for row, chunk, position in store.labelled()}
         outcome = BatchOutcome()
         for start in np.unique(starts).tolist():
             here = np.flatnonzero((starts == start) & fresh & ~late)
-            some = BatchOutcome(repeated=int(((starts == start) & ~fresh & ~late).sum()),
-                                late=int(((starts == start) & late).sum()))  # fmt: skip
-            store.count(start, predicted=len(here), repeated=some.repeated, late=some.late)
             waiting = [row for row in here.tolist() if row not in labels]
+            # Predictions of this batch close the window: who has no label yet has none in time.
+            over = bool(self._is_over(np.array(start), latest))
+            some = BatchOutcome(repeated=int(((starts == start) & ~fresh & ~late).sum()),
+                                late=int(((starts == start) & late).sum()) + over * len(waiting))  # fmt: skip
+            store.count(start, predicted=len(here) - over * len(waiting), repeated=some.repeated, late=some.late)
+            waiting = [] if over else waiting
             if waiting:
                 store.keep_predictions(start, [keys[row] for row in waiting], rows.take(waiting))
             complete = [row for row in here.tolist() if row in labels]
@@ -279,6 +290,10 @@ class MetricSeries:
                 store.forget_labels([keys[row] for row in complete])
             outcome += some + BatchOutcome(waiting=len(waiting))
         return outcome
+
+    def _is_over(self, starts: NDArray[np.int64], latest: int) -> NDArray[np.bool_]:
+        """Whether windows are closed once a prediction of the latest time has come."""
+        return starts + (self.window + self.wait) // _MICROSECOND <= latest
 
     def _take_labels(self, keys: list[Key], labels: pa.Table) -> BatchOutcome:
         store = self._store
@@ -384,7 +399,7 @@ class MetricSeries:
         except pa.ArrowInvalid as error:
             raise InputError(f"the time {self.time!r} has a value that is beyond all calendars: {error}") from error
         values = micros.to_numpy(zero_copy_only=False)
-        latest = int(values.max(initial=0))
+        latest = int(values.max())
         if latest > _microseconds(datetime.now(UTC) + _AHEAD):
             row = int(values.argmax())
             raise InputError(
@@ -392,6 +407,22 @@ class MetricSeries:
                 fix="correct it: windows close by the time of the latest prediction",
             )
         return _floor(values, self.window), latest
+
+    def _check_width(self, predictions: pa.Array) -> None:
+        """Refuse scores of another number of classes than those before."""
+        kind = predictions.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            return
+        widths = pc.unique(pc.list_value_length(predictions).drop_null()).to_pylist()
+        known = self._store.settings().get("width", widths[0] if widths else None)
+        other = [width for width in widths if width != known]
+        if other:
+            raise InputError(
+                f"the prediction {self.config.prediction!r} has {other[0]} scores, and {known} in other rows",
+                fix="give a score for each class in every row; begin a new series for another model",
+            )
+        if widths:
+            self._store.keep_settings({"width": known})
 
     def _check_keys(self, kind: str) -> None:
         known = self._store.settings().get("keys")
@@ -408,7 +439,7 @@ class MetricSeries:
         latest = max(latest, self._store.settings().get("latest", latest))
         self._store.keep_settings({"latest": latest})
         for each in self._store.windows():
-            if not each["closed"] and each["start"] + (self.window + self.wait) // _MICROSECOND <= latest:
+            if not each["closed"] and self._is_over(np.array(each["start"]), latest):
                 self._store.close_window(each["start"])
         self._store.expire_labels(latest)
         self._store.await_labels(latest + self.wait // _MICROSECOND)

@@ -372,3 +372,54 @@ def test_dates_and_times_without_a_zone_are_utc(tmp_path: Path) -> None:
     other.add_predictions(dates)
     other.add_labels(rows)
     check_equal(other, rows)
+
+
+def test_predictions_that_come_too_late_are_said_to_be_late(tmp_path: Path) -> None:
+    """Whether their window was there before, or closes by predictions of the same batch."""
+    start = pd.Timestamp("2026-05-04", tz="UTC")
+
+    def rows(keys: list[int], days: list[float]) -> pd.DataFrame:
+        at = [start + pd.Timedelta(days=day) for day in days]
+        return pd.DataFrame({"id": keys, "at": at, "p": 0.7, "carrier": "AA"})
+
+    first = series(tmp_path / "first")
+    first.add_predictions(rows([1], [10]))
+    assert first.add_predictions(rows([2, 3], [0, 0])) == BatchOutcome(late=2)
+    assert first.add_labels(pd.DataFrame({"id": [1, 2, 3], "late": [1, 1, 1]})) == BatchOutcome(judged=1, waiting=2)
+    counted = first.windows().set_index("start")
+    assert counted.loc[start, ["predicted", "late", "closed"]].tolist() == [0, 2, True]
+
+    second = series(tmp_path / "second", wait=DAY)
+    second.add_labels(pd.DataFrame({"id": [0, 1], "late": [0, 1]}))
+    days = list(range(30))
+    outcome = second.add_predictions(rows(days, [float(day) for day in days]))
+    assert outcome == BatchOutcome(judged=2, late=26, waiting=2)
+
+
+def test_times_before_1970(tmp_path: Path) -> None:
+    at = pd.Timestamp("1969-07-20", tz="UTC")
+    measured = series(tmp_path)
+    rows = pd.DataFrame({"id": [1, 2], "at": [at, at], "p": [0.3, 0.7], "carrier": "AA"})
+    assert measured.add_predictions(rows) == BatchOutcome(waiting=2)
+    assert measured.add_labels(pd.DataFrame({"id": [1, 2], "late": [0, 1]})) == BatchOutcome(judged=2)
+
+
+def test_scores_of_another_number_of_classes_are_refused(tmp_path: Path) -> None:
+    measured = series(tmp_path, EvaluationConfig(label="late", prediction="p", task="multiclass"))
+    at = pd.Timestamp("2026-05-04", tz="UTC")
+
+    def rows(keys: range, scores: list[float]) -> pd.DataFrame:
+        return pd.DataFrame({"id": keys, "at": at, "p": [scores] * len(keys)})
+
+    measured.add_predictions(rows(range(100), [0.9, 0.1]))
+    measured.add_labels(pd.DataFrame({"id": range(100), "late": 0}))
+    with pytest.raises(InputError, match="'p' has 3 scores, and 2 in other rows"):
+        measured.add_predictions(rows(range(1000, 1001), [0.1, 0.2, 0.7]))
+    assert measured.frame()["n"].max() == 100
+
+
+def test_files_of_other_numbers_of_classes_are_refused(tmp_path: Path) -> None:
+    for name, scores in (("a", [0.9, 0.1]), ("b", [0.1, 0.2, 0.7])):
+        pd.DataFrame({"y": [0, 1] * 10, "p": [scores] * 20}).to_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(InputError, match="candidate has 2 values in some rows and 3 in others"):
+        dt.evaluate(str(tmp_path / "*.parquet"), label="y", predictions="p", task="multiclass")
