@@ -125,9 +125,7 @@ class MetricsAccumulator:
             known = self._widths.setdefault(name, width)
             if width != known:
                 raise InputError(
-                    f"{name} has {known or 'one'} values in some rows and {width or 'one'} in others".replace(
-                        ",)", ")"
-                    ),
+                    f"{name} has {math.prod(known)} values in some rows and {math.prod(width)} in others",
                     fix="return as many in each row",
                 )
 
