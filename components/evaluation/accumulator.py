@@ -404,16 +404,13 @@ class MetricsAccumulator:
     ) -> None:
         """Add the metrics between slices to each slice that is divided further by their columns."""
         specs = {frozenset(spec) for spec in self._slices.specs}
+        divided = _Divided(groups)
         for (name, metric), item in itertools.product(compared.items(), slices):
             within = dict(item["pairs"])
             columns = {*within, *metric.by}
             if columns == {*within} or columns not in specs:
                 continue
-            chosen = [
-                (_group_name(values, metric.by), sums)
-                for values, _, sums in groups
-                if values.keys() == columns and within.items() <= values.items()
-            ]
+            chosen = [(_group_name(values, metric.by), sums) for values, _, sums in divided.within(within, columns)]
             for index, model in enumerate(self.models):
                 item["metrics"][model][name] = between(metric, index, chosen)
             for kind, intervals in intervals_between(self.config, name, metric, self.models, chosen, item["n"]).items():
@@ -479,6 +476,26 @@ class MetricsAccumulator:
         for code, by_model in head["summed"]:
             self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
         return self
+
+
+class _Divided:
+    """The groups by what they are within: looked at once for all slices of the same columns."""
+
+    def __init__(self, groups: Sequence[_Group]) -> None:
+        self._groups = groups
+        self._known: dict[tuple[frozenset[str], tuple[str, ...]], dict[tuple[Any, ...], list[_Group]]] = {}
+
+    def within(self, pairs: Mapping[str, Any], columns: set[str]) -> list[_Group]:
+        """The groups of these columns that a slice is divided into."""
+        names = tuple(sorted(pairs))
+        key = frozenset(columns), names
+        if key not in self._known:
+            parts: dict[tuple[Any, ...], list[_Group]] = {}
+            for group in self._groups:
+                if group[0].keys() == columns:
+                    parts.setdefault(tuple(group[0][name] for name in names), []).append(group)
+            self._known[key] = parts
+        return self._known[key].get(tuple(pairs[name] for name in names), [])
 
 
 def _group_name(values: Mapping[str, Any], by: Iterable[str]) -> str:
