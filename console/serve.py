@@ -53,6 +53,11 @@ if TYPE_CHECKING:
     "--batch-wait", type=click.IntRange(0), default=0, show_default=True, metavar="MICROSECONDS",
     help="How long a request waits for others to be answered with it.",
 )  # fmt: skip
+@click.option(
+    "--admin/--no-admin",
+    default=None,
+    help="Load and unload models by request; only where --host is this machine alone.",
+)
 @shared
 def serve(
     settings: ConsoleSettings,
@@ -65,11 +70,13 @@ def serve(
     poll: float,
     drain: float,
     batch_wait: int,
+    admin: bool | None,
 ) -> int:
     """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
 
-    It speaks TensorFlow Serving's REST interface. A version that is pushed later is loaded, compiled and switched to
-    without an error to anybody; one that is damaged is refused, and the last good one goes on.
+    It speaks TensorFlow Serving's REST interface and the Open Inference Protocol. A version that is pushed later is
+    loaded, compiled and switched to without an error to anybody; one that is damaged is refused, and the last good one
+    goes on.
     """
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
@@ -103,5 +110,5 @@ def serve(
         for model in listening.models.names():
             echo(f"  {listening.address}/v1/models/{model}")
 
-    run(models, ServerOptions(host, rest_port, poll, drain_seconds=drain), started)
+    run(models, ServerOptions(host, rest_port, poll, drain_seconds=drain, admin=admin), started)
     return OK

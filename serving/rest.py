@@ -1,30 +1,37 @@
-"""Which HTTP request goes where: TensorFlow Serving's paths, health, metrics."""
+"""Which HTTP request goes where: TensorFlow Serving's paths, the Open Inference Protocol's, health, metrics."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.metadata
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
-from . import tfs
-from .api import HTTP_STATUS, Answer, Code, ModelRef, RequestError
+from . import oip, tfs
+from .api import HTTP_STATUS, Answer, Code, ModelRef, RequestError, State, VersionStatus
 from .batching import as_request_error
 from .http import HttpRequest, HttpResponse, Respond
+from .json_values import object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
 
-Encode: TypeAlias = Callable[[Answer], bytes]
+Encode: TypeAlias = Callable[[Answer], bytes | tuple[bytes, int | None]]
+"""The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
 
 _PREDICT: Final = re.compile(
     r"/v1/models/([^/:]*)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
 )
+_INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?/infer")
+_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
+_CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
@@ -32,6 +39,7 @@ VERSION_HEADER: Final = "x-drivetrain-version"
 DIGEST_HEADER: Final = "x-drivetrain-digest"
 KEY_HEADER: Final = "x-drivetrain-key"
 REQUEST_ID: Final = "x-request-id"
+_HEADER_LENGTH: Final = "inference-header-content-length"
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
 _PLAIN: Final = re.compile(r"[ -~]{1,200}")
 
@@ -44,16 +52,22 @@ class RestApi:
         models: The models.
         metrics: What is counted.
         timeout_seconds: How long a request may take before it is answered 504; None: for ever.
+        admin: Whether models may be loaded and unloaded by request.
     """
 
     models: ModelManager
     metrics: ServingMetrics
     timeout_seconds: float | None = 30.0
+    admin: bool = False
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
         if request.method == "POST" and (inference := inference_of(request.target)) is not None:
             self._predict(request, inference, respond)
+            return
+        if request.method == "POST" and (change := _CHANGE.fullmatch(path_of(request.target))) is not None:
+            task = asyncio.get_running_loop().create_task(self._change(*change.groups()))
+            task.add_done_callback(lambda done: respond(_settled(done)))
             return
         try:
             respond(self._other(request))
@@ -64,6 +78,10 @@ class RestApi:
         path = path_of(request.target)
         if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
             return answer
+        if request.method == "POST" and path == "/v2/repository/index":
+            asked = object_of(request.body) if request.body else {}
+            statuses = {name: self._statuses(name) for name in self.models.names()}
+            return _json(oip.repository_index(statuses, ready_only=asked.get("ready") is True))
         return error_response(
             RequestError(Code.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
             404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
@@ -76,6 +94,13 @@ class RestApi:
             return HttpResponse(200, b"{}")
         if path == "/v2/health/ready":
             return HttpResponse(200 if self.models.ready else 503, b"{}")
+        if path in ("/v2", "/v2/"):
+            return _json(oip.server_metadata(importlib.metadata.version("drivetrain")))
+        if (match := _MODEL.fullmatch(path)) is not None:
+            name, version, ready = match.groups()
+            described = self.models.describe(_ref(name, version, None))
+            available = [status.version for status in self._statuses(name) if status.state is State.AVAILABLE]
+            return HttpResponse(200, b"{}") if ready else _json(oip.metadata(described, sorted(available)))
         match = _STATUS.fullmatch(path)
         if match is None:
             return None
@@ -87,6 +112,16 @@ class RestApi:
             return _json(tfs.metadata_body(self.models.describe(ref)))
         return _json(tfs.status_body(self.models.statuses(ref)))
 
+    def _statuses(self, name: str) -> list[VersionStatus]:
+        return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
+
+    async def _change(self, name: str, verb: str) -> None:
+        if not self.admin:
+            raise RequestError(
+                Code.PERMISSION_DENIED, "this server loads and unloads nothing by request", fix="start it with --admin"
+            )
+        await (self.models.load(name) if verb == "load" else self.models.unload(name))
+
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
         request_id = _request_id(request.headers)
@@ -97,7 +132,13 @@ class RestApi:
             ref = self.models.route(ref, request.headers.get(KEY_HEADER))
             described = self.models.describe(ref)
             encode: Encode
-            if path.verb == "predict":
+            if path.verb == "infer":
+                length = request.headers.get(_HEADER_LENGTH)
+                if length is not None and not length.isdecimal():
+                    raise RequestError(Code.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
+                inference, wishes = oip.decode(request.body, None if length is None else int(length), described, ref)
+                encode = partial(oip.encode_answer, wishes=wishes)
+            elif path.verb == "predict":
                 inference, form = tfs.decode_predict(request.body, described, ref)
                 encode = tfs.encode_rows if form == "row" else tfs.encode_columns
             else:
@@ -129,7 +170,12 @@ class RestApi:
             return error_response(result, request_id=request_id)
         self.metrics.answered(model, result.version, rows, time.perf_counter() - started)
         headers = ((VERSION_HEADER, str(result.version)), (DIGEST_HEADER, result.digest), (REQUEST_ID, request_id))
-        return HttpResponse(200, body, headers=headers)
+        if isinstance(body, bytes):
+            return HttpResponse(200, body, headers=headers)
+        data, length = body
+        if length is None:
+            return HttpResponse(200, data, headers=headers)
+        return HttpResponse(200, data, b"application/octet-stream", (*headers, (_HEADER_LENGTH, str(length))))
 
 
 class InferencePath(NamedTuple):
@@ -142,7 +188,10 @@ class InferencePath(NamedTuple):
 @lru_cache(1024)
 def inference_of(target: str) -> InferencePath | None:
     """What a target asks for, if it asks for predictions. Clients ask the same again and again."""
-    match = _PREDICT.fullmatch(path_of(target))
+    path = path_of(target)
+    if (match := _INFER.fullmatch(path)) is not None:
+        return InferencePath(_ref(match[1], match[2], None), "infer")
+    match = _PREDICT.fullmatch(path)
     if match is None:
         return None
     name, version, label, verb = match.groups()
@@ -163,6 +212,13 @@ def _request_id(headers: Mapping[str, str]) -> str:
     """The client's, where it is plain text; else a new one."""
     known = headers.get(REQUEST_ID)
     return known if known is not None and _PLAIN.fullmatch(known) else secrets.token_hex(8)
+
+
+def _settled(done: asyncio.Task[None]) -> HttpResponse:
+    error = None if done.cancelled() else done.exception()
+    if done.cancelled():
+        error = RequestError(Code.UNAVAILABLE, "the server is ending")
+    return HttpResponse(200, b"{}") if error is None else error_response(as_request_error(error))
 
 
 def _json(value: Any) -> HttpResponse:  # Any: JSON

@@ -18,6 +18,7 @@ from .manager import ModelManager
 from .metrics import ServingMetrics
 from .rest import RestApi
 
+_LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
@@ -33,6 +34,7 @@ class ServerOptions:
         drain_seconds: How long a server that is told to end says that it is not ready, and goes on answering, before it
             closes its port: as long as a load balancer needs to see it.
         limits: What clients may send.
+        admin: Whether models may be loaded and unloaded by request; None: where the host is this machine alone.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +43,7 @@ class ServerOptions:
     timeout_seconds: float | None = 30.0
     drain_seconds: float = 0.0
     limits: HttpLimits = field(default_factory=HttpLimits)
+    admin: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ async def serve(
         started: Called when the port is open and every version that is there was tried.
     """
     models = ModelManager(configs, poll_seconds=options.poll_seconds)
-    connections = Connections(RestApi(models, ServingMetrics(), options.timeout_seconds), options.limits)
+    admin = options.host in _LOCAL if options.admin is None else options.admin
+    connections = Connections(RestApi(models, ServingMetrics(), options.timeout_seconds, admin), options.limits)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     with contextlib.ExitStack() as stack:

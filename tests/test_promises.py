@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"SECURITY": "SECURITY.md", "storage": "docs/storage.md", "bundles": "docs/bundles.md"}
-PACKAGES = ("components", "console", "data", "engine", "metadata", "pipelines", "report")
+PACKAGES = ("components", "console", "data", "engine", "metadata", "pipelines", "report", "serving")
 
 PROMISES = """
 SECURITY: No pickle in any artifact, table or message between processes
@@ -49,6 +49,14 @@ SECURITY: one watches whether the verbs look up a name or connect
   test_a_socket_that_leaves_this_machine_fails_its_test test_no_verb_asks_another_machine
 SECURITY: makes no constant of more than 256 MiB
   test_what_a_file_makes_of_nothing_is_bounded test_weights_outside_the_folder_are_not_read
+SECURITY: listens at this machine alone unless it is told otherwise
+  test_a_port_that_is_taken_and_an_address_without_versions
+SECURITY: limits what a client may send in size and
+  test_slow_clients_are_closed test_too_many_connections_are_closed test_ten_thousand_broken_requests
+SECURITY: refuses what two parsers might read differently
+  test_what_is_no_request_is_refused
+SECURITY: an error that tells nothing of what is
+  test_a_model_that_fails_tells_nothing_of_what_is_inside
 SECURITY: CI carries out the same cases on each change
   test_an_attack_finds_nothing test_a_longer_attack_finds_nothing
 SECURITY: `make attack SEED=…` repeats them

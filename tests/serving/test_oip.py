@@ -1,0 +1,196 @@
+"""The Open Inference Protocol over REST: bodies as clients write and read them, and a corpus of broken ones."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from drivetrain.engine import FieldSpec, Signature
+from drivetrain.serving import oip
+from drivetrain.serving.api import Answer, Described, InferenceRequest, ModelRef, RequestError, State, VersionStatus
+from drivetrain.serving.oip import ResponseWishes
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+REF = ModelRef("m")
+INPUTS = {
+    "x": FieldSpec("float64"),
+    "n": FieldSpec("int64"),
+    "word": FieldSpec("string"),
+    "signal": FieldSpec("list<float64>"),
+}
+MODEL = Described("m", 7, {"predict": Signature(INPUTS, {"score": FieldSpec("float32"), "word": FieldSpec("string")})})
+
+
+def decode(body: Any, rest: bytes | None = None) -> tuple[InferenceRequest, ResponseWishes]:
+    head = json.dumps(body).encode()
+    return oip.decode(head + (rest or b""), None if rest is None else len(head), MODEL, REF)
+
+
+def tensor(name: str, datatype: str, shape: list[int], data: Any = None, **parameters: Any) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape} | (
+        {"data": data} if data is not None else {"parameters": parameters}
+    )
+
+
+def test_flat_and_nested_data_say_the_same() -> None:
+    for data in ([1, 2.5, 3, 4], [[1, 2.5], [3, 4]]):
+        request, _ = decode({"inputs": [tensor("signal", "FP64", [2, 2], data)]})
+        assert request.columns == {"signal": [[1, 2.5], [3, 4]]}
+        assert request.rows == 2
+    for shape in ([2], [2, 1]):
+        request, _ = decode({"inputs": [tensor("word", "BYTES", shape, ["a", None])]})
+        assert request.columns == {"word": ["a", None]}
+
+
+def test_binary_tensors_follow_the_json() -> None:
+    words = struct.pack("<I", 2) + "é".encode() + struct.pack("<I", 0)
+    numbers = np.array([1.5, -2.0], dtype="<f4").tobytes()
+    inputs = [
+        tensor("word", "BYTES", [2], binary_data_size=len(words)),
+        tensor("x", "FP32", [2, 1], binary_data_size=8),
+    ]
+    request, _ = decode({"inputs": inputs}, words + numbers)
+    assert request.columns["word"] == ["é", ""]
+    assert request.columns["x"].tolist() == [1.5, -2.0]
+
+
+@given(
+    arrays.arrays(st.sampled_from([np.float32, np.int64, np.uint8, np.bool_, np.float16]), st.tuples(st.integers(1, 5)))
+)
+def test_answers_come_back_as_they_left(values: Any) -> None:
+    answer = Answer("m", 7, {"out": values})
+    for wishes in (ResponseWishes("i"), ResponseWishes("i", None)):
+        body, length = oip.encode_answer(answer, wishes)
+        head = json.loads(body if length is None else body[:length])
+        assert (head["model_name"], head["model_version"], head["id"]) == ("m", "7", "i")
+        (out,) = head["outputs"]
+        numpy_type = oip._NUMPY[out["datatype"]]
+        got = np.array(out["data"], numpy_type) if length is None else np.frombuffer(body[length:], numpy_type)
+        np.testing.assert_array_equal(got.reshape(out["shape"]), values)
+
+
+def test_what_is_asked_for_is_what_comes() -> None:
+    x = tensor("x", "FP64", [1], [1])
+    outputs = [{"name": "word", "parameters": {"binary_data": True}}, {"name": "score"}]
+    request, wishes = decode(
+        {"id": "7", "inputs": [x], "outputs": outputs, "parameters": {"signature_name": "predict"}}
+    )
+    assert (request.outputs, wishes) == (("word", "score"), ResponseWishes("7", frozenset({"word"})))
+    assert decode({"inputs": [x], "parameters": {"binary_data_output": True}})[1] == ResponseWishes("", None)
+    words = np.array(["é", None], dtype=object)
+    body, length = oip.encode_answer(Answer("m", 7, {"word": words}), ResponseWishes("", frozenset({"word"})))
+    assert body[length:] == struct.pack("<I", 2) + "é".encode() + struct.pack("<I", 0)
+    plain = json.loads(oip.encode_answer(Answer("m", 7, {"word": words}), ResponseWishes())[0])
+    assert plain["outputs"][0]["data"] == ["é", None]
+
+
+def test_floats_that_are_not_finite_are_tokens() -> None:
+    body, _ = oip.encode_answer(Answer("m", 7, {"y": np.array([np.nan, np.inf])}), ResponseWishes())
+    assert b'"data":[NaN,Infinity]' in body
+    head = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [NaN, -Infinity]}]}'
+    request, _ = oip.decode(head, None, MODEL, REF)
+    assert np.isnan(request.columns["x"][0])
+
+
+def test_lists_of_several_lengths_are_refused_and_of_one_are_a_matrix() -> None:
+    lists = np.empty(2, dtype=object)
+    lists[:] = [[1.0, 2.0], [3.0, 4.0]]
+    body, _ = oip.encode_answer(Answer("m", 7, {"y": lists}), ResponseWishes())
+    assert json.loads(body)["outputs"] == [{"name": "y", "shape": [2, 2], "datatype": "FP64", "data": [1, 2, 3, 4]}]
+    lists[1] = [3.0]
+    with pytest.raises(RequestError, match="several lengths"):
+        oip.encode_answer(Answer("m", 7, {"y": lists}), ResponseWishes())
+
+
+def test_metadata_and_index() -> None:
+    described = oip.metadata(MODEL, [6, 7])
+    assert described["versions"] == ["6", "7"]
+    assert described["inputs"][3] == {"name": "signal", "datatype": "FP64", "shape": [-1, -1]}
+    assert [each["datatype"] for each in described["outputs"]] == ["FP32", "BYTES"]
+    statuses = {"m": [VersionStatus(7, State.AVAILABLE), VersionStatus(8, State.END, message="damaged")]}
+    assert [each["state"] for each in oip.repository_index(statuses)] == ["READY", "UNAVAILABLE"]
+    assert [each["version"] for each in oip.repository_index(statuses, ready_only=True)] == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (None, "not a list"),
+        (3, "not a list"),
+        ([3], "not a list of objects"),
+        ([], "no rows"),
+        ([{}], "no name"),
+        ([{"name": "x"}], "datatype"),
+        ([tensor("x", "FLOAT", [1], [1])], "datatype"),
+        ([tensor("x", "FP64", [], [1])], "shape"),
+        ([tensor("x", "FP64", [-1], [1])], "shape"),
+        ([tensor("x", "FP64", [1.5], [1])], "shape"),
+        ([tensor("x", "FP64", [True], [1])], "shape"),
+        ([tensor("x", "FP64", [1 << 40], [1])], "shape"),
+        ([tensor("signal", "FP64", [1 << 20, 1 << 20], [1])], "shape"),
+        ([tensor("signal", "FP64", [1 << 30, 0], [])], "shape"),
+        ([tensor("x", "FP64", [2], [1])], "1 values for the shape"),
+        ([tensor("x", "FP64", [1], 1)], "a number"),
+        ([tensor("x", "FP64", [1], [[[1]]])], "nested deeper"),
+        ([tensor("x", "FP64", [1, 2], [1, 2])], "2 values for each row"),
+        ([tensor("x", "FP64", [1], [1]), tensor("x", "FP64", [1], [1])], "twice"),
+        ([tensor("x", "FP64", [1], [1]), tensor("n", "INT64", [2], [1, 2])], "2 rows, others 1"),
+        ([tensor("x", "FP64", [0], [])], "no rows"),
+        ([tensor("z", "FP64", [1], [1])], "none of the inputs"),
+        ([tensor("x", "FP64", [1])], "no data"),
+        ([tensor("x", "FP64", [1], binary_data_size=8)], "8 bytes, 0 are left"),
+        ([tensor("x", "FP64", [1], binary_data_size=-8)], "are left"),
+        ([tensor("x", "FP64", [1], binary_data_size="8")], "are left"),
+    ],
+)
+def test_a_broken_body_is_told_what_is_wrong(inputs: Any, words: str) -> None:
+    with pytest.raises(RequestError) as error:
+        decode({"inputs": inputs})
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "shape", "rest", "words"),
+    [
+        ("FP64", [1], b"1234567", "7 bytes"),
+        ("FP64", [1], b"123456789", "9 bytes"),
+        ("BYTES", [1], b"\x05\x00\x00\x00abc", "ends within a text"),
+        ("BYTES", [1], b"\x05\x00", "ends within a text"),
+        ("BYTES", [2], b"\x01\x00\x00\x00a", "1 values"),
+        ("BYTES", [1], b"\x01\x00\x00\x00\xff", "UTF-8"),
+        ("BYTES", [1], b"\xff\xff\xff\xffa", "ends within a text"),
+    ],
+)
+def test_broken_bytes_are_told_what_is_wrong(datatype: str, shape: list[int], rest: bytes, words: str) -> None:
+    name = "word" if datatype == "BYTES" else "x"
+    with pytest.raises(RequestError) as error:
+        decode({"inputs": [tensor(name, datatype, shape, binary_data_size=len(rest))]}, rest)
+    assert words in str(error.value)
+    with pytest.raises(RequestError, match="follow the tensors"):
+        decode({"inputs": [tensor("x", "FP64", [1], [1])]}, b"more")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["inputs", "outputs", "name", "datatype", "shape", "data", "parameters", "id", "x"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=15,
+    ),
+    st.none() | st.integers(0, 60),
+)
+def test_any_json_is_rows_or_one_error(body: Any, length: int | None) -> None:
+    with suppress(RequestError):
+        oip.decode(json.dumps(body).encode(), length, MODEL, REF)
