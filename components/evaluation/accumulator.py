@@ -33,6 +33,7 @@ _STATE: Final = StateFormat("metrics state", b"DTEV", 3, "QQ", "evaluate again")
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 _SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its states already, or in no slice
+_AT_ONCE: Final = 1 << 19  # rows of large slices that are summed up together
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
 
 _Table: TypeAlias = dict[str, NDArray[Any]]
@@ -73,6 +74,8 @@ class MetricsAccumulator:
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[_Table] = []
         self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
+        self._unsummed: list[_Table] = []  # rows of these that are not in their states yet
+        self._unsummed_rows = 0
         self._widths: dict[str, tuple[int, ...]] = {}  # of a row of labels and predictions, where that is known
         self._problems = Problems()
         self._unusable = 0  # rows of this process that have a problem
@@ -132,6 +135,8 @@ class MetricsAccumulator:
     def merge(self, other: Self) -> None:
         """Add the state of the rows that follow: quoted rows of problems are numbered after ours."""
         self._check_same_widths(other._widths)
+        self._sum_up_rest()
+        other._sum_up_rest()
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
         renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
@@ -167,9 +172,20 @@ class MetricsAccumulator:
         if spill:
             self._spill_large()
         mine, table = self._split(table, self._summed)
-        self._sum_up(mine)
+        if len(mine["codes"]):
+            # A slice's share of a batch is small, and a sum over few rows costs hardly less than one over many.
+            self._unsummed.append(mine)
+            self._unsummed_rows += len(mine["codes"])
+            if self._unsummed_rows >= _AT_ONCE:
+                self._sum_up_rest()
         if len(table["codes"]):
             self._kept.append(table)
+
+    def _sum_up_rest(self) -> None:
+        """Add the rows that wait to their states."""
+        for table in _joined(self._unsummed):
+            self._sum_up(table)
+        self._unsummed, self._unsummed_rows = [], 0
 
     def _count(self, code: int, rows: int) -> None:
         missing = max(code + 1, len(self._slices)) - len(self._counts)
@@ -260,6 +276,7 @@ class MetricsAccumulator:
 
     def _canonical(self) -> None:
         """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value."""
+        self._sum_up_rest()
         self._count(len(self._slices) - 1, 0)
         self._spill_large()
         renumber = self._slices.sort()
