@@ -240,13 +240,13 @@ def _listed(values: ColumnValues) -> list[Any]:
 def predictor(bundle: Bundle, signature: str) -> Predict:
     """What a batcher calls: a signature of a bundle, row by row for one row, else as a batch."""
     inputs = bundle.signatures[signature].inputs
-    defaults = bundle.signatures[signature].defaults
+    defaults, specs = bundle.signatures[signature].defaults, bundle.signatures[signature].outputs
 
     def predict(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
         if rows == 1:
             row = {name: _single(values) for name, values in columns.items() if name in inputs}
             outputs = bundle.run_row(signature, row)
-            return {name: _one_row(value) for name, value in outputs.items()}
+            return {name: _one_row(value, specs[name].dtype) for name, value in outputs.items()}
         arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
         missing = [name for name in inputs if name not in arrays and name not in defaults]
         if missing and not arrays:
@@ -265,14 +265,14 @@ def _single(values: ColumnValues) -> Any:
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
-def _one_row(value: object) -> NDArray[Any]:
-    """A row's output as an array of one row."""
+def _one_row(value: object, dtype: str) -> NDArray[Any]:
+    """A row's output as an array of one row, of the dtype that batches have."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value[None]
+    if isinstance(value, bool | int | float) and dtype in np.sctypeDict:
+        return np.array([value], dtype)
     array = np.empty(1, dtype=object)
     array[0] = value
-    if isinstance(value, bool | int | float):
-        return np.array([value])
     return array
 
 

@@ -257,6 +257,9 @@ def _output(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], str]:
             matrix = np.array(listed)
             return matrix, _OF_NUMPY[matrix.dtype.name]
         return np.array(listed, dtype=object), _BYTES
+    if any(isinstance(value, bool | int | float) for value in listed):  # numbers, of which some may be missing
+        numbers = np.array([math.nan if value is None else value for value in listed])
+        return numbers, _OF_NUMPY[numbers.dtype.name]
     return values, _BYTES
 
 

@@ -15,7 +15,7 @@ import pytest
 from drivetrain.console.new import TEMPLATES
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("components", "console", "data", "engine", "metadata", "pipelines", "report")
+ROOMS = ("components", "console", "data", "engine", "metadata", "pipelines", "report", "serving")
 
 
 def test_one_copy_of_the_package_is_loaded() -> None:

@@ -27,9 +27,11 @@ BODIES = [
     json.dumps({"instances": [{"x": ROW}], "signature_name": "predict"}).encode(),
     json.dumps({"inputs": {"x": [ROW]}}).encode(),
     json.dumps({"examples": [{"x": ROW}], "context": {"y": 1}}).encode(),
+    json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 16], "data": ROW}], "id": "1"}).encode(),
     b'{"instances": [[NaN, Infinity, -Infinity, 1e400, null, "a", true, {"b64": "YQ=="}]]}',
 ]
 PATHS = [
+    "/v2/models/net/infer", "/v2/models/net/versions/1/infer", "/v2/models/net", "/v2/repository/index", "/v2",
     "/v1/models/net:predict", "/v1/models/net:classify", "/v1/models/net:regress", "/v1/models/net/versions/1:predict",
     "/v1/models/net/labels/x:predict", "/v1/models/no:predict", "/v1/models/net/metadata", "/v1/models", "/metrics",
     "/v1/models/net:predict?x=%00", "/v1/models/%6eet:predict", "/v1/models/net/versions/99999999999999999999:predict",

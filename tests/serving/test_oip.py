@@ -71,7 +71,7 @@ def test_answers_come_back_as_they_left(values: Any) -> None:
         assert (head["model_name"], head["model_version"], head["id"]) == ("m", "7", "i")
         (out,) = head["outputs"]
         numpy_type = oip._NUMPY[out["datatype"]]
-        got = np.array(out["data"], numpy_type) if length is None else np.frombuffer(body[length:], numpy_type)
+        got: Any = np.array(out["data"], numpy_type) if length is None else np.frombuffer(body[length:], numpy_type)
         np.testing.assert_array_equal(got.reshape(out["shape"]), values)
 
 
@@ -108,6 +108,15 @@ def test_lists_of_several_lengths_are_refused_and_of_one_are_a_matrix() -> None:
         oip.encode_answer(Answer("m", 7, {"y": lists}), ResponseWishes())
 
 
+def test_numbers_of_which_some_are_missing() -> None:
+    numbers = np.empty(2, dtype=object)
+    numbers[:] = [3, None]
+    body, _ = oip.encode_answer(Answer("m", 7, {"y": numbers}), ResponseWishes())
+    assert b'"datatype":"FP64","data":[3.0,NaN]' in body
+    numbers[1] = 4
+    assert b'"datatype":"INT64","data":[3,4]' in oip.encode_answer(Answer("m", 7, {"y": numbers}), ResponseWishes())[0]
+
+
 def test_metadata_and_index() -> None:
     described = oip.metadata(MODEL, [6, 7])
     assert described["versions"] == ["6", "7"]
@@ -130,7 +139,7 @@ def test_metadata_and_index() -> None:
         ([tensor("x", "FLOAT", [1], [1])], "datatype"),
         ([tensor("x", "FP64", [], [1])], "shape"),
         ([tensor("x", "FP64", [-1], [1])], "shape"),
-        ([tensor("x", "FP64", [1.5], [1])], "shape"),
+        ([{"name": "x", "datatype": "FP64", "shape": [1.5], "data": [1]}], "shape"),
         ([tensor("x", "FP64", [True], [1])], "shape"),
         ([tensor("x", "FP64", [1 << 40], [1])], "shape"),
         ([tensor("signal", "FP64", [1 << 20, 1 << 20], [1])], "shape"),

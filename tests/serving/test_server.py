@@ -123,6 +123,41 @@ def test_status_metadata_health_and_metrics(server: RunningServer) -> None:
     assert value(after, tensorflow) - value(before, tensorflow) == 1
 
 
+def test_the_open_inference_protocol(server: RunningServer) -> None:
+    """JSON and binary tensors, as in `test_oip.py`, and the repository, whose models come and go."""
+    scores, x = expected(1, HIDDEN), np.array([row["x"] for row in ROWS])
+    for count in (1, 3, 64, 200):
+        part = x[:count]
+        plain = {"name": "x", "shape": list(part.shape), "datatype": "FP64", "data": part.reshape(-1).tolist()}
+        body = json.dumps({"id": "q", "inputs": [plain]}).encode()
+        status, headers, answer = ask(server, "POST", "/v2/models/net/infer", body)
+        assert (status, answer["id"], headers["x-drivetrain-version"]) == (200, "q", "1")
+        np.testing.assert_allclose(answer["outputs"][0]["data"], scores[:count], atol=1e-6)
+        data = part.astype("<f4").tobytes()
+        tensor = {"name": "x", "shape": list(part.shape), "datatype": "FP32"}
+        inputs = [{**tensor, "parameters": {"binary_data_size": len(data)}}]
+        head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+        parts = urlsplit(server.address)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        length = {"Inference-Header-Content-Length": str(len(head))}
+        connection.request("POST", "/v2/models/net/versions/1/infer", head + data, length)
+        binary = connection.getresponse()
+        received = binary.read()
+        connection.close()
+        numbers = np.frombuffer(received[int(str(binary.getheader("inference-header-content-length"))) :], "<f4")
+        np.testing.assert_allclose(numbers, scores[:count], atol=1e-5)
+    assert ask(server, "GET", "/v2")[2]["name"] == "drivetrain"
+    assert ask(server, "GET", "/v2/models/net")[2]["outputs"][0] == {"name": "score", "datatype": "FP32", "shape": [-1]}
+    assert ask(server, "POST", "/v2/models/net/infer", b'{"inputs": 1}')[0] == 400
+    assert ask(server, "POST", "/v2/models/no/infer", b"{}")[0] == 404
+    assert ask(server, "POST", "/v2/repository/models/net/unload")[0] == 200
+    assert ask(server, "GET", "/v2/models/net/ready")[0] == 503
+    assert ask(server, "POST", "/v1/models/net:predict", b'{"instances": [[1]]}')[0] == 503
+    assert ask(server, "POST", "/v2/repository/models/net/load")[0] == 200
+    assert ask(server, "GET", "/v2/models/net/ready")[0] == 200
+    assert ask(server, "POST", "/v2/repository/models/no/load")[0] == 404
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
@@ -338,7 +373,8 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
     ran = CliRunner().invoke(cli, ["serve", str(tmp_path), "--rest-port", port])
     assert ran.exit_code == USER_ERROR
     assert f"cannot listen at 127.0.0.1:{port}" in ran.output
-    with serving(tmp_path, str(tmp_path / "nothing"), "--poll", "0.1") as empty:
+    with serving(tmp_path, str(tmp_path / "nothing"), "--poll", "0.1", "--no-admin") as empty:
+        assert ask(empty, "POST", "/v2/repository/models/nothing/load")[0] == 403
         assert ask(empty, "GET", "/v2/health/ready")[0] == 503
         status, headers, answer = ask(empty, "POST", "/v1/models/nothing:predict", b"{}")
         assert (status, headers["retry-after"]) == (503, "1")
