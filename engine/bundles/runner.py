@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property, partial
 from typing import Any, Final
@@ -179,11 +180,15 @@ class Runner:
         if isinstance(node, DeviceStage):
             # `single` compiles, so it waits for the first row (and runs once): a bundle may serve batches alone.
             names, whole, prepared = node.inputs, fits(node), cache(partial(self._programs.single, node))
+            # A reference back would keep a bundle until the garbage collector comes, and a server keeps it away.
+            alive = weakref.ref(self)
 
             def on_device(env: Env) -> None:
                 try:
                     if not whole:
-                        return self._device_row(node, env)
+                        runner = alive()
+                        assert runner is not None, "it is running"
+                        return runner._device_row(node, env)
                     results = prepared()([0 if name is None else env[name] for name in names])
                     return env.update(zip(output_ids, results, strict=True))
                 except Exception as error:

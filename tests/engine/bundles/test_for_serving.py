@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +58,19 @@ def test_a_second_version_compiles_nothing(tmp_path: Path) -> None:
         assert len(compiled) == 2
     finally:
         monitoring.unregister_event_duration_listener(count)
+
+
+def test_a_bundle_that_ran_is_gone_with_its_last_reference(tmp_path: Path) -> None:
+    """Without the garbage collector, which a server does not let look at what was loaded."""
+    write_network(tmp_path / "model", 4, hidden=26)
+    bundle = Bundle.load(tmp_path / "model").for_serving()
+    bundle.run("predict", rows_of(9)[:3])
+    bundle.run_row("predict", rows_of(9).to_pylist()[0])
+    programs = weakref.ref(bundle._programs)
+    gc.collect()  # what compiling leaves behind
+    gc.disable()
+    try:
+        del bundle
+        assert programs() is None
+    finally:
+        gc.enable()
