@@ -59,13 +59,16 @@ def missing_extra(module: str, extra: str) -> DrivetrainError:
 
 
 def missing_module(error: BaseException) -> DrivetrainError | None:
-    """The error to tell a user in place of one that says that a module of the extra `engine` is not there."""
+    """The error to tell a user in place of one that says that a module of `engine` or `serving` is not there."""
     name = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    return missing_extra(name, "engine") if name in _ENGINE else None
+    if name in _ENGINE:
+        return missing_extra(name, "engine")
+    return missing_extra(name, "serving") if name in _SERVING else None
 
 
-# The modules that the extra brings: the engine imports them in too many places to ask at each.
+# The modules that the extras bring: they are imported in too many places to ask at each.
 _ENGINE: Final = ("flatbuffers", "flax", "jax", "jaxlib", "optax", "orbax", "safetensors")
+_SERVING: Final = ("httptools", "msgspec", "prometheus_client", "uvloop")
 
 
 _LISTED: Final = 50

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -379,3 +381,12 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
         status, headers, answer = ask(empty, "POST", "/v1/models/nothing:predict", b"{}")
         assert (status, headers["retry-after"]) == (503, "1")
         assert "has no versions" in answer["error"]
+
+
+@pytest.mark.parametrize("module", ["httptools", "uvloop", "msgspec"])
+def test_a_missing_package_names_the_extra(module: str, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from drivetrain.console.cli import cli; cli(['serve', 'x'])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.returncode == USER_ERROR
+    fix = "fix: pip install 'drivetrain[serving]'"
+    assert ended.stderr.splitlines() == [f"error: {module} is not installed", f"  {fix}"]
