@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
 
@@ -73,10 +73,10 @@ class MetricsAccumulator:
         self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[_Table] = []
+        self._widths: dict[str, int] = {}  # values in a row, of labels and predictions that have several
         self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
         self._unsummed: list[_Table] = []  # rows of these that are not in their states yet
         self._unsummed_rows = 0
-        self._widths: dict[str, tuple[int, ...]] = {}  # of a row of labels and predictions, where that is known
         self._problems = Problems()
         self._unusable = 0  # rows of this process that have a problem
 
@@ -101,7 +101,10 @@ class MetricsAccumulator:
             fine &= known
         if table[CANDIDATE].ndim == 2:
             fine &= check_classes(table["label"], table[CANDIDATE], config, self._problems, self.rows)
-        self._check_widths(table)
+        if fine.any():  # how many values a row has is not known where all are missing
+            self._check_widths(
+                {name: table[name].shape[1] for name in ("label", *self.models) if table[name].ndim == 2}
+            )
         if config.confidence is not None:
             hashes = table.get("query")
             if hashes is None and "key" in batch.schema.names:
@@ -118,23 +121,24 @@ class MetricsAccumulator:
         # A query may go on in the next batch of its shard: slices of queries are summed up at its end.
         self._take(_where(table, fine), spill=config.query is None)
 
-    def _check_widths(self, table: _Table) -> None:
-        self._check_same_widths({name: table[name].shape[1:] for name in ("label", *self.models)})
-        if table[CANDIDATE].shape != table[self.models[-1]].shape:
+    def _check_widths(self, widths: Mapping[str, int]) -> None:
+        for name, width in widths.items():
+            before = self._widths.setdefault(name, width)
+            if before != width:
+                what = f"label {self.config.label!r}" if name == "label" else f"prediction {self.config.prediction!r}"
+                raise InputError(
+                    f"{what} has {before} values in some rows and {width} in others", fix="return as many in each row"
+                )
+        if len({self._widths[model] for model in self.models if model in self._widths}) > 1:
             raise InputError("the baseline's predictions have another number of classes than the candidate's")
 
-    def _check_same_widths(self, widths: Mapping[str, tuple[int, ...]]) -> None:
-        for name, width in widths.items():
-            known = self._widths.setdefault(name, width)
-            if width != known:
-                raise InputError(
-                    f"{name} has {math.prod(known)} values in some rows and {math.prod(width)} in others",
-                    fix="return as many in each row",
-                )
-
     def merge(self, other: Self) -> None:
-        """Add the state of the rows that follow: quoted rows of problems are numbered after ours."""
-        self._check_same_widths(other._widths)
+        """Add the state of the rows that follow: quoted rows of problems are numbered after ours.
+
+        Raises:
+            InputError: Its rows have another number of classes.
+        """
+        self._check_widths(other._widths)
         self._sum_up_rest()
         other._sum_up_rest()
         self._problems.merge(other._problems, self.rows)
@@ -421,13 +425,22 @@ class MetricsAccumulator:
     ) -> None:
         """Add the metrics between slices to each slice that is divided further by their columns."""
         specs = {frozenset(spec) for spec in self._slices.specs}
-        divided = _Divided(groups)
+
+        @cache  # for each slice a look-up, not a search of all
+        def divided(columns: frozenset[str], within: tuple[str, ...]) -> dict[tuple[Any, ...], list[_Group]]:
+            parts: dict[tuple[Any, ...], list[_Group]] = {}
+            for group in groups:
+                if group[0].keys() == columns:
+                    parts.setdefault(tuple(group[0][column] for column in within), []).append(group)
+            return parts
+
         for (name, metric), item in itertools.product(compared.items(), slices):
             within = dict(item["pairs"])
-            columns = {*within, *metric.by}
-            if columns == {*within} or columns not in specs:
+            columns = frozenset({*within, *metric.by})
+            if columns == within.keys() or columns not in specs:
                 continue
-            chosen = [(_group_name(values, metric.by), sums) for values, _, sums in divided.within(within, columns)]
+            members = divided(columns, tuple(within)).get(tuple(within.values()), [])
+            chosen = [(_group_name(values, metric.by), sums) for values, _, sums in members]
             for index, model in enumerate(self.models):
                 item["metrics"][model][name] = between(metric, index, chosen)
             for kind, intervals in intervals_between(self.config, name, metric, self.models, chosen, item["n"]).items():
@@ -450,6 +463,7 @@ class MetricsAccumulator:
                 "slices": [[spec, list(values)] for spec, values in self._slices.codes],
                 "counts": self._counts.tolist(),
                 "kept": kept,
+                "widths": self._widths,
                 "summed": summed,
                 "problems": self._problems.to_json(),
             },
@@ -485,34 +499,14 @@ class MetricsAccumulator:
         self._problems = Problems.from_json(head["problems"])
         self._slices.codes = {(spec, tuple(values)): code for code, (spec, values) in enumerate(head["slices"])}
         self._counts = np.array(head["counts"], dtype=np.int64)
+        self._widths = head["widths"]
         if head["kept"]:
             self._kept = [
                 {name: numpy_of(rows[name]).astype(np.dtype(kind)).reshape(shape) for name, kind, shape in head["kept"]}
             ]
-            self._widths = {name: self._kept[0][name].shape[1:] for name in ("label", *self.models)}
         for code, by_model in head["summed"]:
             self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
         return self
-
-
-class _Divided:
-    """The groups by what they are within: looked at once for all slices of the same columns."""
-
-    def __init__(self, groups: Sequence[_Group]) -> None:
-        self._groups = groups
-        self._known: dict[tuple[frozenset[str], tuple[str, ...]], dict[tuple[Any, ...], list[_Group]]] = {}
-
-    def within(self, pairs: Mapping[str, Any], columns: set[str]) -> list[_Group]:
-        """The groups of these columns that a slice is divided into."""
-        names = tuple(sorted(pairs))
-        key = frozenset(columns), names
-        if key not in self._known:
-            parts: dict[tuple[Any, ...], list[_Group]] = {}
-            for group in self._groups:
-                if group[0].keys() == columns:
-                    parts.setdefault(tuple(group[0][name] for name in names), []).append(group)
-            self._known[key] = parts
-        return self._known[key].get(tuple(pairs[name] for name in names), [])
 
 
 def _group_name(values: Mapping[str, Any], by: Iterable[str]) -> str:

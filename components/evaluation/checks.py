@@ -209,7 +209,7 @@ def _numbers(column: pa.Array, what: str) -> Floats:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if not is_number(kind) and not pa.types.is_boolean(kind):
+    if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         fix = "return one value per example"
         if _is_text(kind):
             fix = "make 0 or 1 of each text; of several classes, name them in the order of their scores: classes=[…]"
@@ -238,6 +238,8 @@ def _matrix(column: pa.Array, what: str) -> Floats:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
         kind = column.type
+    if pa.types.is_null(kind):
+        return np.full((len(column), 1), np.nan)
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         raise InputError(f"{what} is of type {kind}, not a list of numbers", fix="return one number for each class")
     present = column.is_valid().to_numpy(zero_copy_only=False)
@@ -247,6 +249,8 @@ def _matrix(column: pa.Array, what: str) -> Floats:
     if len(lengths) > 1:
         raise InputError(f"{what} has lists of {lengths[0]} to {lengths[-1]} values", fix="return as many in each row")
     width = lengths[0] if rows else max(getattr(kind, "list_size", 1), 1)
+    if not width:
+        raise InputError(f"{what} has lists of no values", fix="return one number for each class")
     matrix = np.full((len(column), width), np.nan)
     matrix[present] = numbers.reshape(rows, width)
     return matrix

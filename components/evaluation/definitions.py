@@ -160,5 +160,8 @@ def checked(value: object) -> Result:
     """What a metric gave, as a float or a reason: NaN and infinities become reasons."""
     if isinstance(value, str):
         return value
-    number = float(value)  # type: ignore[arg-type]  # a NumPy or JAX scalar of a user's, too
+    try:
+        number = float(value)  # type: ignore[arg-type]  # a NumPy or JAX scalar of a user's, too
+    except OverflowError:
+        return "the result is beyond the largest float"
     return number if math.isfinite(number) else f"the result is {number}"

@@ -17,7 +17,7 @@ from ...data.frames import frame
 from ...errors import InputError, suggest
 from ...redaction import printable
 from .accumulator import CANDIDATE, MetricsAccumulator
-from .checks import Problems, check_columns, labels_of, scores_of, weights_of
+from .checks import Problems, check_columns, is_number, labels_of, numbers_of, scores_of, weights_of
 from .comparison import COMPARISON_METRICS
 from .confidence import Confidence
 from .config import EvaluationConfig, Slice, SliceColumn
@@ -33,6 +33,9 @@ from .slice_sql import check_expressions
 from .standalone import TableModel, check_name, task_of_values
 
 _TASKS: Final = ("binary", "multiclass", "regression")
+_FEWEST: Final = 100  # rows of a reference
+_LIGHTEST: Final = 1e-80  # of the weights of rows above 0
+_NEGLIGIBLE: Final = 1e-20  # probabilities that no sum of probabilities feels
 _OUTCOMES: Final = 60
 """How often labels are drawn for the intervals."""
 _COLUMNS: Final = ("slice", "n", "metric", "estimate", "lower", "upper", "reference", "changed", "undefined")
@@ -85,7 +88,8 @@ def estimate(
 
     Raises:
         InputError: A column that is not there, labels or predictions that cannot be judged, no rows, a task or a metric
-            that cannot be estimated.
+            that cannot be estimated; a reference with fewer than 100 rows of any weight, with only one class, or with
+            another number of classes.
     """
     check_name(label, "label")
     check_name(predictions, "predictions")
@@ -112,9 +116,11 @@ def estimate(
     config = with_bins(config, known, LocalExecutor())
     labelled = _Rows.read(known, config, labelled=True)
     unlabelled = _Rows.read(rows, config, labelled=False)
+    _check_reference(config, unlabelled, labelled)
     generator = np.random.default_rng(seed)
     if config.task == "regression":
-        parts = _by_losses(config, unlabelled, labelled, _features(rows, known, config), generator)
+        features = _features(rows, known, config, (unlabelled.scores, labelled.scores))
+        parts = _by_losses(config, unlabelled, labelled, features, generator)
     else:
         parts = _by_classes(config, unlabelled, labelled, generator)
     realised = {
@@ -227,6 +233,42 @@ class _Rows:
             weight, _ = weights_of(batch.column("weight"), config.weight, problems, 0)
         problems.check(len(scores))
         return cls(table, scores, weight, label)
+
+
+def _check_reference(config: EvaluationConfig, rows: _Rows, reference: _Rows) -> None:
+    """Make sure that the reference tells something about the rows.
+
+    Raises:
+        InputError: It does not.
+    """
+    name = config.prediction
+    if rows.scores.shape[1:] != reference.scores.shape[1:]:
+        raise InputError(
+            f"the prediction {name!r} has {rows.scores.shape[1]} scores in a row, and {reference.scores.shape[1]} in "
+            "the reference",
+            fix="give predictions of the same model",
+        )
+    for each, what in ((rows, ""), (reference, " of the reference")):
+        if not each.weight.any():
+            raise InputError(f"the weights {config.weight!r}{what} are all 0", fix="give some rows a weight")
+    known = reference.label[reference.weight > 0]
+    if len(known) < _FEWEST:
+        raise InputError(
+            f"the reference has {len(known)} rows{' of any weight' if config.weight is not None else ''}, of at least "
+            f"{_FEWEST} to learn {'losses' if config.task == 'regression' else 'what scores mean'} from",
+            fix="give more rows whose labels are known",
+        )
+    if config.task != "regression" and (known == known[0]).all():
+        raise InputError(
+            f"the labels {config.label!r} of the reference are all of one class: nothing tells what scores mean",
+            fix="give rows of the other classes too",
+        )
+    weighed = rows.weight[rows.weight > 0].min()
+    if config.task != "regression" and min(weighed, reference.weight[reference.weight > 0].min()) < _LIGHTEST:
+        raise InputError(
+            f"weight {config.weight!r} has values below {_LIGHTEST:g}, which cannot be divided among classes",
+            fix="multiply all weights by one number",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +387,8 @@ def _by_classes(
         copies = each.table.select([name for name in each.table.column_names if name not in ("label", "weight")])
         copies = copies.take(np.repeat(np.arange(count), classes))
         copies = copies.append_column("label", names.take(np.tile(np.arange(classes), count)))
-        weighed = pa.array((probabilities * each.weight[:, None]).ravel())
+        likely = np.where(probabilities < _NEGLIGIBLE, 0.0, probabilities)
+        weighed = pa.array((likely * each.weight[:, None]).ravel())
         return _measure(replace(config, weight="weight"), copies.append_column("weight", weighed))
 
     again = class_probabilities(reference.scores, reference.scores, labels, reference.weight)
@@ -404,30 +447,41 @@ def _measure(config: EvaluationConfig, table: pa.Table) -> Sequence[Mapping[str,
     return slices
 
 
-def _features(rows: Source, reference: Source, config: EvaluationConfig) -> tuple[Floats, Floats]:
-    """The columns of numbers that both have, without labels and weights: (n, d) and (m, d), NaN where missing."""
+def _features(
+    rows: Source, reference: Source, config: EvaluationConfig, scores: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """The predictions and the columns of numbers that both have, without labels and weights.
+
+    Returns:
+        (n, d) and (m, d), NaN where missing.
+    """
     names = [
         field.name
         for field in reference.schema
         if _is_number(field.type)
-        and field.name not in (config.label, config.weight)
+        and field.name not in (config.label, config.prediction, config.weight)
         and field.name in rows.schema.names
         and _is_number(rows.schema.field(field.name).type)
     ]
-    return _numbers(rows, names), _numbers(reference, names)
+    features, known = (
+        np.column_stack([predictions, *_numbers(source, names)])
+        for predictions, source in zip(scores, (rows, reference), strict=True)
+    )
+    return features, known
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    return is_number(kind) or bool(pa.types.is_boolean(kind))
 
 
-def _numbers(source: Source, names: Sequence[str]) -> Floats:
+def _numbers(source: Source, names: Sequence[str]) -> list[Floats]:
+    if not names:
+        return []
     source = source.select(names)
     batches = [batch for shard in source.shards for batch in source.read(shard)]
     columns = pa.Table.from_batches(batches).select(names).columns
     # Arrow casts truth values to floats by way of whole numbers only.
-    whole = [column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column for column in columns]
-    return np.column_stack([column.cast(pa.float64(), safe=False).to_numpy() for column in whole])
+    return [numbers_of(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column) for column in columns]
 
 
 def _distance(rows: _Rows, reference: _Rows) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,12 +10,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import InputError
 from .definitions import Metric
 from .multiclass import ConfusionMatrix
 from .rows import Floats, SliceRows, Task
 from .score_table import ScoreTable, ScoreTally
 from .states import Leaves, MetricState
 
+_OURS: Final = ("roc", "calibration", "thresholds", "residuals", "confusion", "groups")
 _POINTS: Final = 200
 _BUCKETS: Final = 10
 _THRESHOLDS: Final = 101  # 0, 0.01, … 1
@@ -43,9 +46,12 @@ def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot
     Regression: `residuals`: for each twentieth of the examples by prediction, its `weight`, the mean `prediction`, and
     the 10 %, 50 % and 90 % quantiles of the error prediction − label, as `low`, `middle` and `high`.
     Multi-class: `confusion`, a row of weights by predicted class for each label.
-    Of a metric that draws something: [x, y] points, or buckets as those of `calibration`.
+    Of a metric that draws something, by its name: [x, y] points, or buckets as those of `calibration`.
     Where metrics compare slices, the accumulator adds `groups`: for the columns `by` of some of them, their names
     (`metrics`) and each of the `groups`: its name, its rows `n`, and the `values` that are compared, by title.
+
+    Raises:
+        InputError: A metric that draws something is called as one of these. When drawn: its points are none.
     """
     plots: dict[str, Plot] = {}
     if task == "binary":
@@ -55,11 +61,47 @@ def plots_of(task: Task | None, metrics: Mapping[str, Metric]) -> dict[str, Plot
         plots = {"residuals": Plot(ErrorGrid(), _residuals)}
     elif task == "multiclass":
         plots = {"confusion": Plot(ConfusionMatrix(), _matrix)}
-    return plots | {
-        name: Plot(metric.plot_state or metric.state, metric.plot)
-        for name, metric in metrics.items()
-        if metric.plot is not None
-    }
+    for name, metric in metrics.items():
+        if metric.plot is None:
+            continue
+        if name in _OURS:
+            raise InputError(
+                f"metric {name!r} draws a plot, and a plot of ours has that name",
+                fix=f'give it another: metric(…, name="{name} of mine")',
+            )
+        plots[name] = Plot(metric.plot_state or metric.state, _points(metric.title, metric.plot))
+    return plots
+
+
+def _points(title: str, plot: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What a metric draws, as plain JSON."""
+
+    def draw(summed: Any) -> Any:  # what the state gives
+        drawn = plot(summed)
+        try:
+            points = [_point(each) for each in drawn]
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            raise InputError(
+                f"the plot of metric {title!r} has a point that cannot be drawn: {error}",
+                fix="draw points [x, y] of finite numbers, and leave out where there is none",
+            ) from error
+        return points
+
+    return draw
+
+
+def _point(point: Any) -> list[float] | dict[str, float | None]:  # Any: a user's
+    if not isinstance(point, Mapping):
+        x, y = point
+        return [_finite(x), _finite(y)]
+    edges = {name: None if value is None else _finite(value) for name, value in point.items()}
+    return edges | {name: _finite(point[name]) for name in ("prediction", "label")}
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not finite")
+    return float(value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,17 @@ class SliceRows:
         query = None if self.query is None else self.query[which]
         return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket, query)
 
+    def read_only(self) -> SliceRows:
+        """The same rows in arrays that refuse to be changed."""
+        views = {}
+        for name in self.__dataclass_fields__:
+            values = getattr(self, name)
+            if values is not None:
+                values = values.view()
+                values.flags.writeable = False
+            views[name] = values
+        return SliceRows(**views)
+
     @cached_property
     def unweighted(self) -> bool:
         """Whether every weight is 1, so that sums of weights are counts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from .checks import check_columns
 from .config import EvaluationConfig
 from .run import metrics_table
 from .scoring import Scores
+from .series_schema import admitted, converted
 from .series_store import Key, SeriesStore
 from .slice_sql import check_expressions
 from .standalone import TableModel
@@ -47,7 +48,7 @@ class BatchOutcome:
         judged: Rows whose prediction and label are both there now, and in the metrics.
         waiting: Rows that wait for their label or prediction.
         repeated: Rows whose key came before, which change nothing.
-        late: Predictions of windows that are closed.
+        late: Predictions of windows that are closed, or would be had they begun in time.
         unusable: Rows whose label or prediction cannot be judged; `MetricSeries.windows` quotes the first of a window.
     """
 
@@ -66,7 +67,8 @@ class MetricSeries:
 
     A prediction and its label have the same key. The window [start, start + `window`) has the predictions of its time;
     windows begin at multiples of their length from Monday, 5 January 1970, 0:00 UTC. A window closes once a prediction
-    comes that is `wait` or more after its end: its labels are not waited for any longer, and its metrics are final.
+    comes that is `wait` or more after its end: its labels are not waited for any longer, and its metrics are final. The
+    predictions of one call close no window that has rows of the same call; those of a later call do.
 
     A batch is taken in by one transaction, or not at all. While a window is open, a key counts once, and so does its
     label: after a crash the last batches can be sent again. The metrics are those that `drivetrain.evaluate` gives for
@@ -139,19 +141,22 @@ class MetricSeries:
         columns = {self.key: "the key", self.time: "the time", config.prediction: "the prediction"}
         columns |= config.purposes | ({config.weight: "the weight"} if config.weight is not None else {})
         outcome = BatchOutcome()
+        times: list[int] = []
+        used: set[int] = set()
         for first, batch in _batches(data, columns, config, progress):
             keys, kind = _keys(batch.column(self.key), self.key, first)
-            if not batch.num_rows:
-                continue
             starts, latest = self._starts(batch.column(self.time), first)
             if config.label not in batch.schema.names:
                 batch = batch.append_column(config.label, pa.nulls(batch.num_rows))
             rows = self._scores(batch).drop_columns("label")
             with self._store.transaction():
                 self._check_keys(kind)
-                self._check_width(batch.column(config.prediction))
-                outcome += self._take_predictions(keys, starts, pa.table(rows), latest)
-                self._advance(latest)
+                outcome += self._take_predictions(keys, starts, self._admit(pa.table(rows)))
+            times.append(latest)
+            used |= set(starts.tolist())
+        if times:
+            with self._store.transaction():
+                self._advance(max(times), used)
         return outcome
 
     def add_labels(self, data: object, progress: Progress = no_progress) -> BatchOutcome:
@@ -175,7 +180,7 @@ class MetricSeries:
             keys, kind = _keys(known.column(self.key), self.key, first)
             with self._store.transaction():
                 self._check_keys(kind)
-                outcome += self._take_labels(keys, pa.table({"label": known.column(label)}))
+                outcome += self._take_labels(keys, self._admit(pa.table({"label": known.column(label)})))
         return outcome
 
     def close_until(self, time: datetime) -> None:
@@ -256,28 +261,21 @@ class MetricSeries:
             f"them with labels, in {self._store.folder}"
         )
 
-    def _take_predictions(
-        self, keys: list[Key], starts: NDArray[np.int64], rows: pa.Table, latest: int
-    ) -> BatchOutcome:
+    def _take_predictions(self, keys: list[Key], starts: NDArray[np.int64], rows: pa.Table) -> BatchOutcome:
         store = self._store
-        before = store.settings().get("latest")
         fresh = np.ones(len(keys), dtype=np.bool_)
         fresh[store.batch(keys)] = False
         fresh[[row for row, *_ in store.predicted()]] = False
+        self._open_windows(np.unique(starts).tolist())
         late = np.isin(starts, list(store.closed(np.unique(starts).tolist())))
-        if before is not None:
-            late |= self._is_over(starts, before)  # a window that nothing came for is closed, too
         labels = {row: (chunk, position) for row, chunk, position in store.labelled()}
         outcome = BatchOutcome()
         for start in np.unique(starts).tolist():
             here = np.flatnonzero((starts == start) & fresh & ~late)
-            waiting = [row for row in here.tolist() if row not in labels]
-            # Predictions of this batch close the window: who has no label yet has none in time.
-            over = bool(self._is_over(np.array(start), latest))
             some = BatchOutcome(repeated=int(((starts == start) & ~fresh & ~late).sum()),
-                                late=int(((starts == start) & late).sum()) + over * len(waiting))  # fmt: skip
-            store.count(start, predicted=len(here) - over * len(waiting), repeated=some.repeated, late=some.late)
-            waiting = [] if over else waiting
+                                late=int(((starts == start) & late).sum()))  # fmt: skip
+            store.count(start, predicted=len(here), repeated=some.repeated, late=some.late)
+            waiting = [row for row in here.tolist() if row not in labels]
             if waiting:
                 store.keep_predictions(start, [keys[row] for row in waiting], rows.take(waiting))
             complete = [row for row in here.tolist() if row in labels]
@@ -290,10 +288,6 @@ class MetricSeries:
                 store.forget_labels([keys[row] for row in complete])
             outcome += some + BatchOutcome(waiting=len(waiting))
         return outcome
-
-    def _is_over(self, starts: NDArray[np.int64], latest: int) -> NDArray[np.bool_]:
-        """Whether windows are closed once a prediction of the latest time has come."""
-        return starts + (self.window + self.wait) // _MICROSECOND <= latest
 
     def _take_labels(self, keys: list[Key], labels: pa.Table) -> BatchOutcome:
         store = self._store
@@ -330,7 +324,16 @@ class MetricSeries:
             positions = [places[index][1] for index in order if places[index][0] == chunk]
             tables.append(self._store.chunk(chunk).take(positions))
             self._store.take(chunk, len(positions))
-        return pa.concat_tables(tables, promote_options="permissive").take(np.argsort(order))
+        return pa.concat_tables(tables).take(np.argsort(order))
+
+    def _admit(self, rows: pa.Table) -> pa.Table:
+        """The rows in the types of those that wait, which may change for them."""
+        before = self._store.types
+        rows, types = admitted(rows, before, self.config)
+        if not types.equals(before):
+            self._store.change_chunks(lambda waiting: converted(waiting, types, self.config))
+            self._store.keep_types(types)
+        return rows
 
     def _judge(self, start: int, keys: list[Key], rows: pa.Table) -> BatchOutcome:
         """Add rows with their labels to the metrics of a window."""
@@ -408,22 +411,6 @@ class MetricSeries:
             )
         return _floor(values, self.window), latest
 
-    def _check_width(self, predictions: pa.Array) -> None:
-        """Refuse scores of another number of classes than those before."""
-        kind = predictions.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-            return
-        widths = pc.unique(pc.list_value_length(predictions).drop_null()).to_pylist()
-        known = self._store.settings().get("width", widths[0] if widths else None)
-        other = [width for width in widths if width != known]
-        if other:
-            raise InputError(
-                f"the prediction {self.config.prediction!r} has {other[0]} scores, and {known} in other rows",
-                fix="give a score for each class in every row; begin a new series for another model",
-            )
-        if widths:
-            self._store.keep_settings({"width": known})
-
     def _check_keys(self, kind: str) -> None:
         known = self._store.settings().get("keys")
         if known is None:
@@ -434,12 +421,25 @@ class MetricSeries:
                 fix=f"convert them to {known}",
             )
 
-    def _advance(self, latest: int) -> None:
-        """Close what is due by the latest time of a prediction."""
+    def _open_windows(self, starts: Sequence[int]) -> None:
+        """Begin the windows that are not there: closed where they are due by the predictions of calls before."""
+        known = {each["start"] for each in self._store.windows()}
+        latest = self._store.settings().get("latest")
+        for start in starts:
+            if start not in known:
+                self._store.count(start)
+                if latest is not None and self._is_due(start, latest):
+                    self._store.close_window(start)
+
+    def _is_due(self, start: int, latest: int) -> bool:
+        return start + (self.window + self.wait) // _MICROSECOND <= latest
+
+    def _advance(self, latest: int, used: Set[int] = frozenset()) -> None:
+        """Close what is due by the latest time of a prediction, but for windows that the same call has rows of."""
         latest = max(latest, self._store.settings().get("latest", latest))
         self._store.keep_settings({"latest": latest})
         for each in self._store.windows():
-            if not each["closed"] and self._is_over(np.array(each["start"]), latest):
+            if not each["closed"] and each["start"] not in used and self._is_due(each["start"], latest):
                 self._store.close_window(each["start"])
         self._store.expire_labels(latest)
         self._store.await_labels(latest + self.wait // _MICROSECOND)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -158,14 +158,27 @@ class SeriesStore:
         )
 
     def _keep_chunk(self, rows: pa.Table) -> int:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-            writer.write_table(rows)
         cursor = self._connection.execute(
-            "INSERT INTO chunks (waiting, rows) VALUES (?, ?)", (rows.num_rows, sink.getvalue().to_pybytes())
+            "INSERT INTO chunks (waiting, rows) VALUES (?, ?)", (rows.num_rows, _stream(rows))
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
+
+    def change_chunks(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Write the rows of every chunk anew, as a function gives them, in their order."""
+        for (chunk,) in self._connection.execute("SELECT chunk FROM chunks").fetchall():
+            rows = _stream(change(self.chunk(chunk)))
+            self._connection.execute("UPDATE chunks SET rows = ? WHERE chunk = ?", (rows, chunk))
+
+    @property
+    def types(self) -> pa.Schema:
+        """The types of the columns of all chunks."""
+        schema = self.settings().get("types")
+        return pa.schema([]) if schema is None else pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema)))
+
+    def keep_types(self, types: pa.Schema) -> None:
+        """Write `types`."""
+        self.keep_settings({"types": types.serialize().to_pybytes().hex()})
 
     def chunk(self, number: int) -> pa.Table:
         """The rows that were kept under this number."""
@@ -247,3 +260,10 @@ class SeriesStore:
         """Write a part anew, in place of itself and all later ones."""
         self._connection.execute("DELETE FROM states WHERE start = ? AND part >= ?", (start, part))
         self._connection.execute("INSERT INTO states VALUES (?, ?, ?, ?)", (start, part, rows, state))
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())

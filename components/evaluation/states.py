@@ -205,8 +205,8 @@ class AllRows(MetricState):
         raise NotImplementedError
 
     def exact(self, rows: SliceRows) -> SliceRows:
-        """The rows."""
-        return rows
+        """The rows, which whoever gets them next must find as they are."""
+        return rows.read_only()
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Reduction(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """What `step` gives."""
-        return dict(self.step(leaves, rows))
+        return dict(self.step(leaves, rows.read_only()))
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """What `join` gives."""

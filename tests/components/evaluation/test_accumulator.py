@@ -152,3 +152,15 @@ def test_lists_of_another_length_in_a_later_batch() -> None:
         else:
             with pytest.raises(InputError, match=words):
                 accumulator.add_batch(batch)
+
+
+@pytest.mark.parametrize("exact_rows", [0, 99])
+def test_shards_of_lists_of_two_lengths_are_not_merged(exact_rows: int) -> None:
+    config = EvaluationConfig("y", "p", metrics=["macro_f1"], exact_rows=exact_rows)
+    states = []
+    for width in (2, 3):
+        shard = MetricsAccumulator(config)
+        shard.add_batch(pa.record_batch({"label": pa.array([0]), "candidate": column(np.full((1, width), 0.5))}))
+        states.append(MetricsAccumulator.from_bytes(shard.to_bytes()))
+    with pytest.raises(InputError, match="'p' has 2 values in some rows and 3 in others"):
+        states[0].merge(states[1])

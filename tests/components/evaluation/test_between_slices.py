@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from typing import Any
 
 import fairlearn.metrics as fl
@@ -155,6 +156,23 @@ def test_the_interval_of_a_difference_holds_the_truth() -> None:
         low, high = overall["intervals"]["candidate"]["d"]
         held += low <= 0.3 <= high
     assert 0.92 <= held / 400 <= 0.98
+
+
+def test_the_work_of_many_slices_grows_with_their_number() -> None:
+    def calls(slices: int) -> int:
+        rows = people(3 * slices, 0).assign(shop=np.arange(3 * slices) % slices)
+        profile = cProfile.Profile()
+        gaps = profile.runcall(
+            measured, rows, [metric("gap", of="mean_label", by="sex", name="gap")], slices=[["shop"], ["shop", "sex"]]
+        )
+        for shop in (0, slices - 1):
+            means = rows[rows["shop"] == shop].groupby("sex")["y"].mean()
+            gap = means.max() - means.min() if len(means) > 1 else "fewer than two groups"
+            assert gaps[f"shop={shop}"]["metrics"]["candidate"]["gap"] == gap
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(10)  # imports
+    assert calls(600) < 2.5 * calls(300)
 
 
 def test_a_group_without_a_value_is_named() -> None:

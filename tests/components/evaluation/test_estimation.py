@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from decimal import Decimal
 from typing import Any
 
 import drivetrain as dt
@@ -12,6 +13,8 @@ import pytest
 from drivetrain.components.evaluation import Slice, metric
 from drivetrain.errors import InputError
 from sklearn import metrics as sk
+
+PAIR, TRIPLE = [[0.2, 0.8]], [[0.2, 0.3, 0.5]]
 
 
 def chances(z: Any) -> Any:
@@ -209,6 +212,41 @@ def test_bad_rows_are_counted_and_quoted() -> None:
         estimated(scored(1, 50)[:0], reference)
     with pytest.raises(InputError, match="at least 100 to learn losses from"):
         estimated(scored(1, 50), reference[:50], task="regression")
+
+
+@pytest.mark.parametrize(
+    ("data", "reference", "options", "words"),
+    [
+        ({}, {"y": 1}, {"task": "binary"}, "labels 'y' of the reference are all of one class"),
+        ({}, {"w": 0.0}, {"weight": "w"}, "weights 'w' of the reference are all 0"),
+        ({"w": 0.0}, {}, {"weight": "w"}, "weights 'w' are all 0"),
+        ({"w": 1e-100}, {}, {"weight": "w"}, "weight 'w' has values below 1e-80, which cannot be divided"),
+        ({}, {"w": [0.0] * 101 + [1.0] * 99}, {"weight": "w"}, "has 99 rows of any weight, of at least 100"),
+        ({"p": PAIR * 50}, {"p": TRIPLE * 200}, {"task": "multiclass"}, "'p' has 2 scores .* and 3 in"),
+        ({"p": TRIPLE * 50}, {"p": PAIR * 200}, {"task": "multiclass"}, "'p' has 3 scores .* and 2 in"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_tells_nothing_is_refused(
+    data: dict[str, Any], reference: dict[str, Any], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        estimated(scored(1, 50).assign(**data), scored(2, 200).assign(**reference), **options)
+
+
+def test_a_small_reference_is_refused_rather_than_trusted() -> None:
+    with pytest.raises(InputError, match="the reference has 99 rows, of at least 100 to learn what scores mean from"):
+        estimated(scored(1, 50), scored(2, 99))
+
+
+def test_decimals_are_numbers() -> None:
+    data, reference = (
+        scored(seed, rows)[["y", "p"]].assign(y=lambda each: each["p"] * 3) for seed, rows in ((1, 50), (2, 200))
+    )
+    results = [
+        estimated(data.assign(p=data["p"].map(kind)), reference.assign(p=reference["p"].map(kind)), task="regression")
+        for kind in (float, lambda score: Decimal(repr(score)).quantize(Decimal(10) ** -18))
+    ]
+    assert results[1].overall == pytest.approx(results[0].overall, rel=1e-6)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])

@@ -143,6 +143,67 @@ def test_lists_of_probabilities(tmp_path: Path) -> None:
     check_equal(measured, rows)
 
 
+def test_another_number_of_classes_is_refused_before_it_waits(tmp_path: Path) -> None:
+    rows = flights(100).assign(p=[[0.9, 0.1]] * 100)
+    measured = series(tmp_path, EvaluationConfig("late", "p", task="multiclass"))
+    measured.add_predictions(rows)
+    measured.add_labels(rows)
+    for scores, message in (
+        ([0.1, 0.2, 0.7], "'p' is lists of 3 double here and was lists of 2 double before"),
+        ("0.1", "'p' is string here and was lists of 2 double before"),
+    ):
+        with pytest.raises(InputError, match=message):
+            measured.add_predictions(rows[:1].assign(id=1000, p=[scores]))
+    with pytest.raises(InputError, match="'p' has lists of several lengths"):
+        measured.add_predictions(rows[:2].assign(id=[1000, 1001], p=[[0.5, 0.5], [0.2, 0.3, 0.5]]))
+    check_equal(measured, rows)
+
+
+@pytest.mark.parametrize(
+    "carriers",
+    [[1.5, None], [None, 1.5], [1, 1.5], [1.5, 2], [None, "AA", None], [pd.Categorical(["AA"]), "UA"]],
+)
+def test_types_that_hold_the_same_values_wait_together(tmp_path: Path, carriers: list[Any]) -> None:
+    rows = flights(len(carriers), days=1)
+    measured = series(tmp_path, EvaluationConfig("late", "p", slices=[["carrier"]], metrics=["log_loss"]))
+    for row, carrier in enumerate(carriers):
+        measured.add_predictions(rows[row : row + 1].assign(carrier=carrier))
+    measured.add_labels(rows.assign(late=rows["late"].astype(float)))
+    values = [carrier[0] if isinstance(carrier, pd.Categorical) else carrier for carrier in carriers]
+    check_equal(measured, rows.assign(carrier=values))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({"carrier": "AA"}, {"carrier": 1}, "column 'carrier' is int64 here and was .*string before"),
+        ({"carrier": 2**53 + 1}, {"carrier": 1.5}, "column 'carrier' has numbers of type int64 .* as double"),
+        ({"carrier": 1.5}, {"carrier": 2**53 + 1}, "column 'carrier' has numbers of type int64 .* as double"),
+        ({}, {"carrier": [{}]}, "column 'carrier' is struct.* here and was .*string before"),
+        ({"late": 1}, {"late": True}, "label 'late' is bool here and was int64 before"),
+    ],
+)
+def test_types_that_do_not_meet_are_refused_before_they_wait(
+    tmp_path: Path, first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    rows = flights(2, days=1)
+    measured = series(tmp_path)
+    add = measured.add_labels if "late" in first else measured.add_predictions
+    add(rows[:1].assign(**first))
+    with pytest.raises(InputError, match=message):
+        add(rows[1:].assign(**second))
+    measured.add_predictions(rows[:1].assign(**first))
+    measured.add_labels(rows[:1])
+    assert measured.windows()["judged"].sum() == 1
+
+
+def test_predictions_that_are_all_missing_do_not_block_their_labels(tmp_path: Path) -> None:
+    rows = flights(10)
+    measured = series(tmp_path)
+    measured.add_predictions(rows.assign(p=None))
+    assert measured.add_labels(rows).unusable == 10
+
+
 def test_windows_join_to_longer_ones(tmp_path: Path) -> None:
     rows = flights()
     measured = series(tmp_path, window=timedelta(hours=6))
@@ -172,6 +233,42 @@ def test_a_window_closes_when_its_labels_are_not_waited_for_any_longer(tmp_path:
     assert measured.windows()["closed"].all()
     with sqlite3.connect(tmp_path / "series.db") as database:  # nothing waits for ever
         assert database.execute("SELECT count(*) FROM predictions").fetchone() == (0,)
+
+
+def test_predictions_of_a_window_that_would_be_closed_are_late(tmp_path: Path) -> None:
+    rows = flights(4).assign(at=pd.to_datetime(["2026-01-16", "2026-01-05", "2026-01-05", "2026-01-15"], utc=True))
+    measured = series(tmp_path)
+    measured.add_predictions(rows[:1])
+    assert measured.add_predictions(rows[1:]) == BatchOutcome(waiting=1, late=2)
+    assert measured.windows()[["closed", "predicted", "late"]].to_numpy().tolist() == [
+        [True, 0, 2], [False, 1, 0], [False, 1, 0]
+    ]  # fmt: skip
+
+
+def test_rows_of_one_call_do_not_close_each_others_windows(tmp_path: Path) -> None:
+    rows = flights(720, days=30)
+    for start in range(0, 720, 240):
+        rows[start : start + 240].to_parquet(tmp_path / f"{start}.parquet")
+    measured = series(tmp_path / "series", window=timedelta(hours=1), wait=DAY)
+    for outcome in (BatchOutcome(waiting=720), BatchOutcome(repeated=720)):
+        assert measured.add_predictions(str(tmp_path / "*.parquet")) == outcome
+    assert measured.add_labels(rows) == BatchOutcome(judged=720)
+    assert not measured.windows()["closed"].any()
+    measured.add_predictions(rows[-1:].assign(id=1000))
+    due = measured.windows()["end"] + DAY <= rows["at"].max()
+    assert (measured.windows()["closed"] == due).all()
+    check_equal(measured, rows, timedelta(hours=1))
+
+
+def test_windows_before_1970_wait_for_their_labels_too(tmp_path: Path) -> None:
+    rows = flights()
+    rows["at"] -= timedelta(days=30_000)
+    measured = series(tmp_path)
+    measured.add_predictions(rows)
+    measured.add_predictions(rows[-1:].assign(id=1000))
+    assert not measured.windows()["closed"].any()
+    measured.add_labels(rows)
+    check_equal(measured, rows)
 
 
 def test_labels_without_predictions_are_given_up(tmp_path: Path) -> None:
@@ -372,54 +469,3 @@ def test_dates_and_times_without_a_zone_are_utc(tmp_path: Path) -> None:
     other.add_predictions(dates)
     other.add_labels(rows)
     check_equal(other, rows)
-
-
-def test_predictions_that_come_too_late_are_said_to_be_late(tmp_path: Path) -> None:
-    """Whether their window was there before, or closes by predictions of the same batch."""
-    start = pd.Timestamp("2026-05-04", tz="UTC")
-
-    def rows(keys: list[int], days: list[float]) -> pd.DataFrame:
-        at = [start + pd.Timedelta(days=day) for day in days]
-        return pd.DataFrame({"id": keys, "at": at, "p": 0.7, "carrier": "AA"})
-
-    first = series(tmp_path / "first")
-    first.add_predictions(rows([1], [10]))
-    assert first.add_predictions(rows([2, 3], [0, 0])) == BatchOutcome(late=2)
-    assert first.add_labels(pd.DataFrame({"id": [1, 2, 3], "late": [1, 1, 1]})) == BatchOutcome(judged=1, waiting=2)
-    counted = first.windows().set_index("start")
-    assert counted.loc[start, ["predicted", "late", "closed"]].tolist() == [0, 2, True]
-
-    second = series(tmp_path / "second", wait=DAY)
-    second.add_labels(pd.DataFrame({"id": [0, 1], "late": [0, 1]}))
-    days = list(range(30))
-    outcome = second.add_predictions(rows(days, [float(day) for day in days]))
-    assert outcome == BatchOutcome(judged=2, late=26, waiting=2)
-
-
-def test_times_before_1970(tmp_path: Path) -> None:
-    at = pd.Timestamp("1969-07-20", tz="UTC")
-    measured = series(tmp_path)
-    rows = pd.DataFrame({"id": [1, 2], "at": [at, at], "p": [0.3, 0.7], "carrier": "AA"})
-    assert measured.add_predictions(rows) == BatchOutcome(waiting=2)
-    assert measured.add_labels(pd.DataFrame({"id": [1, 2], "late": [0, 1]})) == BatchOutcome(judged=2)
-
-
-def test_scores_of_another_number_of_classes_are_refused(tmp_path: Path) -> None:
-    measured = series(tmp_path, EvaluationConfig(label="late", prediction="p", task="multiclass"))
-    at = pd.Timestamp("2026-05-04", tz="UTC")
-
-    def rows(keys: range, scores: list[float]) -> pd.DataFrame:
-        return pd.DataFrame({"id": keys, "at": at, "p": [scores] * len(keys)})
-
-    measured.add_predictions(rows(range(100), [0.9, 0.1]))
-    measured.add_labels(pd.DataFrame({"id": range(100), "late": 0}))
-    with pytest.raises(InputError, match="'p' has 3 scores, and 2 in other rows"):
-        measured.add_predictions(rows(range(1000, 1001), [0.1, 0.2, 0.7]))
-    assert measured.frame()["n"].max() == 100
-
-
-def test_files_of_other_numbers_of_classes_are_refused(tmp_path: Path) -> None:
-    for name, scores in (("a", [0.9, 0.1]), ("b", [0.1, 0.2, 0.7])):
-        pd.DataFrame({"y": [0, 1] * 10, "p": [scores] * 20}).to_parquet(tmp_path / f"{name}.parquet")
-    with pytest.raises(InputError, match="candidate has 2 values in some rows and 3 in others"):
-        dt.evaluate(str(tmp_path / "*.parquet"), label="y", predictions="p", task="multiclass")

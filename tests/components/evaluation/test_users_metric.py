@@ -149,6 +149,52 @@ def test_what_a_metric_draws_is_in_plots_and_report(tmp_path: Path) -> None:
     assert evaluation["summary"] == "profit 80; blessed"
 
 
+def drawing(point: float = 0.0) -> Metric:
+    return Metric.of_rows("Drawing", lambda rows: 0.0, plot=lambda rows: [[0.0, point]])
+
+
+@pytest.mark.parametrize("name", ["roc", "calibration", "thresholds", "residuals", "confusion", "groups"])
+def test_a_plot_with_the_name_of_one_of_ours_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"metric '{name}' draws a plot, and a plot of ours has that name"):
+        measured([metric(drawing, name=name)], [0, 1], [0.2, 0.9])
+
+
+@pytest.mark.parametrize("point", [float("nan"), float("inf"), "x"])
+def test_a_point_that_cannot_be_drawn_is_named(point: Any) -> None:
+    with pytest.raises(InputError, match="the plot of metric 'far' has a point that cannot be drawn"):
+        measured([metric(drawing, name="far", point=point)], [0, 1], [0.2, 0.9])
+
+
+def huge() -> Metric:
+    return Metric.of_rows("Huge", lambda rows: 10**400)
+
+
+def shuffling() -> Metric:
+    def shuffled(rows: SliceRows) -> float:
+        rows.prediction.sort()
+        return 0.0
+
+    return Metric.of_rows("Shuffling", shuffled)
+
+
+def shuffling_sum() -> Metric:
+    def add(state: Any, rows: SliceRows) -> Any:
+        rows.prediction.sort()
+        return state
+
+    return Metric.reduce("Shuffling", lambda: {"n": 0}, add, lambda left, right: left, lambda state: 0.0)
+
+
+def test_a_value_beyond_floats_is_undefined() -> None:
+    assert measured([huge], [0, 1], [0.2, 0.9])["huge"] == "the result is beyond the largest float"
+
+
+@pytest.mark.parametrize("changing", [shuffling, shuffling_sum])
+def test_a_metric_cannot_change_what_the_next_one_sees(changing: Any) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        measured([changing, "auc"], [0, 1], [0.9, 0.2])
+
+
 def test_mistakes() -> None:
     with pytest.raises(BuildError, match="cannot be named from another process"):
         metric(lambda: profit())
