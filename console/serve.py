@@ -86,6 +86,8 @@ def serve(
     if (address is None) == (config is None):
         raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve serving/flights")
     if config is not None:
+        if name is not None or batch_wait:
+            raise InputError("--name and --batch-wait are of a single model", fix=f"write them into {config}")
         models = read_models(config)
     else:
         assert address is not None

@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
@@ -59,6 +59,7 @@ class RestApi:
     metrics: ServingMetrics
     timeout_seconds: float | None = 30.0
     admin: bool = False
+    _changes: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
@@ -67,6 +68,8 @@ class RestApi:
             return
         if request.method == "POST" and (change := _CHANGE.fullmatch(path_of(request.target))) is not None:
             task = asyncio.get_running_loop().create_task(self._change(*change.groups()))
+            self._changes.add(task)  # a loop alone does not keep its tasks
+            task.add_done_callback(self._changes.discard)
             task.add_done_callback(lambda done: respond(_settled(done)))
             return
         try:

@@ -375,6 +375,12 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
     ran = CliRunner().invoke(cli, ["serve", str(tmp_path), "--rest-port", port])
     assert ran.exit_code == USER_ERROR
     assert f"cannot listen at 127.0.0.1:{port}" in ran.output
+    (tmp_path / "models.yaml").write_text("models: {a: {base_path: a}}")
+    for arguments, words in (((), "needs the address"), (("x", "--config", "models.yaml"), "needs the address"),
+                             (("--config", "models.yaml", "--name", "a"), "are of a single model")):  # fmt: skip
+        ran = CliRunner().invoke(cli, ["serve", *(str(tmp_path / a) if a.endswith("yaml") else a for a in arguments)])
+        assert ran.exit_code == USER_ERROR
+        assert words in ran.output
     with serving(tmp_path, str(tmp_path / "nothing"), "--poll", "0.1", "--no-admin") as empty:
         assert ask(empty, "POST", "/v2/repository/models/nothing/load")[0] == 403
         assert ask(empty, "GET", "/v2/health/ready")[0] == 503
