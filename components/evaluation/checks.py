@@ -288,9 +288,13 @@ def check_columns(wanted: Mapping[str, str], known: Sequence[str], where: str | 
         where: The user's "file:line" that wants them.
 
     Raises:
-        InputError: One is missing; the close ones are named, or all.
+        InputError: One is missing, for which the close ones are named, or all; or is no text.
     """
     for column, purpose in wanted.items():
+        written: Any = column  # a user's
+        if not isinstance(written, str):
+            fix = suggest("", known, "there are")
+            raise InputError(f"{purpose} needs the name of a column, not {column!r}", fix=fix, where=where)
         if column not in known:
             raise InputError(
                 f"{purpose} needs the column {column!r}, which the examples do not have",

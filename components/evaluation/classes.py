@@ -45,6 +45,9 @@ class OneClass:
 
     def __call__(self, rows: SliceRows) -> SliceRows:
         """One decision for each row."""
+        classes = rows.prediction.shape[1]
+        if self.class_id >= classes:
+            raise InputError(f"there is no class {self.class_id} of {classes}", fix="count from 0: class_id=0")
         label = rows.label == self.class_id if rows.label.ndim == 1 else rows.label[:, self.class_id]
         baseline = None if rows.baseline is None else rows.baseline[:, self.class_id]
         return SliceRows(label, rows.prediction[:, self.class_id], rows.weight, baseline, rows.bucket)

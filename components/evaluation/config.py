@@ -290,6 +290,10 @@ class EvaluationConfig:
             column: Any = getattr(self, name)
             if not isinstance(column, str) or not column:
                 raise InputError(f"EvaluationConfig: {name} must name a column, not {column!r}")
+        for name in ("weight", "query"):
+            column = getattr(self, name)
+            if column is not None and (not isinstance(column, str) or not column):
+                raise InputError(f"EvaluationConfig: {name} must name a column, not {column!r}")
         if self.label == self.prediction:
             raise InputError(
                 f"EvaluationConfig: label and prediction are both {self.label!r}: any model would be right",
@@ -318,7 +322,8 @@ class EvaluationConfig:
                 fix=suggest(str(self.task), TASKS, "use"),
             )
         if self.classes is not None:
-            object.__setattr__(self, "classes", _unique(self.classes, "EvaluationConfig: class"))
+            classes = map(_plain, self.classes)
+            object.__setattr__(self, "classes", _unique(classes, "EvaluationConfig: class"))
         if self.query is not None and self.task is None:
             object.__setattr__(self, "task", "ranking")
         items = (
@@ -627,11 +632,16 @@ def _matcher(selection: Any, who: str) -> tuple[str | tuple[str, SliceValue], ..
         if isinstance(item, str):
             matcher.append(item)
         elif isinstance(item, Sequence) and len(item) == 2 and isinstance(item[0], str):
-            matcher.append((item[0], item[1]))
+            matcher.append((item[0], _plain(item[1])))
         else:
             raise InputError(f"{who}: {item!r} in slice is neither a column nor a (column, value) pair")
     _unique([item if isinstance(item, str) else item[0] for item in matcher], f"{who}: in slice column")
     return tuple(matcher)
+
+
+def _plain(value: Any) -> Any:  # Any: what a user wrote
+    """A number of NumPy's as one of Python's, which JSON knows."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _unique(items: Iterable[Any], what: str) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from .definitions import NO_ROWS, Definition, Direction, Metric, Result, mean
+from .definitions import NO_ROWS, Definition, Direction, Metric, Result, is_finite, mean
 from .rows import Floats, SliceRows
 from .states import Leaves, MetricState, Sums, Term
 
@@ -219,8 +219,8 @@ def min_label_position() -> Metric:
 
 
 def _whole(k: Any) -> int | None:  # Any: what a user wrote
-    if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-        raise InputError(f"k must be a number of documents, not {k!r}")
+    if k is not None and not (isinstance(k, int) and is_finite(k) and k >= 1):
+        raise InputError(f"k must be a number of documents, not {k!r:.40}")
     return k
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...data.aggregates.sums import rounded
 from ...errors import InputError
-from .definitions import NO_ROWS, Definition, Direction, Metric, Result, mean, ratio
+from .definitions import NO_ROWS, Definition, Direction, Metric, Result, is_finite, mean, ratio
 from .means import calibration_of_numbers
 from .rows import Floats, SliceRows
 from .states import Leaves, Sums, Term
@@ -172,7 +172,7 @@ def mean_squared_log_error() -> Metric:
 
 def quantile_loss(*, quantile: float = 0.5) -> Metric:
     """Σw·max(q(y − p), (q − 1)(y − p)) / Σw: least where p is the q-quantile of y (Koenker and Bassett 1978)."""
-    if not 0 < quantile < 1:
+    if not is_finite(quantile) or not 0 < quantile < 1:
         raise InputError(f"quantile must lie between 0 and 1, not {quantile!r}")
     return Metric("Quantile loss", "lower", QuantileErrors(float(quantile)), lambda sums: mean(sums, "loss"))
 

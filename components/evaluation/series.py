@@ -187,8 +187,11 @@ class MetricSeries:
         """Close the windows that end `wait` or more before a time, where no prediction comes that would.
 
         Raises:
-            InputError: The time has no zone.
+            InputError: It is no datetime with a zone.
         """
+        moment: Any = time
+        if not isinstance(moment, datetime):
+            raise InputError(f"{moment!r} is no datetime", fix="datetime(2026, 1, 31, tzinfo=UTC)")
         if time.tzinfo is None:
             raise InputError(f"{time} has no zone", fix="datetime(2026, 1, 31, tzinfo=UTC)")
         with self._store.transaction():
@@ -366,7 +369,9 @@ class MetricSeries:
     def _measured(
         self, every: timedelta | None
     ) -> Iterator[tuple[tuple[datetime, datetime, bool], MetricsAccumulator]]:
-        length = self.window if every is None else every
+        length: Any = self.window if every is None else every
+        if not isinstance(length, timedelta):
+            raise InputError(f"every must be a timedelta, not {length!r}", fix=f"every={2 * self.window!r}")
         if length < self.window or length % self.window:
             raise InputError(
                 f"every {length} is no multiple of the windows of {self.window}", fix=f"every={2 * self.window!r}"

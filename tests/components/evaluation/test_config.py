@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from drivetrain import InputError
 from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold
+from drivetrain.components.evaluation.checks import check_columns
 
 
 def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
@@ -118,3 +120,23 @@ def test_importing_the_configuration_loads_no_model_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["weight", "query"])
+def test_columns_are_texts(name: str) -> None:
+    columns: tuple[Any, ...] = (3, "")
+    for column in columns:
+        with pytest.raises(InputError, match=f"{name} must name a column, not {column!r}"):
+            EvaluationConfig("y", "p", **{name: column})
+    with pytest.raises(InputError, match=f"the {name} needs the name of a column, not 3"):
+        check_columns({columns[0]: f"the {name}"}, ["w"])
+
+
+def test_numbers_of_numpy_are_written_as_numbers() -> None:
+    third: Any = np.int64(3)
+    threshold = Threshold("accuracy", lower=0.1, slice={"month": third})
+    judged = EvaluationConfig(
+        "y", "p", task="multiclass", classes=list(np.arange(2)), slices=[["month"]], thresholds=[threshold]
+    )
+    assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
+    assert (judged.classes, judged.thresholds[0].pinned) == ((0, 1), {"month": 3})

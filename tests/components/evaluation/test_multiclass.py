@@ -203,6 +203,12 @@ def test_options_of_several_classes(options: dict[str, Any], words: str) -> None
         EvaluationConfig("y", "p", metrics=[metric("precision", **options)])
 
 
+def test_a_class_beyond_the_scores_is_named() -> None:
+    for exact_rows in (0, 1000):
+        with pytest.raises(InputError, match="there is no class 5 of 2"):
+            measured([metric("auc", class_id=5)], [0, 1], [[0.9, 0.1], [0.2, 0.8]], exact_rows=exact_rows)
+
+
 def test_the_confusion_matrix_is_drawn() -> None:
     accumulator = MetricsAccumulator(EvaluationConfig("y", "p", metrics=["macro_f1"]))
     score = pa.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], pa.list_(pa.float64(), 2))

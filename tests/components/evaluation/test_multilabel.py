@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from drivetrain import InputError
+from drivetrain import InputError, evaluate
 from drivetrain.components.evaluation import metric
 from drivetrain.components.evaluation.multilabel import MULTILABEL_METRICS
 from evaluating import measured  # type: ignore[import-not-found]  # conftest puts this folder on the path
@@ -53,3 +54,6 @@ def test_labels_are_0_or_1_and_as_many_as_scores() -> None:
         measured(["jaccard"], [[0.0, 1.0], [2.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]])
     with pytest.raises(InputError, match="2 scores in a row, and the label 'y' 3 values"):
         measured(["jaccard"], [[0.0, 1.0, 1.0]], [[0.5, 0.5]])
+    empty = pa.array([[], []], pa.list_(pa.float64()))
+    with pytest.raises(InputError, match="label 'y' has lists of no values"):
+        evaluate({"y": empty, "p": empty}, label="y", predictions="p", task="multilabel")

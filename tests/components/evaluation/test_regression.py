@@ -114,3 +114,9 @@ def test_the_task_follows_from_the_metrics() -> None:
         EvaluationConfig("y", "p", metrics=["auc"], task="regression")
     with pytest.raises(InputError, match="task must be one of binary, regression, multiclass, multilabel"):
         EvaluationConfig("y", "p", task="regresion")  # type: ignore[arg-type]
+
+
+def test_a_quantile_lies_between_0_and_1() -> None:
+    for quantile in ("x", 1.5, True):
+        with pytest.raises(InputError, match="quantile must lie between 0 and 1"):
+            EvaluationConfig("y", "p", metrics=[metric("quantile_loss", quantile=quantile)])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,10 @@ def test_windows_join_to_longer_ones(tmp_path: Path) -> None:
     assert len(measured.windows()) == 12
     with pytest.raises(InputError, match="no multiple of the windows"):
         measured.table(timedelta(hours=9))
+    with pytest.raises(InputError, match="every must be a timedelta, not '1d'"):
+        measured.frame("1d")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"datetime.date\(2026, 1, 7\) is no datetime"):
+        measured.close_until(date(2026, 1, 7))  # type: ignore[arg-type]
 
 
 def test_a_window_closes_when_its_labels_are_not_waited_for_any_longer(tmp_path: Path) -> None:
