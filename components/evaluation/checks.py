@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...data.rowhash import hash_column
@@ -119,11 +118,16 @@ def _classes_of(
         problems.add(f"{name} is no position of a class", odd, values, offset)
         fine = ~(missing | odd)
         return np.where(fine, values, 0).astype(np.int64), fine
-    values = column.cast(pa.string()) if _is_text(column.type) else pa.array(_numbers(column, name), from_pandas=True)
-    kind = str if _is_text(column.type) else float
-    known = [kind(each) if isinstance(each, str) == (kind is str) else None for each in classes]
-    positions = pc.index_in(values, value_set=pa.array(known, values.type), skip_nulls=True)
-    position = positions.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if _is_text(column.type):
+        values = column.cast(pa.string())
+    elif pa.types.is_integer(column.type):  # as floats, those beyond 2^53 would be each other
+        values = column
+    else:
+        values = pa.array(_numbers(column, name), from_pandas=True)
+    known = {each: index for index, each in enumerate(classes)}
+    encoded = values.dictionary_encode()
+    of_value = np.array([*(known.get(each, -1) for each in encoded.dictionary.to_pylist()), -1], dtype=np.int64)
+    position = of_value[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     missing = values.is_null().to_numpy(zero_copy_only=False)
     odd = ~missing & (position < 0)
     if missing.any() or odd.any():

@@ -203,6 +203,12 @@ def test_options_of_several_classes(options: dict[str, Any], words: str) -> None
         EvaluationConfig("y", "p", metrics=[metric("precision", **options)])
 
 
+def test_numbers_beyond_the_floats_are_classes_of_their_own() -> None:
+    classes = [2**53, 2**53 + 1]
+    ours = measured(["accuracy"], np.array(classes), [[0.9, 0.1], [0.1, 0.9]], task="multiclass", classes=classes)
+    assert ours == {"accuracy": 1.0}
+
+
 def test_a_class_beyond_the_scores_is_named() -> None:
     for exact_rows in (0, 1000):
         with pytest.raises(InputError, match="there is no class 5 of 2"):
