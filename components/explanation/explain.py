@@ -82,8 +82,8 @@ class ModelExplanation:
         importances: For each column and slice how much the metric loses without it, the most important first.
         dependence: For each slice and column the predictions at some of its values.
         attributions: A column for each column of floats, a row for each attributed row and class, with `row`, its
-            number among the rows looked at, and `output`, the class's number, null of a single output; no rows without
-            such columns.
+            number among the rows looked at, and `output`, the class's number, null of a single output. Rows with an
+            infinite number are left out; there are none without such columns, or where predictions are not finite.
         gap: The largest |f(x) − f(b) − Σ attributions| of a row beside the largest |f(x) − f(b)|: how far integration
             and rounding are off. None where nothing was attributed.
         metric: The metric's name; "" without labels.
@@ -313,11 +313,14 @@ def _attributions(
     floats = [name for name in columns if pa.types.is_floating(rows.schema.field(name).type)]
     numbers = {name: rows[name].to_numpy() for name in floats}
     floats = [name for name in floats if np.isfinite(numbers[name]).any()]
-    count = min(effort.attributed, rows.num_rows)
-    if not floats or not count:
-        return pa.table({"row": pa.array([], pa.int64()), "output": pa.array([], pa.int64())}), None
+    nothing = pa.table({"row": pa.array([], pa.int64()), "output": pa.array([], pa.int64())})
+    bounded = np.logical_and.reduce([~np.isinf(numbers[name]) for name in floats]) if floats else np.zeros(0)
+    # No straight line leads to an infinite number.
+    at = np.flatnonzero(bounded)[: effort.attributed]
+    if not len(at):
+        return nothing, None
     finite = {name: numbers[name][np.isfinite(numbers[name])] for name in floats}
-    some = rows.slice(0, count)
+    some = rows.take(at)
     values, off = integrated_gradients(
         some,
         scorer,
@@ -326,10 +329,12 @@ def _attributions(
         {name: float(each.std()) for name, each in finite.items()},
         steps=effort.steps,
     )
+    if not np.isfinite(off).all():
+        return nothing, None
     moved = np.abs(values.sum(axis=1) + off).max()
     outputs = values.shape[2]
-    which = np.tile(np.arange(outputs), count) if outputs > 1 else [None] * count
-    numbered = {"row": np.repeat(np.arange(count), outputs), "output": pa.array(which, pa.int64())}
+    which = np.tile(np.arange(outputs), len(at)) if outputs > 1 else [None] * len(at)
+    numbered = {"row": np.repeat(at, outputs), "output": pa.array(which, pa.int64())}
     table = pa.table(numbered | {name: values[:, index].reshape(-1) for index, name in enumerate(floats)})
     return table, float(np.abs(off).max() / moved) if moved else 0.0
 

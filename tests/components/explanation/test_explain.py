@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from drivetrain.components.evaluation import metric
 from drivetrain.components.explanation.explain import Effort
+from drivetrain.components.explanation.files import write
 from drivetrain.components.explanation.integrated_gradients import integrated_gradients
 from drivetrain.data import source_of
 from drivetrain.engine import analyze, export_model, ops
@@ -210,6 +212,22 @@ def test_a_sample_is_taken_of_many_rows() -> None:
     assert result.rows == 200
     again = dt.explain(frame, lambda rows: rows["x"].to_numpy(), effort=Effort(max_rows=200))
     assert again == result
+
+
+@pytest.mark.parametrize("most", [5.0, np.nan])
+def test_an_infinite_number_leaves_plain_json(tmp_path: Path, most: float) -> None:
+    frame = pd.DataFrame({"x": np.arange(9.0), "z": 1.0}).assign(x=lambda rows: rows["x"].replace(3.0, np.inf))
+    result = dt.explain(frame, lambda rows: np.where(rows["x"] > 6, most, rows["x"]))
+    write(result, tmp_path, tmp_path, title="x")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    facts = json.loads((tmp_path / "explanation.json").read_text(), parse_constant=refuse)
+    assert (facts["gap"] is None) == np.isnan(most)
+    if most == 5.0:
+        assert result.attributions["row"].to_pylist() == [0, 1, 2, 4, 5, 6, 7, 8]
+        assert all(np.isfinite(value) for value in result.mean_attributions().values())
 
 
 def test_what_is_not_looked_at_is_told() -> None:
