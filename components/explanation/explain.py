@@ -15,6 +15,7 @@ from ...data.frames import frame
 from ...data.slices import SliceTable, title
 from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
+from ...redaction import printable
 from ..evaluation.accumulator import CANDIDATE
 from ..evaluation.checks import check_columns
 from ..evaluation.config import EvaluationConfig, Slice, SliceColumn
@@ -146,7 +147,7 @@ class ModelExplanation:
             half = "" if each.lower is None else f" ± {each.importance - each.lower:.4f}"
             lines.append(f"  {each.column}: {each.importance:.4f}{half}")
         lines += [f"  left out: {name} ({reason})" for name, reason in self.left_out.items()]
-        return "\n".join(lines)
+        return "\n".join(printable(line).replace("\n", "\\n") for line in lines)
 
     def _repr_html_(self) -> str:
         from ...report import framed

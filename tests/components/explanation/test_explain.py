@@ -230,6 +230,14 @@ def test_an_infinite_number_leaves_plain_json(tmp_path: Path, most: float) -> No
         assert all(np.isfinite(value) for value in result.mean_attributions().values())
 
 
+def test_names_do_not_steer_the_terminal() -> None:
+    frame = pd.DataFrame({"a\x1b[31m\nb": [1.0, 2.0], "t\x1b\nt": [[1], [2]], "y": [0.0, 2.0]})
+    text = repr(dt.explain(frame, lambda rows: rows.iloc[:, 0].to_numpy(), label="y", task="regression"))
+    assert "\x1b" not in text
+    assert r"a\x1b[31m\nb: " in text
+    assert r"left out: t\x1b\nt (" in text
+
+
 def test_what_is_not_looked_at_is_told() -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0, np.nan], "tags": [["a"], [], ["b"]], "gone": [None, None, None], "c": 1.0})
     result = dt.explain(frame, lambda rows: rows["x"].fillna(0).to_numpy())
