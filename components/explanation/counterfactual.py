@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ...data import source_of
 from ...data.frames import frame
 from ...errors import InputError
+from ...redaction import printable
 from ..evaluation.checks import check_columns
 from .explain import Effort, sample
 from .model_scores import ModelLike, Scorer, scorer_of
@@ -81,7 +82,7 @@ class CounterfactualFlips:
             f"({each.lower:.1%} to {each.upper:.1%})"
             for each in sorted(self.pairs, key=lambda each: -each.flipped)[:_MOST]
         ]
-        return "\n".join(lines)
+        return "\n".join(printable(line).replace("\n", "\\n") for line in lines)
 
     def _repr_html_(self) -> str:
         return str(self.frame().to_html(index=False, float_format="{:.4f}".format, na_rep="–"))

@@ -80,3 +80,10 @@ def test_a_model_without_a_number_and_a_value_of_another_type_are_named() -> Non
         dt.counterfactual_flips(frame, lambda rows: np.where(rows.sex == "f", 0.9, np.nan), "sex")
     with pytest.raises(InputError, match=r"2\.7 is no int64"):
         dt.counterfactual_flips(frame, lambda rows: rows.n / 9, "n", values=[1, 2.7])
+
+
+def test_a_column_and_its_values_do_not_steer_a_terminal() -> None:
+    frame = pd.DataFrame({"a\x1b[31m": ["x\ny", "z"] * 50})
+    shown = repr(dt.counterfactual_flips(frame, lambda rows: np.zeros(len(rows)), "a\x1b[31m"))
+    assert "\x1b" not in shown
+    assert len(shown.splitlines()) == 3
