@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     help="For HTTP; 0: any that is free.",
 )  # fmt: skip
 @click.option(
+    "--grpc-port", "--port", "grpc_port", type=click.IntRange(0, 65535), default=None,
+    help="For gRPC, 8500 say; 0: any that is free; no gRPC unless given.",
+)  # fmt: skip
+@click.option(
     "--poll", "--file_system_poll_wait_seconds", "poll", type=click.FloatRange(0), default=1.0, show_default=True,
     metavar="SECONDS", help="How often new versions are looked for; 0: once, at the start.",
 )  # fmt: skip
@@ -67,6 +71,7 @@ def serve(
     config: Path | None,
     host: str,
     rest_port: int,
+    grpc_port: int | None,
     poll: float,
     drain: float,
     batch_wait: int,
@@ -104,6 +109,7 @@ def serve(
                         "address": listening.address,
                         "models": listening.models.names(),
                         "ready": listening.models.ready,
+                        "grpc": listening.grpc_address,
                     }
                 )
             )
@@ -112,5 +118,5 @@ def serve(
         for model in listening.models.names():
             echo(f"  {listening.address}/v1/models/{model}")
 
-    run(models, ServerOptions(host, rest_port, poll, drain_seconds=drain, admin=admin), started)
+    run(models, ServerOptions(host, rest_port, grpc_port, poll, drain_seconds=drain, admin=admin), started)
     return OK

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import re
-import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,6 +17,7 @@ import msgspec
 from . import oip, tfs
 from .api import HTTP_STATUS, Answer, Code, ModelRef, RequestError, State, VersionStatus
 from .batching import as_request_error
+from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
 from .http import HttpRequest, HttpResponse, Respond
 from .json_values import object_of
 from .manager import ModelManager
@@ -35,13 +35,8 @@ _CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
-VERSION_HEADER: Final = "x-drivetrain-version"
-DIGEST_HEADER: Final = "x-drivetrain-digest"
-KEY_HEADER: Final = "x-drivetrain-key"
-REQUEST_ID: Final = "x-request-id"
 _HEADER_LENGTH: Final = "inference-header-content-length"
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
-_PLAIN: Final = re.compile(r"[ -~]{1,200}")
 
 
 @dataclass
@@ -127,7 +122,7 @@ class RestApi:
 
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
-        request_id = _request_id(request.headers)
+        request_id = request_id_of(request.headers.get(REQUEST_ID))
         ref = path.ref
         try:
             if not ref.name:
@@ -209,12 +204,6 @@ def path_of(target: str) -> str:
 
 def _ref(name: str, version: str | None, label: str | None) -> ModelRef:
     return ModelRef(name, None if version is None else int(version), label)
-
-
-def _request_id(headers: Mapping[str, str]) -> str:
-    """The client's, where it is plain text; else a new one."""
-    known = headers.get(REQUEST_ID)
-    return known if known is not None and _PLAIN.fullmatch(known) else secrets.token_hex(8)
 
 
 def _settled(done: asyncio.Task[None]) -> HttpResponse:

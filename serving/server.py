@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ..errors import DrivetrainError, InputError
 from .config import ModelConfig
@@ -29,6 +29,7 @@ class ServerOptions:
     Attributes:
         host: The address to listen at; by default this machine alone.
         rest_port: For HTTP; 0: any that is free.
+        grpc_port: For gRPC; 0: any that is free; None: none.
         poll_seconds: How often new versions are looked for; 0: once, at the start.
         timeout_seconds: How long a request may take.
         drain_seconds: How long a server that is told to end says that it is not ready, and goes on answering, before it
@@ -39,6 +40,7 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     rest_port: int = 8501
+    grpc_port: int | None = None
     poll_seconds: float = 1.0
     timeout_seconds: float | None = 30.0
     drain_seconds: float = 0.0
@@ -53,10 +55,12 @@ class Listening:
     Attributes:
         address: Of its HTTP interface, "http://127.0.0.1:8501".
         models: Its models.
+        grpc_address: Of its gRPC interface, "127.0.0.1:8500"; None where it has none.
     """
 
     address: str
     models: ModelManager
+    grpc_address: str | None = None
 
 
 async def serve(
@@ -75,7 +79,8 @@ async def serve(
     """
     models = ModelManager(configs, poll_seconds=options.poll_seconds)
     admin = options.host in _LOCAL if options.admin is None else options.admin
-    connections = Connections(RestApi(models, ServingMetrics(), options.timeout_seconds, admin), options.limits)
+    metrics = ServingMetrics()
+    connections = Connections(RestApi(models, metrics, options.timeout_seconds, admin), options.limits)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     with contextlib.ExitStack() as stack:
@@ -84,12 +89,15 @@ async def serve(
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: a test's
                 loop.add_signal_handler(number, ended.set)
                 stack.callback(loop.remove_signal_handler, number)
+        grpc_server, grpc_address = _grpc(models, metrics, options, admin=admin)
         await models.start()
+        if grpc_server is not None:
+            await grpc_server.start()
         server = await loop.create_server(connections, sock=port)
         watching = loop.create_task(connections.watch())
         try:
             if started is not None:
-                started(Listening(f"http://{_shown(port)}", models))
+                started(Listening(f"http://{_shown(port)}", models, grpc_address))
             await ended.wait()
             _LOG.info("told to end")
             models.drain()
@@ -97,8 +105,31 @@ async def serve(
         finally:
             watching.cancel()
             server.close()
-            await connections.drain(options.timeout_seconds or 30.0)
+            grace = options.timeout_seconds or 30.0
+            await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
             await models.stop()
+
+
+def _grpc(
+    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, *, admin: bool
+) -> tuple[Any, str | None]:
+    """The gRPC server, which has its port and is to be started, and its address; where one is wanted."""
+    if options.grpc_port is None:
+        return None, None
+    # Late: gRPC takes a fifth of a second, for which half of the users have no need.
+    from .grpc_server import bind as bind_grpc
+    from .grpc_server import grpc_server
+
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    server = grpc_server(
+        models,
+        reload=models.configure if admin else None,
+        max_bytes=options.limits.body,
+        timeout_seconds=options.timeout_seconds,
+        admin=admin,
+        metrics=metrics,
+    )
+    return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}')}"
 
 
 def run(

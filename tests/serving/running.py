@@ -18,6 +18,7 @@ class RunningServer:
     """Where it listens, and the process."""
 
     address: str
+    grpc: str | None
     process: subprocess.Popen[str]
     log: Path
 
@@ -44,7 +45,8 @@ def serving(folder: Path, *arguments: str) -> Iterator[RunningServer]:
         try:
             line = process.stdout.readline()
             assert line, log.read_text()
-            yield RunningServer(json.loads(line)["address"], process, log)
+            started = json.loads(line)
+            yield RunningServer(started["address"], started["grpc"], process, log)
         finally:
             process.kill()
             process.wait(60)

@@ -389,6 +389,46 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
         assert "has no versions" in answer["error"]
 
 
+def test_grpc_beside_rest(bundles: Path, tmp_path: Path) -> None:
+    """The same numbers by every protocol, one configuration for both, and an end for both."""
+    import grpc
+    from drivetrain.serving import protos
+
+    push(bundles / "1", tmp_path / "net")
+    scores, x = expected(1, HIDDEN), np.array([row["x"] for row in ROWS])
+    with serving(tmp_path, "net", "--grpc-port", "0", "--poll", "0.1") as server:
+        assert server.grpc is not None
+        with grpc.insecure_channel(server.grpc) as channel:
+
+            def call(method: str, request: Any, answer: Any) -> Any:
+                return answer.FromString(channel.unary_unary(method)(request.SerializeToString(), timeout=30))
+
+            for count in (1, 5, 200):
+                request = protos.PredictRequest()
+                request.model_spec.name = "net"
+                request.inputs["x"].dtype = 2
+                request.inputs["x"].tensor_content = x[:count].astype("<f8").tobytes()
+                for size in (count, 16):
+                    request.inputs["x"].tensor_shape.dim.add(size=size)
+                path = "/tensorflow.serving.PredictionService/Predict"
+                response = call(path, request, protos.PredictResponse)
+                values = response.outputs["score"]
+                numbers = np.frombuffer(values.tensor_content, "<f4") if values.tensor_content else values.float_val
+                np.testing.assert_allclose(numbers, scores[:count], atol=1e-6)
+                assert response.model_spec.version.value == 1
+                inference = protos.ModelInferRequest(model_name="net")
+                inference.inputs.add(name="x", datatype="FP64", shape=[count, 16])
+                inference.raw_input_contents.append(x[:count].astype("<f8").tobytes())
+                path = "/inference.GRPCInferenceService/ModelInfer"
+                inferred = call(path, inference, protos.ModelInferResponse)
+                np.testing.assert_allclose(
+                    np.frombuffer(inferred.raw_output_contents[0], "<f4"), scores[:count], atol=1e-6
+                )
+        rows = [line for line in ask(server, "GET", "/metrics")[2].splitlines() if "serving_rows_total{" in line]
+        assert rows == ['drivetrain_serving_rows_total{model="net",version="1"} 412.0']
+        assert server.end() == 0
+
+
 @pytest.mark.parametrize("module", ["httptools", "uvloop", "msgspec"])
 def test_a_missing_package_names_the_extra(module: str, tmp_path: Path) -> None:
     code = f"import sys; sys.modules[{module!r}] = None; from drivetrain.console.cli import cli; cli(['serve', 'x'])"

@@ -1,0 +1,42 @@
+"""What a call brings beside its message, and what its answer says beside it, whatever the protocol."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+VERSION_HEADER: Final = "x-drivetrain-version"
+DIGEST_HEADER: Final = "x-drivetrain-digest"
+KEY_HEADER: Final = "x-drivetrain-key"
+REQUEST_ID: Final = "x-request-id"
+_PLAIN: Final = re.compile(r"[ -~]{1,200}")
+
+
+def request_id_of(known: str | None) -> str:
+    """The client's, where it is plain text; else a new one."""
+    return known if known is not None and _PLAIN.fullmatch(known) else secrets.token_hex(8)
+
+
+@dataclass(slots=True)
+class CallFacts:
+    """What a request says beside its rows, and by whom it was answered.
+
+    Attributes:
+        key: What keeps a caller on one side of a traffic split.
+        deadline: When the client stops waiting, by `time.monotonic`; None: never.
+        request_id: The client's, or one that was drawn.
+        model: The model that was asked for predictions; "" for none.
+        version: The version that answered, once one has.
+        digest: Of its bundle.
+        rows: How many rows it predicted.
+    """
+
+    key: str | None = None
+    deadline: float | None = None
+    request_id: str = ""
+    model: str = ""
+    version: int | None = None
+    digest: str = ""
+    rows: int = 0

@@ -1,0 +1,350 @@
+"""The server's gRPC side: TensorFlow Serving's and the Open Inference Protocol's services, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from ..errors import InputError
+from .api import Code, Models, RequestError
+from .batching import as_request_error
+from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, CallFacts, request_id_of
+from .inference_service import OpenInference, error_text
+from .metrics import ServingMetrics
+from .protos import POOL, SERVICES, HealthCheckResponse, HealthListResponse, Message, message_class
+from .tensor_columns import invalid
+from .tensorflow_service import Reload, TensorFlowServing
+
+_log = logging.getLogger("drivetrain.serving")
+
+Answering: TypeAlias = Callable[[Message, CallFacts], Awaitable[Message]]
+"""A method of a service: a request's message and what came beside it in, the answer's message out."""
+Streaming: TypeAlias = Callable[[AsyncIterator[Message], CallFacts], AsyncIterator[Message]]
+"""The same for a stream of requests; a method of one request and many answers reads one."""
+
+_MAX_BYTES: Final = 32 << 20
+_HEADER_BYTES: Final = 16 << 10
+_WATCH_SECONDS: Final = 0.5
+"""How often a health stream looks whether anything changed."""
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+
+async def start_grpc(
+    models: Models,
+    address: str,
+    *,
+    reload: Reload | None = None,
+    credentials: grpc.ServerCredentials | None = None,
+    max_bytes: int = _MAX_BYTES,
+    timeout_seconds: float | None = None,
+    admin: bool = False,
+    metrics: ServingMetrics | None = None,
+) -> grpc.aio.Server:
+    """Answer at an address; `Server.stop` ends it.
+
+    Args:
+        models: Whom to ask.
+        address: "host:port", or "unix:path". For any free port, see `bind`.
+        reload: What puts a new configuration in place; None: clients cannot.
+        credentials: For TLS, `grpc.ssl_server_credentials`; None for plain text.
+        max_bytes: The largest message that is read.
+        timeout_seconds: How long a request may take, if its client waits longer; None: for ever.
+        admin: Whether models may be loaded and unloaded by request.
+        metrics: Where predictions are counted.
+
+    Raises:
+        InputError: The address is in use, or not one of this machine.
+    """
+    server = grpc_server(
+        models, reload=reload, max_bytes=max_bytes, timeout_seconds=timeout_seconds, admin=admin, metrics=metrics
+    )
+    bind(server, address, credentials)
+    await server.start()
+    return server
+
+
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
+    """The port at which a server that has not started will answer; port 0 in the address asks for any free one.
+
+    Raises:
+        InputError: The address is in use, or not one of this machine.
+    """
+    try:
+        if credentials is None:
+            return int(server.add_insecure_port(address))
+        return int(server.add_secure_port(address, credentials))
+    except RuntimeError as error:
+        raise InputError(
+            f"gRPC cannot listen on {address}: {error!s:.200}", fix="choose another port, or end what uses it"
+        ) from error
+
+
+def grpc_server(
+    models: Models,
+    *,
+    reload: Reload | None = None,
+    max_bytes: int = _MAX_BYTES,
+    timeout_seconds: float | None = None,
+    admin: bool = False,
+    metrics: ServingMetrics | None = None,
+) -> grpc.aio.Server:
+    """A server with every service, which has no port and has not started; see `start_grpc`."""
+    tensorflow = TensorFlowServing(models, reload, max_bytes)
+    inference = OpenInference(models, importlib.metadata.version("drivetrain"), admin=admin)
+    health = _Health(models)
+    calls = _Calls(timeout_seconds, metrics)
+    answering: Mapping[str, Mapping[str, Answering]] = {
+        "tensorflow.serving.PredictionService": {
+            "Predict": tensorflow.predict,
+            "Classify": tensorflow.classify,
+            "Regress": tensorflow.regress,
+            "MultiInference": tensorflow.multi_inference,
+            "GetModelMetadata": tensorflow.get_model_metadata,
+        },
+        "tensorflow.serving.ModelService": {
+            "GetModelStatus": tensorflow.get_model_status,
+            "HandleReloadConfigRequest": tensorflow.handle_reload_config_request,
+        },
+        "inference.GRPCInferenceService": {
+            "ServerLive": inference.server_live,
+            "ServerReady": inference.server_ready,
+            "ServerMetadata": inference.server_metadata,
+            "ModelReady": inference.model_ready,
+            "ModelMetadata": inference.model_metadata,
+            "ModelInfer": inference.model_infer,
+            "RepositoryIndex": inference.repository_index,
+            "RepositoryModelLoad": inference.repository_model_load,
+            "RepositoryModelUnload": inference.repository_model_unload,
+        },
+        "grpc.health.v1.Health": {"Check": health.check, "List": health.list},
+    }
+    streaming: Mapping[str, Mapping[str, Streaming]] = {
+        "inference.GRPCInferenceService": {"ModelStreamInfer": _each(inference.model_stream_infer)},
+        "grpc.health.v1.Health": {"Watch": health.watch},
+        "grpc.reflection.v1.ServerReflection": {"ServerReflectionInfo": _each(_reflected)},
+        "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _each(_reflected)},
+    }
+    server = grpc.aio.server(
+        options=(
+            ("grpc.max_receive_message_length", max_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_metadata_size", _HEADER_BYTES),
+            ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, and each would get half of the calls
+        )
+    )
+    for service in SERVICES:
+        handlers = {}
+        for method in POOL.FindServiceByName(service).methods:
+            request_class = message_class(method.input_type.full_name)
+            if method.name in answering.get(service, {}):
+                handler = grpc.unary_unary_rpc_method_handler(
+                    calls.unary(request_class, answering[service][method.name])
+                )
+            else:
+                make = (
+                    grpc.stream_stream_rpc_method_handler
+                    if method.client_streaming
+                    else grpc.unary_stream_rpc_method_handler
+                )
+                handler = make(calls.stream(request_class, streaming[service][method.name]))
+            handlers[method.name] = handler
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    return server
+
+
+# --- calls ---
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """What every call goes through: bytes to messages and back, headers, time limits, counts, errors."""
+
+    timeout_seconds: float | None
+    metrics: ServingMetrics | None
+
+    def unary(self, request_class: Any, answer: Answering) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """What gRPC calls with the bytes of a request for those of its answer."""
+
+        async def handle(content: bytes, context: Any) -> bytes:
+            started = time.perf_counter()
+            facts = self._facts(context)
+            try:
+                response: bytes = (await answer(_parsed(request_class, content), facts)).SerializeToString()
+            except Exception as error:
+                await self._abort(context, error, facts)
+                raise  # not reached: to abort is to raise
+            if self.metrics is not None and facts.rows and facts.version is not None:
+                self.metrics.answered(facts.model, facts.version, facts.rows, time.perf_counter() - started)
+            context.set_trailing_metadata(_metadata(facts))
+            return response
+
+        return handle
+
+    def stream(self, request_class: Any, answer: Streaming) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+        """What gRPC calls with a request's bytes, or a stream of requests', for those of its answers."""
+
+        async def handle(contents: Any, context: Any) -> AsyncIterator[bytes]:
+            facts = self._facts(context)
+
+            async def requests() -> AsyncIterator[Message]:
+                if isinstance(contents, bytes):
+                    yield _parsed(request_class, contents)
+                    return
+                async for content in contents:
+                    yield _parsed(request_class, content)
+
+            context.set_trailing_metadata(_metadata(facts))
+            try:
+                async for response in answer(requests(), facts):
+                    yield response.SerializeToString()
+            except Exception as error:
+                await self._abort(context, error, facts)
+
+        return handle
+
+    def _facts(self, context: Any) -> CallFacts:
+        """What a call says beside its message."""
+        headers = dict(context.invocation_metadata() or ())
+        limits = [each for each in (context.time_remaining(), self.timeout_seconds) if each is not None]
+        return CallFacts(
+            key=headers.get(KEY_HEADER),
+            deadline=time.monotonic() + min(limits) if limits else None,
+            request_id=request_id_of(headers.get(REQUEST_ID)),
+        )
+
+    async def _abort(self, context: Any, error: Exception, facts: CallFacts) -> None:
+        """End a call with an error's code; what is our own fault is logged, and told without its cause."""
+        refusal = as_request_error(error)
+        if refusal is not error:
+            _log.error("request %s failed", facts.request_id, exc_info=error)
+        if self.metrics is not None and facts.model:
+            self.metrics.refused(facts.model, refusal.code)
+        await context.abort(_CODES[int(refusal.code)], error_text(refusal), _metadata(facts))
+
+
+def _each(answer: Answering) -> Streaming:
+    """A stream that answers each request on its own, one after another."""
+
+    async def stream(requests: AsyncIterator[Message], facts: CallFacts) -> AsyncIterator[Message]:
+        async for request in requests:
+            yield await answer(request, facts)
+
+    return stream
+
+
+def _metadata(facts: CallFacts) -> tuple[tuple[str, str], ...]:
+    """What goes behind an answer."""
+    pairs = (
+        (VERSION_HEADER, "" if facts.version is None else str(facts.version)),
+        (DIGEST_HEADER, facts.digest),
+        (REQUEST_ID, facts.request_id),
+    )
+    return tuple((name, value) for name, value in pairs if value)
+
+
+def _parsed(request_class: Any, content: bytes) -> Message:
+    try:
+        return request_class.FromString(content)
+    except DecodeError:
+        raise invalid(f"the request is not a {request_class.DESCRIPTOR.full_name}") from None
+
+
+# --- health ---
+
+
+class _Health:
+    """The health of the server; each of its services is as healthy as the whole."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def _status(self, service: str) -> int:
+        names = HealthCheckResponse.ServingStatus
+        if service and service not in SERVICES:
+            return int(names.Value("SERVICE_UNKNOWN"))
+        return int(names.Value("SERVING" if self._models.ready else "NOT_SERVING"))
+
+    async def check(self, request: Message, facts: CallFacts) -> Message:
+        """How a service is."""
+        status = self._status(request.service)
+        if status == HealthCheckResponse.ServingStatus.Value("SERVICE_UNKNOWN"):
+            raise RequestError(Code.NOT_FOUND, f"there is no service {request.service!r:.80}")
+        return HealthCheckResponse(status=status)
+
+    async def list(self, request: Message, facts: CallFacts) -> Message:
+        """How every service is."""
+        response = HealthListResponse()
+        for service in ("", *SERVICES):
+            response.statuses[service].status = self._status(service)
+        return response
+
+    async def watch(self, requests: AsyncIterator[Message], facts: CallFacts) -> AsyncIterator[Message]:
+        """How a service is, now and whenever it changes."""
+        request = await anext(requests)
+        last = None
+        while True:
+            status = self._status(request.service)
+            if status != last:
+                yield HealthCheckResponse(status=status)
+            last = status
+            await asyncio.sleep(_WATCH_SECONDS)
+
+
+# --- reflection ---
+
+
+async def _reflected(request: Message, facts: CallFacts) -> Message:
+    """The answer to a question about our services and messages."""
+    name = request.DESCRIPTOR.full_name.replace("Request", "Response")
+    response = message_class(name)(valid_host=request.host, original_request=request)
+    question = request.WhichOneof("message_request")
+    try:
+        match question:
+            case "list_services":
+                for service in SERVICES:
+                    response.list_services_response.service.add(name=service)
+            case "file_by_filename":
+                _add_files(response, POOL.FindFileByName(request.file_by_filename))
+            case "file_containing_symbol":
+                _add_files(response, _file_of(request.file_containing_symbol))
+            case "all_extension_numbers_of_type":
+                kind = POOL.FindMessageTypeByName(request.all_extension_numbers_of_type)
+                response.all_extension_numbers_response.base_type_name = kind.full_name
+            case _:
+                raise KeyError(question)  # we have no extensions
+    except KeyError:
+        response.error_response.error_code = int(Code.NOT_FOUND if question else Code.INVALID_ARGUMENT)
+        response.error_response.error_message = "there is no such definition" if question else "there is no question"
+    return response
+
+
+def _file_of(symbol: str) -> Any:
+    """The file that defines a message, an enum, a service, or a method, which the pool does not find by itself."""
+    try:
+        return POOL.FindFileContainingSymbol(symbol)
+    except KeyError:
+        service, _, method = symbol.rpartition(".")
+        POOL.FindServiceByName(service).methods_by_name[method]
+        return POOL.FindFileContainingSymbol(service)
+
+
+def _add_files(response: Message, file: Any) -> None:
+    """A file and those that it needs, each once."""
+    files = {file.name: file}
+    waiting = [file]
+    while waiting:
+        for each in waiting.pop().dependencies:
+            if each.name not in files:
+                files[each.name] = each
+                waiting.append(each)
+    for each in files.values():
+        response.file_descriptor_response.file_descriptor_proto.append(each.serialized_pb)
