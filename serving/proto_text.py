@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
-_TOKEN: Final = re.compile(r'//[^\n]*|\s+|([\w.]+|"[^"]*"|[{}()<>=;,])')
+_TOKEN: Final = re.compile(r'//[^\n]*|\s+|([\w.]+|"[^"]*"|[][{}()<>=;,])')
+_FIELD: Final = re.compile(r'(\w+)=(\d+)(?:\[json_name="(\w+)"\])?')
 _SCALARS: Final = {
     name: getattr(descriptor_pb2.FieldDescriptorProto, f"TYPE_{name.upper()}")
     for name in ("double", "float", "int64", "uint64", "int32", "uint32", "bool", "string", "bytes")
@@ -18,8 +19,8 @@ _SCALARS: Final = {
 def file_descriptor(path: str, text: str) -> Any:
     """The FileDescriptorProto of a file in proto3.
 
-    It knows what we write: package, import, message, enum, service, oneof, map and repeated; no options, and each name
-    is of the file's package or written out in full.
+    It knows what we write: package, import, message, enum, service, oneof, map and repeated; of options json_name
+    alone; and each name is of the file's package or written out in full.
 
     Args:
         path: The file's name, as other files import it.
@@ -79,8 +80,14 @@ class _Parser:
                     self.field(message, kind)
 
     def field(self, message: Any, kind: str) -> Any:
-        name, _, number = self.until(";").partition("=")
-        field = message.field.add(name=name, number=int(number))
+        statement = self.until(";")
+        match = _FIELD.fullmatch(statement)
+        if match is None:
+            raise ValueError(f"{statement!r:.80} is no field")
+        name, number, json_name = match.groups()
+        # Without a name of its own the one that protoc derives.
+        json_name = json_name or re.sub("_([a-z0-9]?)", lambda letter: letter[1].upper(), name)
+        field = message.field.add(name=name, number=int(number), json_name=json_name)
         field.label = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
         if kind in _SCALARS:
             field.type = _SCALARS[kind]

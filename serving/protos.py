@@ -82,10 +82,14 @@ enum Code {
 }
 """
 
-_WELL_KNOWN: Final = """
+# In files of their own names: by those protobuf knows that a wrapper is its value in JSON.
+_ANY: Final = """
 package google.protobuf;
-
 message Any { string type_url = 1; bytes value = 2; }
+"""
+
+_WRAPPERS: Final = """
+package google.protobuf;
 message Int64Value { int64 value = 1; }
 """
 
@@ -93,7 +97,8 @@ _TENSORFLOW_SERVING: Final = """
 package tensorflow.serving;
 import "tensorflow.proto";
 import "error_codes.proto";
-import "well_known.proto";
+import "google/protobuf/any.proto";
+import "google/protobuf/wrappers.proto";
 
 message ModelSpec {
   string name = 1;
@@ -135,7 +140,10 @@ message SignatureDefMap { map<string, tensorflow.SignatureDef> signature_def = 1
 message GetModelMetadataRequest { ModelSpec model_spec = 1; repeated string metadata_field = 2; }
 message GetModelMetadataResponse { ModelSpec model_spec = 1; map<string, google.protobuf.Any> metadata = 2; }
 
-message StatusProto { tensorflow.error.Code error_code = 1; string error_message = 2; }
+message StatusProto {
+  tensorflow.error.Code error_code = 1 [json_name = "error_code"];
+  string error_message = 2 [json_name = "error_message"];
+}
 message GetModelStatusRequest { ModelSpec model_spec = 1; }
 message ModelVersionStatus {
   enum State { UNKNOWN = 0; START = 10; LOADING = 20; AVAILABLE = 30; UNLOADING = 40; END = 50; }
@@ -143,7 +151,9 @@ message ModelVersionStatus {
   State state = 2;
   StatusProto status = 3;
 }
-message GetModelStatusResponse { repeated ModelVersionStatus model_version_status = 1; }
+message GetModelStatusResponse {
+  repeated ModelVersionStatus model_version_status = 1 [json_name = "model_version_status"];
+}
 
 message FileSystemStoragePathSourceConfig {
   message ServableVersionPolicy {
@@ -370,7 +380,8 @@ POOL: Final = descriptor_pool.DescriptorPool()
 for _path, _text in (
     ("tensorflow", _TENSORFLOW),
     ("error_codes", _ERROR_CODES),
-    ("well_known", _WELL_KNOWN),
+    ("google/protobuf/any", _ANY),
+    ("google/protobuf/wrappers", _WRAPPERS),
     ("tensorflow_serving", _TENSORFLOW_SERVING),
     ("inference", _INFERENCE),
     ("health", _HEALTH),

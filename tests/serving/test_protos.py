@@ -88,6 +88,8 @@ assert protos.ModelInferRequest(model_name="x").SerializeToString() == b"\\n\\x0
 
 
 def test_metadata_is_told_in_json() -> None:
+    spec = protos.ModelSpec(signature_name="x", version={"value": 3})
+    assert json_format.MessageToDict(spec) == {"signatureName": "x", "version": "3"}
     response = protos.GetModelMetadataResponse()
     signatures = protos.SignatureDefMap()
     signatures.signature_def["serving_default"].method_name = "tensorflow/serving/predict"
@@ -136,5 +138,5 @@ def test_text_is_parsed() -> None:
 
 @pytest.mark.parametrize("text", ["import 'x';", "message A { string b = 1 [deprecated]; }", "option x = 1;"])
 def test_text_of_another_kind_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"has no meaning|does not begin"):
+    with pytest.raises(ValueError, match=r"has no meaning|does not begin|is no field"):
         file_descriptor("a.proto", text)
