@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PRODUCT = ("components", "console", "data", "engine", "metadata", "pipelines", "report", "examples", "benchmarks")
+PRODUCT = (
+    "components", "console", "data", "engine", "metadata", "pipelines", "report", "serving", "examples", "benchmarks",
+)  # fmt: skip
 SAY_NOTHING = frozenset({"found", "given", "made", "told", "place", "own", "one"})
 
 # Where the word is the thing: (file, name), with the reason.

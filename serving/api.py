@@ -20,7 +20,7 @@ ColumnValues: TypeAlias = Any
 """A column of a request with one value a row: an array of (rows, …), an Arrow array, or a list, None where missing."""
 
 
-class Code(IntEnum):
+class StatusCode(IntEnum):
     """How a request ended: gRPC's codes, and their numbers."""
 
     OK = 0
@@ -42,24 +42,24 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
-HTTP_STATUS: Final[Mapping[Code, int]] = {
-    Code.OK: 200,
-    Code.INVALID_ARGUMENT: 400,
-    Code.FAILED_PRECONDITION: 400,
-    Code.OUT_OF_RANGE: 400,
-    Code.UNAUTHENTICATED: 401,
-    Code.PERMISSION_DENIED: 403,
-    Code.NOT_FOUND: 404,
-    Code.ALREADY_EXISTS: 409,
-    Code.ABORTED: 409,
-    Code.RESOURCE_EXHAUSTED: 429,
-    Code.CANCELLED: 499,
-    Code.UNKNOWN: 500,
-    Code.INTERNAL: 500,
-    Code.DATA_LOSS: 500,
-    Code.UNIMPLEMENTED: 501,
-    Code.UNAVAILABLE: 503,
-    Code.DEADLINE_EXCEEDED: 504,
+HTTP_STATUS: Final[Mapping[StatusCode, int]] = {
+    StatusCode.OK: 200,
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.CANCELLED: 499,
+    StatusCode.UNKNOWN: 500,
+    StatusCode.INTERNAL: 500,
+    StatusCode.DATA_LOSS: 500,
+    StatusCode.UNIMPLEMENTED: 501,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
 }
 """The status of each code, as TensorFlow Serving maps them."""
 
@@ -73,12 +73,12 @@ class RequestError(DrivetrainError):
         fix: What the client can do about it.
     """
 
-    def __init__(self, code: Code, message: str, *, fix: str | None = None) -> None:
+    def __init__(self, code: StatusCode, message: str, *, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
         self.code = code
 
 
-class State(IntEnum):
+class VersionState(IntEnum):
     """Where a version is in its life: TensorFlow Serving's numbers."""
 
     START = 10
@@ -101,8 +101,8 @@ class VersionStatus:
     """
 
     version: int
-    state: State
-    code: Code = Code.OK
+    state: VersionState
+    code: StatusCode = StatusCode.OK
     message: str = ""
     labels: tuple[str, ...] = ()
 
@@ -145,12 +145,12 @@ class Described:
                 if default in self.signatures and (default == "predict" or len(self.signatures) == 1):
                     return default, self.signatures[default]
             raise RequestError(
-                Code.INVALID_ARGUMENT,
+                StatusCode.INVALID_ARGUMENT,
                 f"model {self.name!r} has no default signature",
                 fix=f"name one of {', '.join(self.signatures)}",
             )
         raise RequestError(
-            Code.INVALID_ARGUMENT,
+            StatusCode.INVALID_ARGUMENT,
             f"model {self.name!r} has no signature {name!r:.80}",
             fix=suggest(name, [*self.signatures]),
         )
@@ -180,7 +180,7 @@ class InferenceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InferenceAnswer:
     """What a model predicted.
 
     Attributes:
@@ -225,7 +225,7 @@ class Models(Protocol):
         """The version that a reference means."""
         ...
 
-    async def infer(self, request: InferenceRequest) -> Answer:
+    async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
         ...
 

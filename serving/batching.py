@@ -17,10 +17,10 @@ from ..engine.bundles.bundle import Bundle
 from ..engine.graphs.graph import FieldSpec
 from ..engine.host_ops.columns import ARROW
 from ..errors import DrivetrainError, InputError
-from .api import Answer, Code, ColumnValues, Described, InferenceRequest, RequestError
+from .api import ColumnValues, Described, InferenceAnswer, InferenceRequest, RequestError, StatusCode
 
 Outputs: TypeAlias = Mapping[str, NDArray[Any]]
-Done: TypeAlias = Callable[[Answer | RequestError], None]
+Done: TypeAlias = Callable[[InferenceAnswer | RequestError], None]
 """What a request's answer is given to: a callback, since a future would take longer than all else in the queue."""
 Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 
@@ -93,7 +93,9 @@ class Batcher:
         rows = request.rows
         if self._queue and self._rows + rows > self._options.max_enqueued_rows:
             raise RequestError(
-                Code.RESOURCE_EXHAUSTED, f"{self._rows:,} rows wait already", fix="try again, later and less at once"
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._rows:,} rows wait already",
+                fix="try again, later and less at once",
             )
         waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, done)
         if rows > self._options.max_batch_size:
@@ -151,7 +153,7 @@ class Batcher:
             taken += 1
             self._rows -= waiting.rows
             if waiting.deadline is not None and now > waiting.deadline:
-                waiting.done(RequestError(Code.DEADLINE_EXCEEDED, "the deadline passed while the request waited"))
+                waiting.done(RequestError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed while the request waited"))
                 continue
             batch.append(waiting)
             rows += waiting.rows
@@ -166,10 +168,10 @@ class Batcher:
                 continue
             if waiting.outputs is not None:
                 result = {name: result[name] for name in waiting.outputs}
-            waiting.done(Answer(of.name, of.version, result, of.digest))
+            waiting.done(InferenceAnswer(of.name, of.version, result, of.digest))
 
 
-_STOPPED: Final = RequestError(Code.UNAVAILABLE, "the server is ending")
+_STOPPED: Final = RequestError(StatusCode.UNAVAILABLE, "the server is ending")
 
 
 def answers(predict: Predict, batch: Sequence[_Waiting]) -> list[Outputs | RequestError]:
@@ -204,10 +206,10 @@ def as_request_error(error: BaseException) -> RequestError:
     if isinstance(error, RequestError):
         return error
     if isinstance(error, InputError):
-        return RequestError(Code.INVALID_ARGUMENT, error.message, fix=error.fix)
+        return RequestError(StatusCode.INVALID_ARGUMENT, error.message, fix=error.fix)
     if isinstance(error, DrivetrainError):
-        return RequestError(Code.INTERNAL, error.message, fix=error.fix)
-    return RequestError(Code.INTERNAL, f"the model failed ({type(error).__name__})")
+        return RequestError(StatusCode.INTERNAL, error.message, fix=error.fix)
+    return RequestError(StatusCode.INTERNAL, f"the model failed ({type(error).__name__})")
 
 
 def _joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnValues]:

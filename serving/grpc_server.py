@@ -15,7 +15,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
-from .api import Code, Models, RequestError
+from .api import Models, RequestError, StatusCode
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, CallFacts, request_id_of
 from .inference_service import OpenInference, error_text
@@ -49,7 +49,7 @@ async def start_grpc(
     admin: bool = False,
     metrics: ServingMetrics | None = None,
 ) -> grpc.aio.Server:
-    """Answer at an address; `Server.stop` ends it.
+    """InferenceAnswer at an address; `Server.stop` ends it.
 
     Args:
         models: Whom to ask.
@@ -277,7 +277,7 @@ class _Health:
         """How a service is."""
         status = self._status(request.service)
         if status == HealthCheckResponse.ServingStatus.Value("SERVICE_UNKNOWN"):
-            raise RequestError(Code.NOT_FOUND, f"there is no service {request.service!r:.80}")
+            raise RequestError(StatusCode.NOT_FOUND, f"there is no service {request.service!r:.80}")
         return HealthCheckResponse(status=status)
 
     async def list(self, request: Message, facts: CallFacts) -> Message:
@@ -322,7 +322,7 @@ async def _reflected(request: Message, facts: CallFacts) -> Message:
             case _:
                 raise KeyError(question)  # we have no extensions
     except KeyError:
-        response.error_response.error_code = int(Code.NOT_FOUND if question else Code.INVALID_ARGUMENT)
+        response.error_response.error_code = int(StatusCode.NOT_FOUND if question else StatusCode.INVALID_ARGUMENT)
         response.error_response.error_message = "there is no such definition" if question else "there is no question"
     return response
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..engine.graphs.graph import FieldSpec
 from ..redaction import printable
-from .api import Code, InferenceRequest, ModelRef, Models, RequestError, State
+from .api import InferenceRequest, ModelRef, Models, RequestError, StatusCode, VersionState
 from .calls import CallFacts
 from .infer_tensors import add_outputs, datatype, request_tensors
 from .protos import (
@@ -30,11 +30,11 @@ SIGNATURE_PARAMETER: Final = "signature_name"
 """The parameter of a request that names a signature; the protocol itself has only one for each model."""
 
 _STATES: Final = {
-    State.START: "LOADING",
-    State.LOADING: "LOADING",
-    State.AVAILABLE: "READY",
-    State.UNLOADING: "UNLOADING",
-    State.END: "UNAVAILABLE",
+    VersionState.START: "LOADING",
+    VersionState.LOADING: "LOADING",
+    VersionState.AVAILABLE: "READY",
+    VersionState.UNLOADING: "UNLOADING",
+    VersionState.END: "UNAVAILABLE",
 }
 _UNSERVED: Final = {
     "sequence_id": "sequences",
@@ -77,10 +77,10 @@ class OpenInference:
         try:
             statuses = self._models.statuses(model_ref(request.name, request.version))
         except RequestError as error:
-            if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
+            if error.code not in (StatusCode.NOT_FOUND, StatusCode.UNAVAILABLE):
                 raise
             statuses = []
-        return ModelReadyResponse(ready=any(status.state == State.AVAILABLE for status in statuses))
+        return ModelReadyResponse(ready=any(status.state == VersionState.AVAILABLE for status in statuses))
 
     async def model_metadata(self, request: Message, facts: CallFacts) -> Message:
         """The inputs and outputs of a model's default signature."""
@@ -90,7 +90,7 @@ class OpenInference:
         versions = sorted(
             status.version
             for status in self._models.statuses(ModelRef(request.name))
-            if status.state == State.AVAILABLE
+            if status.state == VersionState.AVAILABLE
         )
         response = ModelMetadataResponse(
             name=described.name, versions=[str(version) for version in versions], platform="drivetrain_bundle"
@@ -163,7 +163,9 @@ class OpenInference:
     def _check_admin(self) -> None:
         if not self._admin:
             raise RequestError(
-                Code.PERMISSION_DENIED, "this server loads and unloads nothing by request", fix="start it with --admin"
+                StatusCode.PERMISSION_DENIED,
+                "this server loads and unloads nothing by request",
+                fix="start it with --admin",
             )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .api import Code, RequestError
+from .api import RequestError, StatusCode
 
 _DECODE: Final = msgspec.json.Decoder().decode
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -29,9 +29,9 @@ def decode(body: bytes) -> Any:  # Any: JSON
     try:
         return json.loads(body)
     except RecursionError as error:
-        raise RequestError(Code.INVALID_ARGUMENT, "JSON parse error: the body is nested too deeply") from error
+        raise RequestError(StatusCode.INVALID_ARGUMENT, "JSON parse error: the body is nested too deeply") from error
     except ValueError as error:  # of text that is no UTF-8, and of numbers of too many digits, too
-        raise RequestError(Code.INVALID_ARGUMENT, f"JSON parse error: {error!s:.200}", fix="send JSON") from error
+        raise RequestError(StatusCode.INVALID_ARGUMENT, f"JSON parse error: {error!s:.200}", fix="send JSON") from error
 
 
 def encode(value: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:  # Any: JSON
@@ -52,7 +52,7 @@ def object_of(body: bytes) -> dict[str, Any]:  # Any: JSON
     value = decode(body)
     if not isinstance(value, dict):
         raise RequestError(
-            Code.INVALID_ARGUMENT, f"the body is {kind(value)}, not an object", fix='send {"instances": […]}'
+            StatusCode.INVALID_ARGUMENT, f"the body is {kind(value)}, not an object", fix='send {"instances": […]}'
         )
     return value
 

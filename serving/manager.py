@@ -16,7 +16,16 @@ from typing import Final
 from ..errors import DrivetrainError, suggest
 from ..redaction import printable
 from ..versions import versions_at
-from .api import Answer, Code, Described, InferenceRequest, ModelRef, RequestError, State, VersionStatus
+from .api import (
+    Described,
+    InferenceAnswer,
+    InferenceRequest,
+    ModelRef,
+    RequestError,
+    StatusCode,
+    VersionState,
+    VersionStatus,
+)
 from .batching import Done
 from .config import ModelConfig
 from .version import LoadedVersion, load_bundle
@@ -28,8 +37,8 @@ _LAST_RETRY: Final = 300.0
 
 @dataclass
 class _Version:
-    state: State = State.START
-    code: Code = Code.OK
+    state: VersionState = VersionState.START
+    code: StatusCode = StatusCode.OK
     message: str = ""
     loaded: LoadedVersion | None = None
     failures: int = 0
@@ -37,7 +46,7 @@ class _Version:
 
 
 @dataclass
-class _Model:
+class _ServedModel:
     config: ModelConfig
     versions: dict[int, _Version] = field(default_factory=dict)
     current: LoadedVersion | None = None  # the newest that answers
@@ -60,7 +69,7 @@ class ModelManager:
     """
 
     def __init__(self, configs: Sequence[ModelConfig], *, poll_seconds: float = 1.0) -> None:
-        self._models = {config.name: _Model(config) for config in configs}
+        self._models = {config.name: _ServedModel(config) for config in configs}
         self._poll_seconds = poll_seconds
         # One version is loaded at a time, by a thread that gives way to requests.
         self._loader = ThreadPoolExecutor(1, "drivetrain-load", initializer=_give_way)
@@ -115,7 +124,7 @@ class ModelManager:
                 raise self._no_version(model, ref)
             numbers = [wanted]
         if not numbers and model.problem:
-            raise RequestError(Code.UNAVAILABLE, model.problem)
+            raise RequestError(StatusCode.UNAVAILABLE, model.problem)
         return [
             VersionStatus(number, version.state, version.code, version.message, model.labels_of(number))
             for number in numbers
@@ -148,17 +157,17 @@ class ModelManager:
             for output in request.outputs:
                 if output not in signature.outputs:
                     raise RequestError(
-                        Code.INVALID_ARGUMENT,
+                        StatusCode.INVALID_ARGUMENT,
                         f"{name!r} has no output {output!r:.80}",
                         fix=suggest(output, [*signature.outputs]),
                     )
         loaded.batchers[name].submit(request, done)
 
-    async def infer(self, request: InferenceRequest) -> Answer:
+    async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[InferenceAnswer] = asyncio.get_running_loop().create_future()
 
-        def done(result: Answer | RequestError) -> None:
+        def done(result: InferenceAnswer | RequestError) -> None:
             if future.done():  # cancelled: the client has gone
                 return
             if isinstance(result, RequestError):
@@ -179,7 +188,7 @@ class ModelManager:
         if model.current is None:
             messages = [version.message for version in model.versions.values() if version.message]
             raise RequestError(
-                Code.UNAVAILABLE, f"model {name!r} cannot be loaded: {'; '.join(messages) or model.problem}"
+                StatusCode.UNAVAILABLE, f"model {name!r} cannot be loaded: {'; '.join(messages) or model.problem}"
             )
 
     async def unload(self, name: str) -> None:
@@ -204,18 +213,18 @@ class ModelManager:
         for name, config in wanted.items():
             known = self._models.get(name)
             if known is None or known.config.base_path != config.base_path:
-                self._models[name] = _Model(config, current=None if known is None else known.current)
+                self._models[name] = _ServedModel(config, current=None if known is None else known.current)
             else:
                 known.config = config
         await self._poll()
 
     # --- which version is meant ---
 
-    def _model(self, name: str) -> _Model:
+    def _model(self, name: str) -> _ServedModel:
         model = self._models.get(name)
         if model is None:
             raise RequestError(
-                Code.NOT_FOUND,
+                StatusCode.NOT_FOUND,
                 f"there is no model {name!r:.100}",
                 fix=suggest(name, [*self._models], "the server has"),
             )
@@ -225,7 +234,7 @@ class ModelManager:
         model = self._models.get(ref.name) or self._model(ref.name)
         if ref.version is None and ref.label is None:
             if model.current is None:
-                raise RequestError(Code.UNAVAILABLE, self._why_not(model))
+                raise RequestError(StatusCode.UNAVAILABLE, self._why_not(model))
             return model.current
         number = ref.version if ref.version is not None else self._labelled(model, str(ref.label))
         version = model.versions.get(number)
@@ -233,21 +242,21 @@ class ModelManager:
             raise self._no_version(model, ref)
         return version.loaded
 
-    def _labelled(self, model: _Model, label: str) -> int:
+    def _labelled(self, model: _ServedModel, label: str) -> int:
         if label not in model.config.labels:
             raise RequestError(
-                Code.NOT_FOUND,
+                StatusCode.NOT_FOUND,
                 f"model {model.config.name!r} has no label {label!r:.80}",
                 fix=suggest(label, [*model.config.labels]),
             )
         return model.config.labels[label]
 
-    def _no_version(self, model: _Model, ref: ModelRef) -> RequestError:
+    def _no_version(self, model: _ServedModel, ref: ModelRef) -> RequestError:
         which = f"version {ref.version}" if ref.version is not None else f"version with the label {ref.label!r:.80}"
         served = ", ".join(map(str, model.available())) or "none"
-        return RequestError(Code.NOT_FOUND, f"model {ref.name!r} serves no {which}", fix=f"it serves {served}")
+        return RequestError(StatusCode.NOT_FOUND, f"model {ref.name!r} serves no {which}", fix=f"it serves {served}")
 
-    def _why_not(self, model: _Model) -> str:
+    def _why_not(self, model: _ServedModel) -> str:
         name = model.config.name
         if model.paused:
             return f"model {name!r} is unloaded"
@@ -269,7 +278,7 @@ class ModelManager:
     async def _poll(self) -> None:
         await asyncio.gather(*(self._poll_model(model) for model in list(self._models.values())))
 
-    async def _poll_model(self, model: _Model) -> None:
+    async def _poll_model(self, model: _ServedModel) -> None:
         if model.paused:
             return
         loop = asyncio.get_running_loop()
@@ -297,14 +306,14 @@ class ModelManager:
                 if model.versions[number].loaded is None:
                     del model.versions[number]
 
-    def _say(self, model: _Model, problem: str) -> None:
+    def _say(self, model: _ServedModel, problem: str) -> None:
         if problem != model.problem:
             _LOG.warning("model %s: %s", model.config.name, problem)
         model.problem = problem
 
-    async def _load(self, model: _Model, number: int, version: _Version) -> None:
+    async def _load(self, model: _ServedModel, number: int, version: _Version) -> None:
         config = model.config
-        version.state, version.code, version.message = State.LOADING, Code.OK, ""
+        version.state, version.code, version.message = VersionState.LOADING, StatusCode.OK, ""
         loop = asyncio.get_running_loop()
         start = time.monotonic()
         try:
@@ -316,25 +325,25 @@ class ModelManager:
             version.failures += 1
             wait = min(_FIRST_RETRY * 2 ** (version.failures - 1), _LAST_RETRY)
             version.retry_at = time.monotonic() + wait
-            version.state, version.code = State.END, Code.FAILED_PRECONDITION
+            version.state, version.code = VersionState.END, StatusCode.FAILED_PRECONDITION
             version.message = printable(_line(error))
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
         gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
-        version.loaded, version.state, version.failures = loaded, State.AVAILABLE, 0
+        version.loaded, version.state, version.failures = loaded, VersionState.AVAILABLE, 0
         self._switch(model)
         _LOG.info("model %s version %d serves after %.2f s", config.name, number, time.monotonic() - start)
 
-    async def _let_go(self, model: _Model, number: int) -> None:
+    async def _let_go(self, model: _ServedModel, number: int) -> None:
         version = model.versions[number]
-        loaded, version.loaded, version.state = version.loaded, None, State.UNLOADING
+        loaded, version.loaded, version.state = version.loaded, None, VersionState.UNLOADING
         self._switch(model)
         while loaded is not None and not loaded.idle:
             await asyncio.sleep(0.005)
-        version.state = State.END
+        version.state = VersionState.END
         _LOG.info("model %s version %d is unloaded", model.config.name, number)
 
-    def _switch(self, model: _Model) -> None:
+    def _switch(self, model: _ServedModel) -> None:
         available = model.available()
         model.current = model.versions[available[-1]].loaded if available else None
 

@@ -12,7 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from .api import Code, ModelRef, State
+from .api import ModelRef, StatusCode, VersionState
 from .manager import ModelManager
 
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,7 +36,7 @@ class ServingMetrics:
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, int], _Series] = {}
-        self._refused: Counter[tuple[str, Code]] = Counter()
+        self._refused: Counter[tuple[str, StatusCode]] = Counter()
 
     def answered(self, model: str, version: int, rows: int, seconds: float) -> None:
         """A request was answered."""
@@ -48,7 +48,7 @@ class ServingMetrics:
         series.seconds += seconds
         series.buckets[bisect_left(BUCKETS, seconds)] += 1
 
-    def refused(self, model: str, code: Code) -> None:
+    def refused(self, model: str, code: StatusCode) -> None:
         """A request was not answered."""
         # Names are the client's: one that no model has is counted under none.
         self._refused[model, code] += 1
@@ -88,7 +88,7 @@ class ServingMetrics:
             by_model[model] += series.requests
         for model, count in by_model.items():
             alias.add_metric([model, "OK"], count)
-        others: Counter[tuple[str, Code]] = Counter()
+        others: Counter[tuple[str, StatusCode]] = Counter()
         for (model, code), count in self._refused.items():
             others[model if model in known else "", code] += count
         for (model, code), count in others.items():
@@ -99,7 +99,7 @@ class ServingMetrics:
         )
         for name in sorted(known):
             for status in models.statuses(ModelRef(name)) if models.has_versions(name) else []:
-                loaded.add_metric([name, str(status.version)], float(status.state is State.AVAILABLE))
+                loaded.add_metric([name, str(status.version)], float(status.state is VersionState.AVAILABLE))
         yield from (requests, rows, latency, alias, loaded)
 
 

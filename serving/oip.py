@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
-from .api import Answer, Code, ColumnValues, Described, InferenceRequest, ModelRef, RequestError, State, VersionStatus
+from .api import (
+    ColumnValues,
+    Described,
+    InferenceAnswer,
+    InferenceRequest,
+    ModelRef,
+    RequestError,
+    StatusCode,
+    VersionState,
+    VersionStatus,
+)
 from .json_values import encode, kind, object_of
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -219,7 +229,7 @@ def _column(name: str, values: Any, spec: FieldSpec) -> ColumnValues:
     return list(values)
 
 
-def encode_answer(answer: Answer, wishes: ResponseWishes) -> tuple[bytes, int | None]:
+def encode_answer(answer: InferenceAnswer, wishes: ResponseWishes) -> tuple[bytes, int | None]:
     """The body of an answer, and how many bytes its JSON has; None where there is nothing behind it."""
     outputs, parts, arrays = [], [], []
     for name, values in answer.outputs.items():
@@ -250,7 +260,9 @@ def _output(name: str, values: NDArray[Any]) -> tuple[NDArray[Any], str]:
         widths = {len(value) for value in listed if value is not None}
         if len(widths) != 1 or any(value is None for value in listed):
             raise RequestError(
-                Code.INVALID_ARGUMENT, f"the output {name!r} has lists of several lengths", fix="ask by /v1/models"
+                StatusCode.INVALID_ARGUMENT,
+                f"the output {name!r} has lists of several lengths",
+                fix="ask by /v1/models",
             )
         first = next((item for value in listed for item in value), 0.0)
         if not isinstance(first, str):
@@ -316,14 +328,14 @@ def repository_index(statuses: Mapping[str, Sequence[VersionStatus]], *, ready_o
         {
             "name": name,
             "version": str(status.version),
-            "state": "READY" if status.state is State.AVAILABLE else "UNAVAILABLE",
+            "state": "READY" if status.state is VersionState.AVAILABLE else "UNAVAILABLE",
             "reason": status.message,
         }
         for name, versions in statuses.items()
         for status in versions
-        if status.state is State.AVAILABLE or not ready_only
+        if status.state is VersionState.AVAILABLE or not ready_only
     ]
 
 
 def _refused(message: str, fix: str) -> RequestError:
-    return RequestError(Code.INVALID_ARGUMENT, message, fix=fix)
+    return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)

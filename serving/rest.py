@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from . import oip, tfs
-from .api import HTTP_STATUS, Answer, Code, ModelRef, RequestError, State, VersionStatus
+from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCode, VersionState, VersionStatus
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
 from .http import HttpRequest, HttpResponse, Respond
@@ -23,7 +23,7 @@ from .json_values import object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
 
-Encode: TypeAlias = Callable[[Answer], bytes | tuple[bytes, int | None]]
+Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
 
 _PREDICT: Final = re.compile(
@@ -57,7 +57,7 @@ class RestApi:
     _changes: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
-        """Answer a request, at once or later."""
+        """InferenceAnswer a request, at once or later."""
         if request.method == "POST" and (inference := inference_of(request.target)) is not None:
             self._predict(request, inference, respond)
             return
@@ -81,7 +81,7 @@ class RestApi:
             statuses = {name: self._statuses(name) for name in self.models.names()}
             return _json(oip.repository_index(statuses, ready_only=asked.get("ready") is True))
         return error_response(
-            RequestError(Code.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
+            RequestError(StatusCode.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
             404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
         )
 
@@ -97,7 +97,7 @@ class RestApi:
         if (match := _MODEL.fullmatch(path)) is not None:
             name, version, ready = match.groups()
             described = self.models.describe(_ref(name, version, None))
-            available = [status.version for status in self._statuses(name) if status.state is State.AVAILABLE]
+            available = [status.version for status in self._statuses(name) if status.state is VersionState.AVAILABLE]
             return HttpResponse(200, b"{}") if ready else _json(oip.metadata(described, sorted(available)))
         match = _STATUS.fullmatch(path)
         if match is None:
@@ -116,7 +116,9 @@ class RestApi:
     async def _change(self, name: str, verb: str) -> None:
         if not self.admin:
             raise RequestError(
-                Code.PERMISSION_DENIED, "this server loads and unloads nothing by request", fix="start it with --admin"
+                StatusCode.PERMISSION_DENIED,
+                "this server loads and unloads nothing by request",
+                fix="start it with --admin",
             )
         await (self.models.load(name) if verb == "load" else self.models.unload(name))
 
@@ -126,14 +128,14 @@ class RestApi:
         ref = path.ref
         try:
             if not ref.name:
-                raise RequestError(Code.INVALID_ARGUMENT, "Missing model name in request.")
+                raise RequestError(StatusCode.INVALID_ARGUMENT, "Missing model name in request.")
             ref = self.models.route(ref, request.headers.get(KEY_HEADER))
             described = self.models.describe(ref)
             encode: Encode
             if path.verb == "infer":
                 length = request.headers.get(_HEADER_LENGTH)
                 if length is not None and not length.isdecimal():
-                    raise RequestError(Code.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
+                    raise RequestError(StatusCode.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
                 inference, wishes = oip.decode(request.body, None if length is None else int(length), described, ref)
                 encode = partial(oip.encode_answer, wishes=wishes)
             elif path.verb == "predict":
@@ -147,7 +149,7 @@ class RestApi:
                 inference.deadline = time.monotonic() + self.timeout_seconds
             rows = inference.rows
 
-            def done(result: Answer | RequestError) -> None:
+            def done(result: InferenceAnswer | RequestError) -> None:
                 respond(self._answered(result, encode, ref.name, rows, request_id, started))
 
             self.models.submit(inference, done)
@@ -156,7 +158,13 @@ class RestApi:
             respond(error_response(error, request_id=request_id))
 
     def _answered(
-        self, result: Answer | RequestError, encode: Encode, model: str, rows: int, request_id: str, started: float
+        self,
+        result: InferenceAnswer | RequestError,
+        encode: Encode,
+        model: str,
+        rows: int,
+        request_id: str,
+        started: float,
     ) -> HttpResponse:
         if not isinstance(result, RequestError):
             try:
@@ -209,7 +217,7 @@ def _ref(name: str, version: str | None, label: str | None) -> ModelRef:
 def _settled(done: asyncio.Task[None]) -> HttpResponse:
     error = None if done.cancelled() else done.exception()
     if done.cancelled():
-        error = RequestError(Code.UNAVAILABLE, "the server is ending")
+        error = RequestError(StatusCode.UNAVAILABLE, "the server is ending")
     return HttpResponse(200, b"{}") if error is None else error_response(as_request_error(error))
 
 
@@ -223,6 +231,6 @@ def error_response(error: RequestError, status: int | None = None, *, request_id
     # Lone surrogates, which JSON text may hold, have no bytes.
     body = msgspec.json.encode({"error": text.encode("utf-8", "replace").decode()})
     headers: tuple[tuple[str, str], ...] = ((REQUEST_ID, request_id),) if request_id else ()
-    if error.code in (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED):
+    if error.code in (StatusCode.UNAVAILABLE, StatusCode.RESOURCE_EXHAUSTED):
         headers = (*headers, ("retry-after", "1"))
     return HttpResponse(status or HTTP_STATUS[error.code], body, headers=headers)

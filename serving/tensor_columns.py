@@ -15,7 +15,7 @@ from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
 from ..engine.graphs.nodes import COLUMN_DTYPES
 from ..errors import suggest
-from .api import Answer, Code, ColumnValues, RequestError
+from .api import ColumnValues, InferenceAnswer, RequestError, StatusCode
 
 
 class Allowance:
@@ -38,7 +38,7 @@ class Allowance:
         self._left -= size
         if self._left < 0:
             raise RequestError(
-                Code.RESOURCE_EXHAUSTED,
+                StatusCode.RESOURCE_EXHAUSTED,
                 f"input {name!r:.80} claims more values than were sent, and more than {self.size:,} bytes of them",
                 fix="send the values, in several requests if need be",
             )
@@ -46,7 +46,7 @@ class Allowance:
 
 def invalid(message: str, fix: str | None = None) -> RequestError:
     """The error for a request that means nothing, or not to this model."""
-    return RequestError(Code.INVALID_ARGUMENT, message, fix=fix)
+    return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
@@ -250,10 +250,12 @@ def _stacked(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def beyond_tensors(message: str) -> RequestError:
     """The error for an output that a protocol's tensors cannot hold."""
-    return RequestError(Code.FAILED_PRECONDITION, message, fix="ask over REST, whose JSON can, or for other outputs")
+    return RequestError(
+        StatusCode.FAILED_PRECONDITION, message, fix="ask over REST, whose JSON can, or for other outputs"
+    )
 
 
-def dense_outputs(answer: Answer, signature: Signature) -> dict[str, NDArray[Any]]:
+def dense_outputs(answer: InferenceAnswer, signature: Signature) -> dict[str, NDArray[Any]]:
     """Every output of an answer as `dense` makes it."""
     return {name: dense(values, signature.outputs.get(name), name) for name, values in answer.outputs.items()}
 

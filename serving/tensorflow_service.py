@@ -13,13 +13,13 @@ from ..engine.graphs.graph import FieldSpec
 from ..errors import InputError, suggest
 from .api import (
     DEFAULT_SIGNATURE,
-    Answer,
-    Code,
     Described,
+    InferenceAnswer,
     InferenceRequest,
     ModelRef,
     Models,
     RequestError,
+    StatusCode,
 )
 from .calls import CallFacts
 from .config import ModelConfig
@@ -111,7 +111,7 @@ class TensorFlowServing:
         for _, method in asked:
             if method not in (CLASSIFY, REGRESS):
                 raise RequestError(
-                    Code.UNIMPLEMENTED, f"a task's method is {method!r:.80}", fix=f"{CLASSIFY}, {REGRESS}"
+                    StatusCode.UNIMPLEMENTED, f"a task's method is {method!r:.80}", fix=f"{CLASSIFY}, {REGRESS}"
                 )
         response = MultiInferenceResponse()
         for task in request.tasks:
@@ -157,10 +157,10 @@ class TensorFlowServing:
     async def handle_reload_config_request(self, request: Message, facts: CallFacts) -> Message:
         """Serve these models, and no others."""
         if self._reload is None:
-            raise RequestError(Code.UNIMPLEMENTED, "this server's models cannot be changed by a request")
+            raise RequestError(StatusCode.UNIMPLEMENTED, "this server's models cannot be changed by a request")
         await self._reload(_configs(request.config))
         response = ReloadConfigResponse()
-        response.status.error_code = int(Code.OK)
+        response.status.error_code = int(StatusCode.OK)
         return response
 
     # --- what they share ---
@@ -171,7 +171,9 @@ class TensorFlowServing:
         facts.model = ref.name
         return ref, self._models.describe(ref)
 
-    async def _of_examples(self, asked: Message, examples: Message, facts: CallFacts, answered: Message) -> Answer:
+    async def _of_examples(
+        self, asked: Message, examples: Message, facts: CallFacts, answered: Message
+    ) -> InferenceAnswer:
         """What a signature says to examples; fills the ModelSpec of the answer."""
         ref, described = self._described(asked, facts)
         name, signature = described.signature(asked.model_spec.signature_name or None)
@@ -181,7 +183,7 @@ class TensorFlowServing:
         return answer
 
 
-async def infer(models: Models, request: InferenceRequest, facts: CallFacts) -> Answer:
+async def infer(models: Models, request: InferenceRequest, facts: CallFacts) -> InferenceAnswer:
     """The answer to a request, with what the call says beside its rows; who answered is put down."""
     request.deadline, request.request_id = facts.deadline, facts.request_id
     answer = await models.infer(request)
@@ -189,7 +191,7 @@ async def infer(models: Models, request: InferenceRequest, facts: CallFacts) -> 
     return answer
 
 
-def _classification(answer: Answer) -> Message:
+def _classification(answer: InferenceAnswer) -> Message:
     """Labels and scores, a list of pairs for each row."""
     result = ClassificationResult()
     for pairs in classifications(answer):
@@ -199,7 +201,7 @@ def _classification(answer: Answer) -> Message:
     return result
 
 
-def _regression(answer: Answer) -> Message:
+def _regression(answer: InferenceAnswer) -> Message:
     """A number for each row."""
     result = RegressionResult()
     for value in regressions(answer):
@@ -220,7 +222,7 @@ def _ref(message: Message) -> ModelRef:
     return ModelRef(spec.name)
 
 
-def _fill_spec(spec: Message, answer: Answer, signature: str) -> None:
+def _fill_spec(spec: Message, answer: InferenceAnswer, signature: str) -> None:
     spec.name = answer.name
     spec.version.value = answer.version
     spec.signature_name = signature

@@ -14,12 +14,12 @@ from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
 from .api import (
     DEFAULT_SIGNATURE,
-    Answer,
-    Code,
     Described,
+    InferenceAnswer,
     InferenceRequest,
     ModelRef,
     RequestError,
+    StatusCode,
     VersionStatus,
 )
 from .json_values import encode, kind, object_of
@@ -182,7 +182,7 @@ def _text(name: str, value: Any) -> Any:
         raise _refused(f"input {name!r} has base64 that is no UTF-8 text", "encode the bytes of UTF-8 text") from error
 
 
-def encode_rows(answer: Answer) -> bytes:
+def encode_rows(answer: InferenceAnswer) -> bytes:
     """`predictions`, an item for each row: of one output alone its values, else objects."""
     lists = _lists(answer)
     if len(lists) == 1:
@@ -192,14 +192,14 @@ def encode_rows(answer: Answer) -> bytes:
     return encode({"predictions": predictions}, answer.outputs.values())
 
 
-def encode_columns(answer: Answer) -> bytes:
+def encode_columns(answer: InferenceAnswer) -> bytes:
     """`outputs`, by name: of one output alone its values."""
     lists = _lists(answer)
     (first, *more) = lists.values()
     return encode({"outputs": lists if more else first}, answer.outputs.values())
 
 
-def _lists(answer: Answer) -> dict[str, list[Any]]:
+def _lists(answer: InferenceAnswer) -> dict[str, list[Any]]:
     return {name: _listed(name, values) for name, values in answer.outputs.items()}
 
 
@@ -212,7 +212,7 @@ def _listed(name: str, values: NDArray[Any]) -> list[Any]:
     return listed
 
 
-def classifications(answer: Answer) -> list[list[tuple[str, float]]]:
+def classifications(answer: InferenceAnswer) -> list[list[tuple[str, float]]]:
     """For each row, label and score of each class, in the order of the scores.
 
     The scores are the output `scores`, `probabilities` or `probability`, else the only one of floats; their labels the
@@ -233,7 +233,7 @@ def classifications(answer: Answer) -> list[list[tuple[str, float]]]:
     ]
 
 
-def regressions(answer: Answer) -> list[float]:
+def regressions(answer: InferenceAnswer) -> list[float]:
     """The number predicted for each row: the output `value` or `prediction`, else the only one of floats.
 
     Raises:
@@ -256,12 +256,12 @@ def _float_output(outputs: Mapping[str, NDArray[Any]], names: Sequence[str], ver
     return floats[0]
 
 
-def encode_classifications(answer: Answer) -> bytes:
+def encode_classifications(answer: InferenceAnswer) -> bytes:
     """The body of `classify`."""
     return encode({"results": classifications(answer)}, answer.outputs.values())
 
 
-def encode_regressions(answer: Answer) -> bytes:
+def encode_regressions(answer: InferenceAnswer) -> bytes:
     """The body of `regress`."""
     return encode({"results": regressions(answer)}, answer.outputs.values())
 
@@ -310,4 +310,4 @@ def _tensor(name: str, spec: FieldSpec) -> Json:
 
 
 def _refused(message: str, fix: str) -> RequestError:
-    return RequestError(Code.INVALID_ARGUMENT, message, fix=fix)
+    return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)

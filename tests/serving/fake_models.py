@@ -11,13 +11,13 @@ import numpy as np
 from drivetrain.engine.bundles.manifest import Signature
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.serving.api import (
-    Answer,
-    Code,
     Described,
+    InferenceAnswer,
     InferenceRequest,
     ModelRef,
     RequestError,
-    State,
+    StatusCode,
+    VersionState,
     VersionStatus,
 )
 
@@ -113,42 +113,44 @@ class FakeModels:
 
     def statuses(self, ref: ModelRef) -> list[VersionStatus]:
         if ref.name not in MODELS:
-            raise RequestError(Code.NOT_FOUND, f"there is no model {ref.name!r:.80}")
+            raise RequestError(StatusCode.NOT_FOUND, f"there is no model {ref.name!r:.80}")
         versions = VERSIONS.get(ref.name, (1,))
         wanted = LABELS.get(ref.label, -1) if ref.label is not None else ref.version
         if wanted is not None and wanted not in versions:
-            raise RequestError(Code.NOT_FOUND, f"model {ref.name!r} has no version {wanted}")
-        statuses = [VersionStatus(each, State.AVAILABLE, labels=("stable",) if each == 1 else ()) for each in versions]
+            raise RequestError(StatusCode.NOT_FOUND, f"model {ref.name!r} has no version {wanted}")
+        statuses = [
+            VersionStatus(each, VersionState.AVAILABLE, labels=("stable",) if each == 1 else ()) for each in versions
+        ]
         if ref.name == "iris":
-            statuses.insert(0, VersionStatus(3, State.END, Code.DATA_LOSS, "a file is damaged"))
+            statuses.insert(0, VersionStatus(3, VersionState.END, StatusCode.DATA_LOSS, "a file is damaged"))
         return [each for each in statuses if wanted in (None, each.version)]
 
     def route(self, ref: ModelRef, key: str | None) -> ModelRef:
         return ModelRef(ref.name, 1) if key == "old" and ref == ModelRef("iris") else ref
 
     def describe(self, ref: ModelRef) -> Described:
-        version = next(each.version for each in self.statuses(ref) if each.state == State.AVAILABLE)
+        version = next(each.version for each in self.statuses(ref) if each.state == VersionState.AVAILABLE)
         return Described(ref.name, version, {name: signature for name, (signature, _) in MODELS[ref.name].items()})
 
-    async def infer(self, request: InferenceRequest) -> Answer:
+    async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         self.asked.append(request)
         described = self.describe(request.model)
         await self._misbehave(request)
         name, _ = described.signature(request.signature)
         outputs = MODELS[described.name][name][1](request.columns, request.rows)
         wanted = request.outputs or [*outputs]
-        return Answer(described.name, described.version, {each: outputs[each] for each in wanted})
+        return InferenceAnswer(described.name, described.version, {each: outputs[each] for each in wanted})
 
     async def _misbehave(self, request: InferenceRequest) -> None:
         match request.model.name:
             case "broken":
                 raise ValueError("a secret of the model's")
             case "busy":
-                raise RequestError(Code.RESOURCE_EXHAUSTED, "too much waits", fix="ask later")
+                raise RequestError(StatusCode.RESOURCE_EXHAUSTED, "too much waits", fix="ask later")
             case "slow":
                 deadline = request.deadline or time.monotonic()
                 await asyncio.sleep(max(0, deadline - time.monotonic() - 0.2))
-                raise RequestError(Code.DEADLINE_EXCEEDED, "the client's time is over")
+                raise RequestError(StatusCode.DEADLINE_EXCEEDED, "the client's time is over")
 
     async def load(self, name: str) -> None:
         self.statuses(ModelRef(name))

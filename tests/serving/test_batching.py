@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.serving.api import Answer, Code, Described, InferenceRequest, ModelRef, RequestError
+from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef, RequestError, StatusCode
 from drivetrain.serving.batching import Batcher, BatchingOptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,11 +44,11 @@ def request(*values: float | None, outputs: list[str] | None = None, deadline: f
     return InferenceRequest(ModelRef("m"), None, {"x": [*values]}, len(values), outputs, deadline=deadline)
 
 
-def submit(batcher: Batcher, request: InferenceRequest) -> asyncio.Future[Answer]:
+def submit(batcher: Batcher, request: InferenceRequest) -> asyncio.Future[InferenceAnswer]:
     """A future of the answer."""
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[InferenceAnswer] = asyncio.get_running_loop().create_future()
 
-    def done(result: Answer | RequestError) -> None:
+    def done(result: InferenceAnswer | RequestError) -> None:
         if isinstance(result, RequestError):
             future.set_exception(result)
         else:
@@ -73,7 +73,7 @@ def run(test: Callable[[ThreadPoolExecutor], Coroutine[Any, Any, T]]) -> T:
 def test_each_request_has_its_own_answer(values: list[list[int | None]], most: int, slow: bool, wait: int) -> None:
     predict = Doubling()
 
-    async def test(executor: ThreadPoolExecutor) -> list[Answer | BaseException]:
+    async def test(executor: ThreadPoolExecutor) -> list[InferenceAnswer | BaseException]:
         batcher = Batcher(MODEL, predict, BatchingOptions(most, wait), executor, slow=slow)
         futures = [submit(batcher, request(*each)) for each in values]
         answers = await asyncio.gather(*futures, return_exceptions=True)
@@ -83,9 +83,9 @@ def test_each_request_has_its_own_answer(values: list[list[int | None]], most: i
     for each, answer in zip(values, run(test), strict=True):
         if None in each:
             assert isinstance(answer, RequestError)
-            assert (answer.code, answer.message) == (Code.INVALID_ARGUMENT, "column 'x' has no value")
+            assert (answer.code, answer.message) == (StatusCode.INVALID_ARGUMENT, "column 'x' has no value")
         else:
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, InferenceAnswer)
             assert (answer.version, answer.outputs["y"].tolist()) == (
                 3,
                 [2 * value for value in each if value is not None],
@@ -158,11 +158,11 @@ def test_deadlines_and_a_full_queue() -> None:
         fine = submit(batcher, request(3, outputs=["y"]))
         with pytest.raises(RequestError, match="2 rows wait already") as refused:
             submit(batcher, request(1, 2, 3, 4, 5))
-        assert refused.value.code is Code.RESOURCE_EXHAUSTED
+        assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
         return [*await asyncio.gather(late, fine, return_exceptions=True)]
 
     late, fine = run(test)
-    assert late.code is Code.DEADLINE_EXCEEDED
+    assert late.code is StatusCode.DEADLINE_EXCEEDED
     assert {name: values.tolist() for name, values in fine.outputs.items()} == {"y": [6]}
     assert predict.batches == [1]
 
@@ -177,4 +177,4 @@ def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
         return [*await asyncio.gather(*both, return_exceptions=True)]
 
     for error in run(test):
-        assert (error.code, error.message) == (Code.INTERNAL, "the model failed (ZeroDivisionError)")
+        assert (error.code, error.message) == (StatusCode.INTERNAL, "the model failed (ZeroDivisionError)")

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from drivetrain.engine import FieldSpec, Signature
 from drivetrain.serving import oip
-from drivetrain.serving.api import Answer, Described, InferenceRequest, ModelRef, RequestError, State, VersionStatus
+from drivetrain.serving.api import (
+    Described,
+    InferenceAnswer,
+    InferenceRequest,
+    ModelRef,
+    RequestError,
+    VersionState,
+    VersionStatus,
+)
 from drivetrain.serving.oip import ResponseWishes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +72,7 @@ def test_binary_tensors_follow_the_json() -> None:
     arrays.arrays(st.sampled_from([np.float32, np.int64, np.uint8, np.bool_, np.float16]), st.tuples(st.integers(1, 5)))
 )
 def test_answers_come_back_as_they_left(values: Any) -> None:
-    answer = Answer("m", 7, {"out": values})
+    answer = InferenceAnswer("m", 7, {"out": values})
     for wishes in (ResponseWishes("i"), ResponseWishes("i", None)):
         body, length = oip.encode_answer(answer, wishes)
         head = json.loads(body if length is None else body[:length])
@@ -84,14 +92,14 @@ def test_what_is_asked_for_is_what_comes() -> None:
     assert (request.outputs, wishes) == (("word", "score"), ResponseWishes("7", frozenset({"word"})))
     assert decode({"inputs": [x], "parameters": {"binary_data_output": True}})[1] == ResponseWishes("", None)
     words = np.array(["é", None], dtype=object)
-    body, length = oip.encode_answer(Answer("m", 7, {"word": words}), ResponseWishes("", frozenset({"word"})))
+    body, length = oip.encode_answer(InferenceAnswer("m", 7, {"word": words}), ResponseWishes("", frozenset({"word"})))
     assert body[length:] == struct.pack("<I", 2) + "é".encode() + struct.pack("<I", 0)
-    plain = json.loads(oip.encode_answer(Answer("m", 7, {"word": words}), ResponseWishes())[0])
+    plain = json.loads(oip.encode_answer(InferenceAnswer("m", 7, {"word": words}), ResponseWishes())[0])
     assert plain["outputs"][0]["data"] == ["é", None]
 
 
 def test_floats_that_are_not_finite_are_tokens() -> None:
-    body, _ = oip.encode_answer(Answer("m", 7, {"y": np.array([np.nan, np.inf])}), ResponseWishes())
+    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": np.array([np.nan, np.inf])}), ResponseWishes())
     assert b'"data":[NaN,Infinity]' in body
     head = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [NaN, -Infinity]}]}'
     request, _ = oip.decode(head, None, MODEL, REF)
@@ -101,20 +109,23 @@ def test_floats_that_are_not_finite_are_tokens() -> None:
 def test_lists_of_several_lengths_are_refused_and_of_one_are_a_matrix() -> None:
     lists = np.empty(2, dtype=object)
     lists[:] = [[1.0, 2.0], [3.0, 4.0]]
-    body, _ = oip.encode_answer(Answer("m", 7, {"y": lists}), ResponseWishes())
+    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": lists}), ResponseWishes())
     assert json.loads(body)["outputs"] == [{"name": "y", "shape": [2, 2], "datatype": "FP64", "data": [1, 2, 3, 4]}]
     lists[1] = [3.0]
     with pytest.raises(RequestError, match="several lengths"):
-        oip.encode_answer(Answer("m", 7, {"y": lists}), ResponseWishes())
+        oip.encode_answer(InferenceAnswer("m", 7, {"y": lists}), ResponseWishes())
 
 
 def test_numbers_of_which_some_are_missing() -> None:
     numbers = np.empty(2, dtype=object)
     numbers[:] = [3, None]
-    body, _ = oip.encode_answer(Answer("m", 7, {"y": numbers}), ResponseWishes())
+    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": numbers}), ResponseWishes())
     assert b'"datatype":"FP64","data":[3.0,NaN]' in body
     numbers[1] = 4
-    assert b'"datatype":"INT64","data":[3,4]' in oip.encode_answer(Answer("m", 7, {"y": numbers}), ResponseWishes())[0]
+    assert (
+        b'"datatype":"INT64","data":[3,4]'
+        in oip.encode_answer(InferenceAnswer("m", 7, {"y": numbers}), ResponseWishes())[0]
+    )
 
 
 def test_metadata_and_index() -> None:
@@ -122,7 +133,7 @@ def test_metadata_and_index() -> None:
     assert described["versions"] == ["6", "7"]
     assert described["inputs"][3] == {"name": "signal", "datatype": "FP64", "shape": [-1, -1]}
     assert [each["datatype"] for each in described["outputs"]] == ["FP32", "BYTES"]
-    statuses = {"m": [VersionStatus(7, State.AVAILABLE), VersionStatus(8, State.END, message="damaged")]}
+    statuses = {"m": [VersionStatus(7, VersionState.AVAILABLE), VersionStatus(8, VersionState.END, message="damaged")]}
     assert [each["state"] for each in oip.repository_index(statuses)] == ["READY", "UNAVAILABLE"]
     assert [each["version"] for each in oip.repository_index(statuses, ready_only=True)] == ["7"]
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from drivetrain.engine.bundles.manifest import Signature
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.serving.api import Code, RequestError
+from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.infer_tensors import add_outputs, from_raw, request_tensors, to_raw
 from drivetrain.serving.protos import Message, ModelInferRequest, ModelInferResponse, TensorProto, message_class
 from drivetrain.serving.tensor_columns import Allowance, changed_by, column_of, columns_of, dense, numpy_dtype
@@ -42,7 +42,7 @@ def tensor(dtype: int, shape: list[int], **fields: Any) -> Message:
     return message
 
 
-def refused(call: Any, *arguments: Any, code: Code = Code.INVALID_ARGUMENT) -> str:
+def refused(call: Any, *arguments: Any, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> str:
     with pytest.raises(RequestError) as caught:
         call(*arguments)
     assert caught.value.code is code
@@ -111,7 +111,7 @@ def test_memory_is_not_spent_on_claims(shape: list[int], fields: dict[str, Any])
     message = tensor(shape=shape, **fields)
     tracemalloc.start()
     try:
-        refused(read, message, code=Code.RESOURCE_EXHAUSTED)
+        refused(read, message, code=StatusCode.RESOURCE_EXHAUSTED)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -121,7 +121,7 @@ def test_claims_of_one_request_add_up() -> None:
     allowance = Allowance(1000)
     for _ in range(2):
         to_array(tensor(1, [100], float_val=[1]), "x", allowance)
-    refused(to_array, tensor(1, [100], float_val=[1]), "x", allowance, code=Code.RESOURCE_EXHAUSTED)
+    refused(to_array, tensor(1, [100], float_val=[1]), "x", allowance, code=StatusCode.RESOURCE_EXHAUSTED)
     to_array(tensor(1, [1000], tensor_content=bytes(4000)), "x", allowance)  # what was sent is not claimed
 
 
@@ -254,7 +254,7 @@ def test_outputs_are_dense() -> None:
         (objects(1, None), "int64"),
         (objects(True, None), "bool"),
     ):
-        refused(dense, values, FieldSpec(dtype), "y", code=Code.FAILED_PRECONDITION)
+        refused(dense, values, FieldSpec(dtype), "y", code=StatusCode.FAILED_PRECONDITION)
 
 
 # --- tf.Example ---
@@ -366,9 +366,9 @@ def test_an_input_without_examples_is_refused() -> None:
 
 def test_examples_of_nothing_are_bounded() -> None:
     many = examples(*[{}] * 1000)
-    refused(columns, many, FEATURES, 10_000, code=Code.RESOURCE_EXHAUSTED)
+    refused(columns, many, FEATURES, 10_000, code=StatusCode.RESOURCE_EXHAUSTED)
     wide = examples(*[{}] * 100, context={"word": ["x" * 10_000]})
-    refused(columns, wide, FEATURES, 100_000, code=Code.RESOURCE_EXHAUSTED)
+    refused(columns, wide, FEATURES, 100_000, code=StatusCode.RESOURCE_EXHAUSTED)
 
 
 # --- the Open Inference Protocol ---
@@ -438,7 +438,7 @@ def test_outputs_are_read_as_inputs(name: str, raw: bool) -> None:
 def test_what_is_no_request_is_refused(request_message: Message, cause: str) -> None:
     with pytest.raises(RequestError) as caught:
         request_tensors(request_message)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
     assert cause in f"{caught.value.message} {caught.value.fix}"
 
 
@@ -453,7 +453,7 @@ def test_inputs_and_raw_contents_are_as_many() -> None:
 
 def test_a_type_that_a_protocol_does_not_have() -> None:
     values = np.zeros(1, ml_dtypes.float8_e5m2)
-    refused(to_tensor_proto, values, "y", code=Code.FAILED_PRECONDITION)
+    refused(to_tensor_proto, values, "y", code=StatusCode.FAILED_PRECONDITION)
     with pytest.raises(RequestError) as caught:
         add_outputs(ModelInferResponse(), {"y": np.zeros(1, complex)}, raw=True)
-    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert caught.value.code is StatusCode.FAILED_PRECONDITION

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from drivetrain.engine import FieldSpec, Signature
 from drivetrain.serving import tfs
-from drivetrain.serving.api import Answer, Described, ModelRef, RequestError
+from drivetrain.serving.api import Described, InferenceAnswer, ModelRef, RequestError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,8 +70,8 @@ def test_a_context_is_shared_by_all_examples() -> None:
     assert request.columns == {"tag": ["all", "all"], "count": [2, 1]}
 
 
-def answer(**outputs: Any) -> Answer:
-    return Answer("m", 7, {name: np.asarray(values) for name, values in outputs.items()})
+def answer(**outputs: Any) -> InferenceAnswer:
+    return InferenceAnswer("m", 7, {name: np.asarray(values) for name, values in outputs.items()})
 
 
 def test_one_output_is_bare_and_several_are_named() -> None:
