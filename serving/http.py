@@ -352,9 +352,14 @@ class HttpConnection(asyncio.Protocol):
         elif self._paused and waited > limits.idle_seconds:
             self.abort()  # it does not read its answers
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is on its way, or an answer."""
+        return bool(self._replies) or not self._whole
+
     def close_if_idle(self) -> None:
         """Close it if no request is on its way."""
-        if not self._replies and self._whole and self._transport is not None:
+        if not self.busy and self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:

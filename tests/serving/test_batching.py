@@ -116,7 +116,7 @@ def test_a_large_request_does_not_hold_the_loop() -> None:
             turns += 1
         return turns
 
-    assert run(test) > 10
+    assert run(test) > 3
     assert predict.threads != {threading.get_ident()}
 
 

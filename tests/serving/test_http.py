@@ -22,7 +22,7 @@ def echo(request: HttpRequest, respond: Respond) -> None:
     """The body; `/slow` later, `/fail` never."""
     if request.target == "/slow":
         loop = asyncio.get_running_loop()
-        loop.call_later(0.05, respond, HttpResponse(200, b"slow" + request.body))
+        loop.call_later(0.3, respond, HttpResponse(200, b"slow" + request.body))
         return
     if request.target == "/fail":
         raise ValueError("no")
@@ -209,7 +209,8 @@ def test_draining_answers_what_came_and_closes() -> None:
         async with running() as (port, connections):
             idle = await asyncio.open_connection("127.0.0.1", port)
             waiting = asyncio.ensure_future(exchange(port, b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n", end=False))
-            await asyncio.sleep(0.03)
+            while not any(connection.busy for connection in connections.open):
+                await asyncio.sleep(0.005)
             await connections.drain(5)
             idle[1].close()
             return await waiting, len(connections.open)
