@@ -19,11 +19,12 @@ from ..pipelines import component, current
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..engine import Bundle
+    from ..engine import Bundle, FieldSpec
     from ..serving.child import ServerProcess
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-6  # to which served predictions equal the bundle's own: of float32, padded otherwise
 _LOG_LINES = 20
+_SIGNATURE = "predict"
 
 
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
@@ -80,21 +81,29 @@ def InfraValidator(
     launch = current()
     bundle = Bundle.load(model.content)
     source = open_examples(examples.content, split)
-    reads = bundle.signatures["predict"].read_from(source.schema.names)
+    if _SIGNATURE not in bundle.signatures:
+        raise InputError(
+            f"the model has no signature {_SIGNATURE!r}",
+            fix=f"it has {', '.join(bundle.signatures)}: push one that has",
+        )
+    inputs = bundle.signatures[_SIGNATURE].inputs
+    reads = bundle.signatures[_SIGNATURE].read_from(source.schema.names)
     missing = [name for name in reads if name not in source.schema.names]
     validation = InfraValidation.new()
     problems = [f"the model reads {', '.join(missing)}, which the examples do not have"] if missing else []
     measured: dict[str, float] = {}
+    sent = 0
     if not problems:
-        batch = _first(source.select(reads), rows)
+        batch = _as_clients_send(_first(source.select(reads), rows), inputs)
+        sent = batch.num_rows
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             shutil.copytree(model.content, folder / "model" / "1", copy_function=_link)
             problems = _served(bundle, batch, folder, max_start_seconds, max_latency_ms, max_memory_mb, measured)
             shutil.copy(folder / "server.log", validation.extra / "server.log")
     validation.passed = not problems
-    validation.summary = _summary(problems, rows if not problems else 0, measured)
-    body = {"passed": validation.passed, "split": split, "rows": rows, "problems": problems}
+    validation.summary = _summary(problems, sent, measured)
+    body = {"passed": validation.passed, "split": split, "rows": sent, "problems": problems}
     write_durably(validation.content / "validation.json", (json.dumps(body, indent=1) + "\n").encode())
     write_durably(validation.extra / "measured.json", (json.dumps(measured, indent=1) + "\n").encode())
     launch.note(validation.summary)
@@ -131,7 +140,7 @@ def _differences(bundle: Bundle, batch: pa.RecordBatch, served: Sequence[Any]) -
     """How what was served differs from what the bundle predicts here."""
     import numpy as np
 
-    outputs = bundle.run("predict", batch)
+    outputs = bundle.run(_SIGNATURE, batch)
     problems = []
     for name, values in outputs.items():
         answers = [row[name] if len(outputs) > 1 else row for row in served]
@@ -206,6 +215,16 @@ def _first(source: Any, rows: int) -> pa.RecordBatch:  # Any: a Source: its modu
     if not count:
         raise InputError("the examples have no rows to send", fix="choose another split")
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _as_clients_send(batch: pa.RecordBatch, inputs: Mapping[str, FieldSpec]) -> pa.RecordBatch:
+    """The rows in the types that the graph reads, which JSON has: times as milliseconds, decimals as floats."""
+    import pyarrow as pa
+
+    from ..engine.host_ops.columns import as_column
+
+    columns = {name: as_column(batch.column(name), inputs[name].dtype, name) for name in batch.schema.names}
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
 def _link(source: str, target: str) -> None:

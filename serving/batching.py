@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from ..engine.bundles.bundle import Bundle
 from ..engine.graphs.graph import FieldSpec
 from ..engine.host_ops.columns import ARROW
-from ..errors import DrivetrainError, InputError
+from ..engine.lowering.programs import BundleError
+from ..errors import InputError
 from .api import ColumnValues, Described, InferenceAnswer, InferenceRequest, RequestError, StatusCode
 
+_LOG: Final = logging.getLogger("drivetrain.serving")
 Outputs: TypeAlias = Mapping[str, NDArray[Any]]
 Done: TypeAlias = Callable[[InferenceAnswer | RequestError], None]
 """What a request's answer is given to: a callback, since a future would take longer than all else in the queue."""
@@ -74,7 +77,7 @@ class Batcher:
         self._executor = executor
         self._slow = slow
         self._queue: list[_Waiting] = []
-        self._rows = 0
+        self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
         self._running = 0
         self._loop = asyncio.get_running_loop()
@@ -91,18 +94,18 @@ class Batcher:
             RequestError: RESOURCE_EXHAUSTED: too many rows wait.
         """
         rows = request.rows
-        if self._queue and self._rows + rows > self._options.max_enqueued_rows:
+        if self._rows and self._rows + rows > self._options.max_enqueued_rows:
             raise RequestError(
                 StatusCode.RESOURCE_EXHAUSTED,
                 f"{self._rows:,} rows wait already",
                 fix="try again, later and less at once",
             )
         waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, done)
+        self._rows += rows
         if rows > self._options.max_batch_size:
             self._start([waiting])
             return
         self._queue.append(waiting)
-        self._rows += rows
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
@@ -123,6 +126,7 @@ class Batcher:
             return
         while self._queue:
             batch = self._next()
+            self._rows -= sum(waiting.rows for waiting in batch)
             self._settle(batch, answers(self._predict, batch))
 
     def _start(self, batch: list[_Waiting]) -> None:
@@ -132,6 +136,7 @@ class Batcher:
 
         def done(ended: asyncio.Future[list[Outputs | RequestError]]) -> None:
             self._running -= 1
+            self._rows -= sum(waiting.rows for waiting in batch)
             if ended.cancelled():
                 results: list[Outputs | RequestError] = [_STOPPED for _ in batch]
             else:
@@ -151,8 +156,8 @@ class Batcher:
             if batch and rows + waiting.rows > self._options.max_batch_size:
                 break
             taken += 1
-            self._rows -= waiting.rows
             if waiting.deadline is not None and now > waiting.deadline:
+                self._rows -= waiting.rows
                 waiting.done(RequestError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed while the request waited"))
                 continue
             batch.append(waiting)
@@ -202,13 +207,15 @@ def _alone(predict: Predict, waiting: _Waiting) -> Outputs | RequestError:
 
 
 def as_request_error(error: BaseException) -> RequestError:
-    """The error that a client is told: of unusable rows with all they need, of anything else without what is inside."""
+    """The error that a client is told: of unusable rows with all they need, of anything else without what is inside.
+
+    That goes to the log.
+    """
     if isinstance(error, RequestError):
         return error
-    if isinstance(error, InputError):
+    if isinstance(error, InputError) and not isinstance(error, BundleError):
         return RequestError(StatusCode.INVALID_ARGUMENT, error.message, fix=error.fix)
-    if isinstance(error, DrivetrainError):
-        return RequestError(StatusCode.INTERNAL, error.message, fix=error.fix)
+    _LOG.error("a request failed", exc_info=error)
     return RequestError(StatusCode.INTERNAL, f"the model failed ({type(error).__name__})")
 
 

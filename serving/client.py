@@ -103,12 +103,19 @@ class Client:
         """The predictions for some rows, each a mapping from input to value (None and NaN: missing).
 
         Raises:
+            InputError: A value has no JSON: a date, say.
             ServerError: The server refuses the rows, has no such model, or does not answer.
         """
         request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
         if signature is not None:
             request["signature_name"] = signature
-        body, headers = self._ask("POST", f"{self._path}:predict", json.dumps(request).encode())
+        try:
+            content = json.dumps(request).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
+            ) from error
+        body, headers = self._ask("POST", f"{self._path}:predict", content)
         version = int(headers.get("x-drivetrain-version", 0))
         digest, request_id = headers.get("x-drivetrain-digest", ""), headers.get("x-request-id", "")
         return Prediction(tuple(body["predictions"]), version, digest, request_id)

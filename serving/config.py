@@ -27,7 +27,7 @@ class ModelConfig:
         versions: For "specific".
         labels: Names for versions: requests to "stable" go to the version that it stands for.
         batching: How requests are put together.
-        traffic: Shares of the requests that name no version for other versions than the newest.
+        traffic: Shares of the requests that name no version for some versions; the rest goes to the newest without one.
     """
 
     name: str
@@ -54,9 +54,10 @@ class ModelConfig:
         """The versions to serve of those that are there, ascending."""
         if self.policy == "all":
             return numbers
-        named = {*self.versions, *(self.traffic.shares if self.traffic else ())}
-        newest = [] if self.policy == "specific" else numbers[-self.num_versions :]
-        return sorted(named & set(numbers) | set(newest))
+        shares = set(self.traffic.shares if self.traffic else ())
+        # A canary is often the newest version, and the others are still to be answered by the one before.
+        rest = [] if self.policy == "specific" else [number for number in numbers if number not in shares]
+        return sorted((shares | set(self.versions)) & set(numbers) | set(rest[-self.num_versions :]))
 
 
 def read_models(path: Path) -> list[ModelConfig]:

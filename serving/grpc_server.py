@@ -224,8 +224,6 @@ class _Calls:
     async def _abort(self, context: Any, error: Exception, facts: CallFacts) -> None:
         """End a call with an error's code; what is our own fault is logged, and told without its cause."""
         refusal = as_request_error(error)
-        if refusal is not error:
-            _log.error("request %s failed", facts.request_id, exc_info=error)
         if self.metrics is not None and facts.model:
             self.metrics.refused(facts.model, refusal.code)
         await context.abort(_CODES[int(refusal.code)], error_text(refusal), _metadata(facts))

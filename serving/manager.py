@@ -88,13 +88,15 @@ class ModelManager:
         """Say that the server is ending: `ready` no longer holds, and requests are still answered."""
         self._ending = True
 
-    async def stop(self) -> None:
-        """Stop looking, and wait for the requests that run."""
+    async def stop(self, seconds: float = 30.0) -> None:
+        """Stop looking, and wait for the requests that run, at most for some seconds."""
         self._ending = True
         if self._poller is not None:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
-        while any(not v.loaded.idle for m in self._models.values() for v in m.versions.values() if v.loaded):
+        loaded = [v.loaded for m in self._models.values() for v in m.versions.values() if v.loaded is not None]
+        deadline = time.monotonic() + seconds
+        while not all(version.idle for version in loaded) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         self._loader.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
@@ -136,10 +138,11 @@ class ModelManager:
         model = self._models.get(ref.name)
         if model is None or model.config.traffic is None or ref.version is not None or ref.label is not None:
             return ref
+        available = model.available()
         number = model.config.traffic.version_for(key)
-        version = None if number is None else model.versions.get(number)
-        # A version that cannot be asked has no share: its callers go where all others do.
-        return ref if version is None or version.loaded is None else ModelRef(ref.name, number)
+        if number not in available:  # a version that cannot be asked has no share: its callers go where the rest goes
+            number = next((each for each in reversed(available) if each not in model.config.traffic.shares), None)
+        return ref if number is None else ModelRef(ref.name, number)
 
     def describe(self, ref: ModelRef) -> Described:
         """The version that a reference means."""
@@ -205,11 +208,12 @@ class ModelManager:
         A model that stays keeps its versions, which are looked for anew.
         """
         wanted = {config.name: config for config in configs}
-        for name in [name for name in self._models if name not in wanted]:
-            model = self._models[name]
-            for number in model.available():
-                await self._let_go(model, number)
-            del self._models[name]
+        async with self._changing:
+            for name in [name for name in self._models if name not in wanted]:
+                model = self._models.pop(name)
+                model.paused = True
+                for number in model.available():
+                    await self._let_go(model, number)
         for name, config in wanted.items():
             known = self._models.get(name)
             if known is None or known.config.base_path != config.base_path:
@@ -279,8 +283,6 @@ class ModelManager:
         await asyncio.gather(*(self._poll_model(model) for model in list(self._models.values())))
 
     async def _poll_model(self, model: _ServedModel) -> None:
-        if model.paused:
-            return
         loop = asyncio.get_running_loop()
         base_path = model.config.base_path
         try:
@@ -292,8 +294,10 @@ class ModelManager:
             self._say(model, printable(f"{base_path} has no versions"))
             return  # storage that is gone for a while takes nothing away
         model.problem = ""
-        wanted = model.config.wanted(numbers)
         async with self._changing:
+            if model.paused:
+                return
+            wanted = model.config.wanted(numbers)
             for number in wanted:
                 version = model.versions.setdefault(number, _Version())
                 if version.loaded is None and version.retry_at <= time.monotonic():

@@ -107,7 +107,7 @@ async def serve(
             server.close()
             grace = options.timeout_seconds or 30.0
             await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
-            await models.stop()
+            await models.stop(grace)
 
 
 def _grpc(

@@ -1,4 +1,4 @@
-"""Which version answers a request that names none: a sticky split between the newest and others, by percentage."""
+"""Which version answers a request that names none: a sticky split between versions, by percentage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTS: Final = 10_000  # a hundredth of a percent
 
 @dataclass(frozen=True)
 class TrafficSplit:
-    """Shares of a model's requests that go to other versions than the newest.
+    """Shares of a model's requests that go to some of its versions; the rest goes to the newest of the others.
 
     A key always falls on one point of a line, whatever the server, and the shares are laid on it from 0 on. So a caller
     stays on its side over restarts and workers, and where a share grows nobody leaves it.
@@ -36,7 +36,7 @@ class TrafficSplit:
             raise InputError(f"the shares add up to {sum(self.shares.values()):g} percent", fix="share 100 or less")
 
     def version_for(self, key: str | None) -> int | None:
-        """The version that a caller's requests go to; None: the newest. Without a key it is drawn."""
+        """The version that a caller's requests go to; None: one without a share. Without a key it is drawn."""
         point = secrets.randbelow(_PARTS) if key is None else point_of(self.salt, key)
         end = 0.0
         for version, share in self.shares.items():

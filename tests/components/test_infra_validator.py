@@ -36,6 +36,7 @@ def model_of(folder: Path, seed: int = 1) -> Model:
     """A network with the weights of a seed."""
     model = Model.new()
     model.content.rmdir()
+    folder.mkdir(exist_ok=True)
     write_network(folder / "network", seed, hidden=24).save(model.content)
     return model
 
@@ -51,6 +52,7 @@ def read(validation: InfraValidation, name: str) -> Any:
 
 def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
     validation = InfraValidator(model_of(tmp_path), examples, rows=120)
+    assert InfraValidator(model_of(tmp_path / "2"), examples, rows=10_000).summary.startswith("passed: 150 rows served")
     assert validation.passed, validation.summary
     assert validation.summary.startswith("passed: 120 rows served as predicted; started in ")
     assert read(validation, "content/validation.json") == {

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 T = TypeVar("T")
+Answers = list[InferenceAnswer]
 MODEL = Described("m", 3, {})
 
 
@@ -165,6 +166,22 @@ def test_deadlines_and_a_full_queue() -> None:
     assert late.code is StatusCode.DEADLINE_EXCEEDED
     assert {name: values.tolist() for name, values in fine.outputs.items()} == {"y": [6]}
     assert predict.batches == [1]
+
+
+def test_large_requests_count_among_those_that_wait() -> None:
+    predict = Doubling(0.2)
+
+    async def test(executor: ThreadPoolExecutor) -> Answers:
+        options = BatchingOptions(max_batch_size=2, max_enqueued_rows=6)
+        batcher = Batcher(MODEL, predict, options, executor, slow=False)
+        first = submit(batcher, request(1, 2, 3, 4))
+        with pytest.raises(RequestError, match="4 rows wait already"):
+            submit(batcher, request(1, 2, 3))
+        answers = [await first, await submit(batcher, request(1, 2, 3))]
+        assert batcher.idle
+        return answers
+
+    assert [len(answer.outputs["y"]) for answer in run(test)] == [4, 3]
 
 
 def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:

@@ -49,6 +49,7 @@ def test_versions_wanted() -> None:
     assert ModelConfig("m", "p", "all").wanted(there) == there
     assert ModelConfig("m", "p", "specific", versions=(2, 9)).wanted(there) == [2]
     assert ModelConfig("m", "p", traffic=TrafficSplit({2: 10, 9: 1})).wanted(there) == [2, 5]
+    assert ModelConfig("m", "p", traffic=TrafficSplit({5: 10})).wanted(there) == [3, 5]
 
 
 @pytest.mark.parametrize(

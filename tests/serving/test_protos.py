@@ -95,8 +95,8 @@ def test_metadata_is_told_in_json() -> None:
     signatures.signature_def["serving_default"].method_name = "tensorflow/serving/predict"
     response.metadata["signature_def"].type_url = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
     response.metadata["signature_def"].value = signatures.SerializeToString()
-    told = json_format.MessageToDict(response, descriptor_pool=protos.POOL)
-    assert told["metadata"]["signature_def"]["signatureDef"]["serving_default"] == {
+    as_json = json_format.MessageToDict(response, descriptor_pool=protos.POOL)
+    assert as_json["metadata"]["signature_def"]["signatureDef"]["serving_default"] == {
         "methodName": "tensorflow/serving/predict"
     }
 

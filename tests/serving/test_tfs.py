@@ -75,9 +75,9 @@ def answer(**outputs: Any) -> InferenceAnswer:
 
 
 def test_one_output_is_bare_and_several_are_named() -> None:
-    one = answer(score=np.array([0.5, 2], dtype=np.float32))
-    assert json.loads(tfs.encode_rows(one)) == {"predictions": [0.5, 2]}
-    assert json.loads(tfs.encode_columns(one)) == {"outputs": [0.5, 2]}
+    single = answer(score=np.array([0.5, 2], dtype=np.float32))
+    assert json.loads(tfs.encode_rows(single)) == {"predictions": [0.5, 2]}
+    assert json.loads(tfs.encode_columns(single)) == {"outputs": [0.5, 2]}
     two = answer(score=[[1.0, 2.0], [3.0, 4.0]], word=np.array(["a", None], dtype=object))
     assert json.loads(tfs.encode_rows(two)) == {
         "predictions": [{"score": [1, 2], "word": "a"}, {"score": [3, 4], "word": None}]
