@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,9 +31,28 @@ _TYPES: Final = (
     ("FP64", "float64", "fp64_contents"),
     ("BYTES", "string", "bytes_contents"),
 )
-_DTYPES: Final = {datatype: dtype for datatype, dtype, _ in _TYPES}
+DTYPES: Final = {datatype: dtype for datatype, dtype, _ in _TYPES}
+"""The protocol's datatypes, and what each is here."""
 _DATATYPES: Final = {dtype: datatype for datatype, dtype, _ in _TYPES}
 _FIELDS: Final = {datatype: field for datatype, _, field in _TYPES}
+
+
+_UNSERVED: Final = {
+    "sequence_id": "sequences",
+    "shared_memory_region": "shared memory",
+    "classification": "classification",
+}
+
+
+def check_parameters(parameters: Container[str]) -> None:
+    """Refuse parameters, of a request or of a tensor of it, that would change the answer and are not served.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: there is one.
+    """
+    for name, what in _UNSERVED.items():
+        if name in parameters:
+            raise invalid(f"the request has the parameter {name}: {what} is not served", "leave it out")
 
 
 def datatype(dtype: str, name: str) -> str:
@@ -62,12 +81,10 @@ def request_tensors(request: Message) -> dict[str, NDArray[Any]]:
         name = tensor.name
         if name in tensors:
             raise invalid(f"input {name!r:.80} stands twice")
-        if tensor.datatype not in _DTYPES:
-            raise invalid(f"input {name!r:.80} has the type {tensor.datatype!r:.40}", fix=f"use {', '.join(_DTYPES)}")
+        if tensor.datatype not in DTYPES:
+            raise invalid(f"input {name!r:.80} has the type {tensor.datatype!r:.40}", fix=f"use {', '.join(DTYPES)}")
         if any(size < 0 for size in tensor.shape):
             raise invalid(f"input {name!r:.80} has a negative size")
-        if "shared_memory_region" in tensor.parameters:
-            raise invalid(f"input {name!r:.80} lies in shared memory, which is not served", fix="send the values")
         count = math.prod(tensor.shape)
         if raw:
             if tensor.contents.ListFields():
@@ -93,7 +110,7 @@ def from_raw(content: bytes | memoryview, kind: str, count: int, name: str) -> N
     """
     if kind == "BYTES":
         return _from_raw_texts(content, count, name)
-    dtype = np.dtype(np.uint8) if kind == "BOOL" else numpy_dtype(_DTYPES[kind])
+    dtype = np.dtype(np.uint8) if kind == "BOOL" else numpy_dtype(DTYPES[kind])
     if len(content) != count * dtype.itemsize:
         raise invalid(
             f"input {name!r:.80} has {len(content)} bytes, its shape has {count} values of {dtype.itemsize} bytes"
@@ -127,7 +144,7 @@ def _from_contents(contents: Message, kind: str, count: int, name: str) -> NDArr
         raise invalid(f"input {name!r:.80} has {len(stored)} values, its shape has {count}")
     if kind == "BYTES":
         return _objects(stored[:])
-    dtype = numpy_dtype(_DTYPES[kind])
+    dtype = numpy_dtype(DTYPES[kind])
     if dtype.kind not in "iu" or dtype.itemsize >= 4:
         return np.fromiter(stored, dtype, count)
     numbers, bounds = np.fromiter(stored, np.int64, count), np.iinfo(dtype)

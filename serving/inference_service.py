@@ -9,7 +9,7 @@ from ..engine.graphs.graph import FieldSpec
 from ..redaction import printable
 from .api import InferenceRequest, ModelRef, Models, RequestError, StatusCode, VersionState
 from .calls import CallFacts
-from .infer_tensors import add_outputs, datatype, request_tensors
+from .infer_tensors import add_outputs, check_parameters, datatype, request_tensors
 from .protos import (
     Message,
     ModelInferResponse,
@@ -35,11 +35,6 @@ _STATES: Final = {
     VersionState.AVAILABLE: "READY",
     VersionState.UNLOADING: "UNLOADING",
     VersionState.END: "UNAVAILABLE",
-}
-_UNSERVED: Final = {
-    "sequence_id": "sequences",
-    "shared_memory_region": "shared memory",
-    "classification": "classification",
 }
 _MOST: Final = 600
 """Characters of an error's text: clients take headers of 8 KiB, and in one a character may be 12 bytes."""
@@ -110,7 +105,8 @@ class OpenInference:
             request.parameters[SIGNATURE_PARAMETER].string_param if SIGNATURE_PARAMETER in request.parameters else ""
         )
         name, signature = described.signature(wanted or None)
-        _check_parameters(request)
+        for part in (request, *request.inputs, *request.outputs):
+            check_parameters(part.parameters)
         columns, rows = columns_of(request_tensors(request), signature)
         outputs = wanted_outputs([output.name for output in request.outputs], signature)
         answer = await infer(self._models, InferenceRequest(ref, name, columns, rows, outputs), facts)
@@ -186,14 +182,6 @@ def error_text(error: RequestError) -> str:
     """What a client is told of an error, on one line."""
     text = error.message if error.fix is None else f"{error.message}; {error.fix}"
     return printable(" ".join(text.split()))[:_MOST]
-
-
-def _check_parameters(request: Message) -> None:
-    """Refuse what would change the answer and is not served."""
-    for message in (request, *request.inputs, *request.outputs):
-        for name, what in _UNSERVED.items():
-            if name in message.parameters:
-                raise invalid(f"the request has the parameter {name}: {what} is not served")
 
 
 def _fill_metadata(metadata: Message, name: str, spec: FieldSpec) -> None:

@@ -137,7 +137,9 @@ class RestApi:
                 if length is not None and not length.isdecimal():
                     raise RequestError(StatusCode.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
                 inference, wishes = oip.decode(request.body, None if length is None else int(length), described, ref)
-                encode = partial(oip.encode_answer, wishes=wishes)
+                encode = partial(
+                    oip.encode_answer, signature=described.signatures[str(inference.signature)], wishes=wishes
+                )
             elif path.verb == "predict":
                 inference, form = tfs.decode_predict(request.body, described, ref)
                 encode = tfs.encode_rows if form == "row" else tfs.encode_columns

@@ -76,21 +76,27 @@ def columns_of(tensors: Mapping[str, NDArray[Any]], signature: Signature) -> tup
     Raises:
         RequestError: INVALID_ARGUMENT: a tensor is missing, or of another shape or type than the signature's.
     """
-    columns: dict[str, ColumnValues] = {}
-    lengths: dict[str, int] = {}
+    read = {name: values for name, values in tensors.items() if name in signature.inputs}
+    columns = {name: column_of(values, signature.inputs[name], name) for name, values in read.items()}
+    return columns, rows_of(columns, signature)
+
+
+def rows_of(columns: Mapping[str, ColumnValues], signature: Signature) -> int:
+    """How many rows the columns of a request have.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: an input is missing, or they differ in length.
+    """
     for name in signature.inputs:
-        if name in tensors:
-            columns[name] = column_of(tensors[name], signature.inputs[name], name)
-            lengths[name] = len(tensors[name])
-        elif name not in signature.defaults:
-            raise invalid(f"input {name!r:.80} is missing", fix=suggest(name, [*tensors], "there are"))
-    if not lengths:
+        if name not in columns and name not in signature.defaults:
+            raise invalid(f"input {name!r:.80} is missing", fix=suggest(name, [*columns], "there are"))
+    if not columns:
         raise invalid("the request has no input that the signature reads", fix=suggest("", [*signature.inputs]))
-    first = next(iter(lengths))
-    for name, length in lengths.items():
-        if length != lengths[first]:
-            raise invalid(f"input {name!r:.80} has {length} rows, {first!r:.80} has {lengths[first]}")
-    return columns, lengths[first]
+    (first, values), *others = columns.items()
+    for name, other in others:
+        if len(other) != len(values):
+            raise invalid(f"input {name!r:.80} has {len(other)} rows, {first!r:.80} has {len(values)}")
+    return len(values)
 
 
 def column_of(values: NDArray[Any], spec: FieldSpec, name: str) -> ColumnValues:

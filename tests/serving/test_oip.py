@@ -20,6 +20,7 @@ from drivetrain.serving.api import (
     VersionState,
     VersionStatus,
 )
+from drivetrain.serving.infer_tensors import DTYPES
 from drivetrain.serving.oip import ResponseWishes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,12 +33,21 @@ INPUTS = {
     "word": FieldSpec("string"),
     "signal": FieldSpec("list<float64>"),
 }
-MODEL = Described("m", 7, {"predict": Signature(INPUTS, {"score": FieldSpec("float32"), "word": FieldSpec("string")})})
+OUTPUTS = {"score": FieldSpec("float32"), "word": FieldSpec("string")}
+MODEL = Described("m", 7, {"predict": Signature(INPUTS, OUTPUTS, dict.fromkeys(INPUTS))})
 
 
 def decode(body: Any, rest: bytes | None = None) -> tuple[InferenceRequest, ResponseWishes]:
     head = json.dumps(body).encode()
     return oip.decode(head + (rest or b""), None if rest is None else len(head), MODEL, REF)
+
+
+def encoded(
+    values: Any, wishes: ResponseWishes, dtype: str | None = None, name: str = "out"
+) -> tuple[bytes, int | None]:
+    """The body of an answer with one output, of the array's own dtype unless told."""
+    signature = Signature({}, {name: FieldSpec(dtype or values.dtype.name)})
+    return oip.encode_answer(InferenceAnswer("m", 7, {name: values}), signature, wishes)
 
 
 def tensor(name: str, datatype: str, shape: list[int], data: Any = None, **parameters: Any) -> dict[str, Any]:
@@ -72,13 +82,12 @@ def test_binary_tensors_follow_the_json() -> None:
     arrays.arrays(st.sampled_from([np.float32, np.int64, np.uint8, np.bool_, np.float16]), st.tuples(st.integers(1, 5)))
 )
 def test_answers_come_back_as_they_left(values: Any) -> None:
-    answer = InferenceAnswer("m", 7, {"out": values})
     for wishes in (ResponseWishes("i"), ResponseWishes("i", None)):
-        body, length = oip.encode_answer(answer, wishes)
+        body, length = encoded(values, wishes)
         head = json.loads(body if length is None else body[:length])
         assert (head["model_name"], head["model_version"], head["id"]) == ("m", "7", "i")
         (out,) = head["outputs"]
-        numpy_type = oip._NUMPY[out["datatype"]]
+        numpy_type = np.dtype(DTYPES[out["datatype"]])
         got: Any = np.array(out["data"], numpy_type) if length is None else np.frombuffer(body[length:], numpy_type)
         np.testing.assert_array_equal(got.reshape(out["shape"]), values)
 
@@ -92,14 +101,14 @@ def test_what_is_asked_for_is_what_comes() -> None:
     assert (request.outputs, wishes) == (("word", "score"), ResponseWishes("7", frozenset({"word"})))
     assert decode({"inputs": [x], "parameters": {"binary_data_output": True}})[1] == ResponseWishes("", None)
     words = np.array(["é", None], dtype=object)
-    body, length = oip.encode_answer(InferenceAnswer("m", 7, {"word": words}), ResponseWishes("", frozenset({"word"})))
+    body, length = encoded(words, ResponseWishes("", frozenset({"word"})), "string", "word")
     assert body[length:] == struct.pack("<I", 2) + "é".encode() + struct.pack("<I", 0)
-    plain = json.loads(oip.encode_answer(InferenceAnswer("m", 7, {"word": words}), ResponseWishes())[0])
-    assert plain["outputs"][0]["data"] == ["é", None]
+    plain = json.loads(encoded(words, ResponseWishes(), "string", "word")[0])
+    assert plain["outputs"][0]["data"] == ["é", ""]
 
 
 def test_floats_that_are_not_finite_are_tokens() -> None:
-    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": np.array([np.nan, np.inf])}), ResponseWishes())
+    body, _ = encoded(np.array([np.nan, np.inf]), ResponseWishes())
     assert b'"data":[NaN,Infinity]' in body
     head = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [NaN, -Infinity]}]}'
     request, _ = oip.decode(head, None, MODEL, REF)
@@ -109,23 +118,22 @@ def test_floats_that_are_not_finite_are_tokens() -> None:
 def test_lists_of_several_lengths_are_refused_and_of_one_are_a_matrix() -> None:
     lists = np.empty(2, dtype=object)
     lists[:] = [[1.0, 2.0], [3.0, 4.0]]
-    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": lists}), ResponseWishes())
-    assert json.loads(body)["outputs"] == [{"name": "y", "shape": [2, 2], "datatype": "FP64", "data": [1, 2, 3, 4]}]
+    body, _ = encoded(lists, ResponseWishes(), "list<float64>")
+    assert json.loads(body)["outputs"] == [{"name": "out", "shape": [2, 2], "datatype": "FP64", "data": [1, 2, 3, 4]}]
     lists[1] = [3.0]
     with pytest.raises(RequestError, match="several lengths"):
-        oip.encode_answer(InferenceAnswer("m", 7, {"y": lists}), ResponseWishes())
+        encoded(lists, ResponseWishes(), "list<float64>")
 
 
 def test_numbers_of_which_some_are_missing() -> None:
     numbers = np.empty(2, dtype=object)
     numbers[:] = [3, None]
-    body, _ = oip.encode_answer(InferenceAnswer("m", 7, {"y": numbers}), ResponseWishes())
+    body, _ = encoded(numbers, ResponseWishes(), "float64")
     assert b'"datatype":"FP64","data":[3.0,NaN]' in body
+    with pytest.raises(RequestError, match="is missing in row 1, which a tensor cannot say"):
+        encoded(numbers, ResponseWishes(), "int64")
     numbers[1] = 4
-    assert (
-        b'"datatype":"INT64","data":[3,4]'
-        in oip.encode_answer(InferenceAnswer("m", 7, {"y": numbers}), ResponseWishes())[0]
-    )
+    assert b'"datatype":"INT64","data":[3,4]' in encoded(numbers, ResponseWishes(), "int64")[0]
 
 
 def test_metadata_and_index() -> None:
@@ -144,7 +152,7 @@ def test_metadata_and_index() -> None:
         (None, "not a list"),
         (3, "not a list"),
         ([3], "not a list of objects"),
-        ([], "no rows"),
+        ([], "no input that the signature reads"),
         ([{}], "no name"),
         ([{"name": "x"}], "datatype"),
         ([tensor("x", "FLOAT", [1], [1])], "datatype"),
@@ -160,10 +168,11 @@ def test_metadata_and_index() -> None:
         ([tensor("x", "FP64", [1], [[[1]]])], "nested deeper"),
         ([tensor("x", "FP64", [1, 2], [1, 2])], "2 values for each row"),
         ([tensor("x", "FP64", [1], [1]), tensor("x", "FP64", [1], [1])], "twice"),
-        ([tensor("x", "FP64", [1], [1]), tensor("n", "INT64", [2], [1, 2])], "2 rows, others 1"),
+        ([tensor("x", "FP64", [1], [1]), tensor("n", "INT64", [2], [1, 2])], "input 'n' has 2 rows, 'x' has 1"),
         ([tensor("x", "FP64", [0], [])], "no rows"),
-        ([tensor("z", "FP64", [1], [1])], "none of the inputs"),
+        ([tensor("z", "FP64", [1], [1])], "no input that the signature reads"),
         ([tensor("x", "FP64", [1])], "no data"),
+        ([tensor("x", "FP64", [1], shared_memory_region="r")], "shared memory is not served"),
         ([tensor("x", "FP64", [1], binary_data_size=8)], "8 bytes, 0 are left"),
         ([tensor("x", "FP64", [1], binary_data_size=-8)], "are left"),
         ([tensor("x", "FP64", [1], binary_data_size="8")], "are left"),
@@ -180,11 +189,11 @@ def test_a_broken_body_is_told_what_is_wrong(inputs: Any, words: str) -> None:
     [
         ("FP64", [1], b"1234567", "7 bytes"),
         ("FP64", [1], b"123456789", "9 bytes"),
-        ("BYTES", [1], b"\x05\x00\x00\x00abc", "ends within a text"),
-        ("BYTES", [1], b"\x05\x00", "ends within a text"),
-        ("BYTES", [2], b"\x01\x00\x00\x00a", "1 values"),
+        ("BYTES", [1], b"\x05\x00\x00\x00abc", "not the 1 texts"),
+        ("BYTES", [1], b"\x05\x00", "not the 1 texts"),
+        ("BYTES", [2], b"\x01\x00\x00\x00a", "not the 2 texts"),
         ("BYTES", [1], b"\x01\x00\x00\x00\xff", "UTF-8"),
-        ("BYTES", [1], b"\xff\xff\xff\xffa", "ends within a text"),
+        ("BYTES", [1], b"\xff\xff\xff\xffa", "not the 1 texts"),
     ],
 )
 def test_broken_bytes_are_told_what_is_wrong(datatype: str, shape: list[int], rest: bytes, words: str) -> None:
@@ -194,6 +203,13 @@ def test_broken_bytes_are_told_what_is_wrong(datatype: str, shape: list[int], re
     assert words in str(error.value)
     with pytest.raises(RequestError, match="follow the tensors"):
         decode({"inputs": [tensor("x", "FP64", [1], [1])]}, b"more")
+
+
+def test_what_the_signature_reads_must_be_there() -> None:
+    narrow = Described("m", 7, {"predict": Signature({"x": FieldSpec("float64"), "n": FieldSpec("int64")}, OUTPUTS)})
+    body = json.dumps({"inputs": [tensor("x", "FP64", [1], [1])]}).encode()
+    with pytest.raises(RequestError, match="input 'n' is missing"):
+        oip.decode(body, None, narrow, REF)
 
 
 @given(
