@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +61,17 @@ if TYPE_CHECKING:
     default=None,
     help="Load and unload models by request; only where --host is this machine alone.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many processes answer, each with every model; one that dies is replaced.",
+)  # fmt: skip
+@click.option(
+    "--memory-mb", type=click.IntRange(1), default=None, metavar="MB",
+    help="What the models in each process's memory may take; those asked least recently leave it until they are asked.",
+)  # fmt: skip
 @shared
 def serve(
     settings: ConsoleSettings,
@@ -76,6 +86,8 @@ def serve(
     drain: float,
     batch_wait: int,
     admin: bool | None,
+    workers: int,
+    memory_mb: int | None,
 ) -> int:
     """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
 
@@ -85,7 +97,7 @@ def serve(
     """
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
-    from ..serving.server import ServerOptions, run
+    from ..serving.server import ServerOptions, log_to_stderr, run
 
     address = address or base_path
     if (address is None) == (config is None):
@@ -98,8 +110,7 @@ def serve(
         assert address is not None
         name = name or re.split(r"[/\\]", address.rstrip("/\\"))[-1]
         models = [ModelConfig(name, address, batching=BatchingOptions(batch_timeout_micros=batch_wait))]
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("drivetrain.serving").setLevel(logging.INFO)
+    log_to_stderr()
 
     def started(listening: Listening) -> None:
         if settings.json:
@@ -107,16 +118,20 @@ def serve(
                 json.dumps(
                     {
                         "address": listening.address,
-                        "models": listening.models.names(),
-                        "ready": listening.models.ready,
+                        "models": [*listening.models],
+                        "ready": listening.ready,
                         "grpc": listening.grpc_address,
                     }
                 )
             )
             return
         echo(f"serving at {listening.address} until Ctrl-C")
-        for model in listening.models.names():
+        for model in listening.models:
             echo(f"  {listening.address}/v1/models/{model}")
 
-    run(models, ServerOptions(host, rest_port, grpc_port, poll, drain_seconds=drain, admin=admin), started)
+    options = ServerOptions(
+        host, rest_port, grpc_port, poll, drain_seconds=drain, admin=admin, workers=workers,
+        memory_bytes=None if memory_mb is None else memory_mb * 1_000_000,
+    )  # fmt: skip
+    run(models, options, started)
     return OK

@@ -96,8 +96,12 @@ def grpc_server(
     timeout_seconds: float | None = None,
     admin: bool = False,
     metrics: ServingMetrics | None = None,
+    reuse_port: bool = False,
 ) -> grpc.aio.Server:
-    """A server with every service, which has no port and has not started; see `start_grpc`."""
+    """A server with every service, which has no port and has not started; see `start_grpc`.
+
+    With `reuse_port` other processes may listen at its port too, and the system shares connections out among them.
+    """
     tensorflow = TensorFlowServing(models, reload, max_bytes)
     inference = OpenInference(models, importlib.metadata.version("drivetrain"), admin=admin)
     health = _Health(models)
@@ -138,7 +142,8 @@ def grpc_server(
             ("grpc.max_receive_message_length", max_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", _HEADER_BYTES),
-            ("grpc.so_reuseport", 0),  # two servers on one port are a mistake, and each would get half of the calls
+            # Two servers on one port are a mistake, unless they are workers of one: each gets half of the calls.
+            ("grpc.so_reuseport", int(reuse_port)),
         )
     )
     for service in SERVICES:

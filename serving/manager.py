@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,11 +30,12 @@ from .api import (
 )
 from .batching import Done
 from .config import ModelConfig
-from .version import LoadedVersion, load_bundle
+from .version import LoadedVersion, Prepared, check_files, load_bundle, prepare
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _FIRST_RETRY: Final = 5.0  # seconds after which a version that failed is tried again; each time twice as many
 _LAST_RETRY: Final = 300.0
+_MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of malloc.h
 
 
 @dataclass
@@ -40,21 +43,33 @@ class _Version:
     state: VersionState = VersionState.START
     code: StatusCode = StatusCode.OK
     message: str = ""
-    loaded: LoadedVersion | None = None
+    prepared: Prepared | None = None  # what can be asked of it, where it can be
+    loaded: LoadedVersion | None = None  # None where it is asleep: a request wakes it
+    used: float = 0.0  # when it was asked last, by `time.monotonic`
+    waiting: list[tuple[InferenceRequest, Done]] = field(default_factory=list)  # for it to wake
     failures: int = 0
     retry_at: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, or will."""
+        return 0 if self.prepared is None else self.prepared.size
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and (self.loaded is None or self.loaded.idle)
 
 
 @dataclass
 class _ServedModel:
     config: ModelConfig
     versions: dict[int, _Version] = field(default_factory=dict)
-    current: LoadedVersion | None = None  # the newest that answers
+    current: _Version | None = None  # the newest that answers
     paused: bool = False  # unloaded by request
     problem: str = ""  # why its versions cannot be listed
 
     def available(self) -> list[int]:
-        return sorted(number for number, version in self.versions.items() if version.loaded is not None)
+        return sorted(number for number, version in self.versions.items() if version.prepared is not None)
 
     def labels_of(self, number: int) -> tuple[str, ...]:
         return tuple(label for label, version in self.config.labels.items() if version == number)
@@ -66,16 +81,31 @@ class ModelManager:
     Args:
         configs: The models.
         poll_seconds: How often their versions are looked for; 0: once, when the server starts.
+        unloaded: The models that are not loaded until `load` asks for them.
+        most_bytes: What the versions in memory may take together, by the size of their files. Those that were not asked
+            for longest are put to sleep, and woken by the next request. None: all stay in memory.
     """
 
-    def __init__(self, configs: Sequence[ModelConfig], *, poll_seconds: float = 1.0) -> None:
-        self._models = {config.name: _ServedModel(config) for config in configs}
+    def __init__(
+        self,
+        configs: Sequence[ModelConfig],
+        *,
+        poll_seconds: float = 1.0,
+        unloaded: Collection[str] = (),
+        most_bytes: int | None = None,
+    ) -> None:
+        self._models = {config.name: _ServedModel(config, paused=config.name in unloaded) for config in configs}
         self._poll_seconds = poll_seconds
         # One version is loaded at a time, by a thread that gives way to requests.
         self._loader = ThreadPoolExecutor(1, "drivetrain-load", initializer=_give_way)
         self._workers = ThreadPoolExecutor(2, "drivetrain-batch")
         self._poller: asyncio.Task[None] | None = None
+        self._most_bytes = most_bytes
+        if most_bytes is not None:
+            _return_large_blocks()
+        self._waking: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
+        self._reading = asyncio.Lock()  # room is made for one version at a time
         self._ending = False
 
     async def start(self) -> None:
@@ -94,9 +124,9 @@ class ModelManager:
         if self._poller is not None:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
-        loaded = [v.loaded for m in self._models.values() for v in m.versions.values() if v.loaded is not None]
+        versions = [version for model in self._models.values() for version in model.versions.values()]
         deadline = time.monotonic() + seconds
-        while not all(version.idle for version in loaded) and time.monotonic() < deadline:
+        while not all(version.idle for version in versions) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         self._loader.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
@@ -146,7 +176,7 @@ class ModelManager:
 
     def describe(self, ref: ModelRef) -> Described:
         """The version that a reference means."""
-        return self._loaded(ref).described
+        return self._asked(ref)[1].described
 
     def submit(self, request: InferenceRequest, done: Done) -> None:
         """As `infer`, for those who wait by a callback, which is not called before this returns.
@@ -154,8 +184,8 @@ class ModelManager:
         Raises:
             RequestError: What can be said at once.
         """
-        loaded = self._loaded(request.model)
-        name, signature = loaded.described.signature(request.signature)
+        version, prepared = self._asked(request.model)
+        name, signature = prepared.described.signature(request.signature)
         if request.outputs is not None:
             for output in request.outputs:
                 if output not in signature.outputs:
@@ -164,7 +194,13 @@ class ModelManager:
                         f"{name!r} has no output {output!r:.80}",
                         fix=suggest(output, [*signature.outputs]),
                     )
-        loaded.batchers[name].submit(request, done)
+        if self._most_bytes is not None:
+            version.used = time.monotonic()
+        if version.loaded is None:
+            request.signature = name
+            self._wake(version, prepared, request, done)
+        else:
+            version.loaded.batchers[name].submit(request, done)
 
     async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
@@ -234,17 +270,18 @@ class ModelManager:
             )
         return model
 
-    def _loaded(self, ref: ModelRef) -> LoadedVersion:
+    def _asked(self, ref: ModelRef) -> tuple[_Version, Prepared]:
         model = self._models.get(ref.name) or self._model(ref.name)
         if ref.version is None and ref.label is None:
-            if model.current is None:
+            version = model.current
+            if version is None or version.prepared is None:
                 raise RequestError(StatusCode.UNAVAILABLE, self._why_not(model))
-            return model.current
+            return version, version.prepared
         number = ref.version if ref.version is not None else self._labelled(model, str(ref.label))
         version = model.versions.get(number)
-        if version is None or version.loaded is None:
+        if version is None or version.prepared is None:
             raise self._no_version(model, ref)
-        return version.loaded
+        return version, version.prepared
 
     def _labelled(self, model: _ServedModel, label: str) -> int:
         if label not in model.config.labels:
@@ -300,14 +337,14 @@ class ModelManager:
             wanted = model.config.wanted(numbers)
             for number in wanted:
                 version = model.versions.setdefault(number, _Version())
-                if version.loaded is None and version.retry_at <= time.monotonic():
+                if version.prepared is None and version.retry_at <= time.monotonic():
                     await self._load(model, number, version)
             serving = set(model.available())
             if serving & set(wanted):
                 for number in sorted(serving - set(wanted)):
                     await self._let_go(model, number)
             for number in [number for number, version in model.versions.items() if number not in numbers]:
-                if model.versions[number].loaded is None:
+                if model.versions[number].prepared is None:
                     del model.versions[number]
 
     def _say(self, model: _ServedModel, problem: str) -> None:
@@ -321,10 +358,12 @@ class ModelManager:
         loop = asyncio.get_running_loop()
         start = time.monotonic()
         try:
-            described, bundle, seconds = await loop.run_in_executor(
-                self._loader, load_bundle, config.name, config.base_path, number
-            )
-            loaded = LoadedVersion(described, bundle, seconds, config.batching, self._workers)
+            prepared = await loop.run_in_executor(self._loader, prepare, config.name, config.base_path, number)
+            # One that replaces another is asked at once; any other may sleep until it is.
+            if model.current is not None or self._free(prepared.size):
+                version.loaded = await self._read(prepared, config)
+            else:
+                await loop.run_in_executor(self._loader, check_files, prepared)
         except Exception as error:  # bytes of others are read: whatever they cause, what serves goes on
             version.failures += 1
             wait = min(_FIRST_RETRY * 2 ** (version.failures - 1), _LAST_RETRY)
@@ -333,23 +372,90 @@ class ModelManager:
             version.message = printable(_line(error))
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
-        gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
-        version.loaded, version.state, version.failures = loaded, VersionState.AVAILABLE, 0
+        version.prepared, version.state, version.failures = prepared, VersionState.AVAILABLE, 0
+        version.used = time.monotonic()
         self._switch(model)
-        _LOG.info("model %s version %d serves after %.2f s", config.name, number, time.monotonic() - start)
+        how = "serves" if version.loaded is not None else "is asleep until it is asked"
+        _LOG.info("model %s version %d %s after %.2f s", config.name, number, how, time.monotonic() - start)
+
+    async def _read(self, prepared: Prepared, config: ModelConfig) -> LoadedVersion:
+        """Bring a version into memory, where others make room for it."""
+        async with self._reading:
+            self._put_to_sleep(prepared.size)
+            loop = asyncio.get_running_loop()
+            bundle, seconds = await loop.run_in_executor(self._loader, load_bundle, prepared)
+        gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
+        return LoadedVersion(prepared.described, bundle, seconds, config.batching, self._workers)
 
     async def _let_go(self, model: _ServedModel, number: int) -> None:
         version = model.versions[number]
-        loaded, version.loaded, version.state = version.loaded, None, VersionState.UNLOADING
+        version.prepared, version.state = None, VersionState.UNLOADING
         self._switch(model)
-        while loaded is not None and not loaded.idle:
+        while not version.idle:
             await asyncio.sleep(0.005)
-        version.state = VersionState.END
+        version.loaded, version.state = None, VersionState.END
         _LOG.info("model %s version %d is unloaded", model.config.name, number)
 
     def _switch(self, model: _ServedModel) -> None:
         available = model.available()
-        model.current = model.versions[available[-1]].loaded if available else None
+        model.current = model.versions[available[-1]] if available else None
+
+    # --- versions that sleep ---
+
+    def _in_memory(self) -> list[_Version]:
+        return [each for model in self._models.values() for each in model.versions.values() if each.loaded is not None]
+
+    def _free(self, size: int) -> bool:
+        """Whether a version can be brought into memory without another one's leaving it."""
+        return self._most_bytes is None or size + sum(each.size for each in self._in_memory()) <= self._most_bytes
+
+    def _put_to_sleep(self, size: int) -> None:
+        """Let go of those that were not asked for longest, as far as a version of some bytes needs their room."""
+        versions = sorted(self._in_memory(), key=lambda version: version.used)
+        while versions and not self._free(size):
+            versions.pop(0).loaded = None  # what runs there is still answered
+
+    def _wake(self, version: _Version, prepared: Prepared, request: InferenceRequest, done: Done) -> None:
+        """Bring a version back into memory for a request, and all that come meanwhile."""
+        config = self._models[prepared.described.name].config
+        if sum(waiting.rows for waiting, _ in version.waiting) >= config.batching.max_enqueued_rows:
+            raise RequestError(StatusCode.RESOURCE_EXHAUSTED, "too many rows wait for this model to be loaded")
+        version.waiting.append((request, done))
+        if len(version.waiting) == 1:
+            task = asyncio.get_running_loop().create_task(self._wake_up(version, prepared, config))
+            self._waking.add(task)  # a loop alone does not keep its tasks
+            task.add_done_callback(self._waking.discard)
+
+    async def _wake_up(self, version: _Version, prepared: Prepared, config: ModelConfig) -> None:
+        try:
+            loaded = await self._read(prepared, config)
+        except Exception as error:
+            _LOG.exception("model %s version %d does not wake", config.name, prepared.described.version)
+            failed = RequestError(StatusCode.UNAVAILABLE, f"the model cannot be loaded: {printable(_line(error))}")
+            for _, done in version.waiting:
+                done(failed)
+        else:
+            version.loaded = loaded
+            for request, done in version.waiting:
+                _pass_on(loaded, request, done)
+        version.waiting = []
+
+
+def _pass_on(loaded: LoadedVersion, request: InferenceRequest, done: Done) -> None:
+    """Submit what had to wait for its version."""
+    try:
+        loaded.batchers[str(request.signature)].submit(request, done)
+    except RequestError as error:
+        done(error)
+
+
+def _return_large_blocks() -> None:
+    """Have freed blocks of 1 MiB or more go back to the system at once, where the C library is glibc.
+
+    By itself it keeps such blocks for later, and the weights of models that sleep would go on to take memory.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def _give_way() -> None:

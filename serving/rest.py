@@ -6,7 +6,7 @@ import asyncio
 import importlib.metadata
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -54,26 +54,35 @@ class RestApi:
     metrics: ServingMetrics
     timeout_seconds: float | None = 30.0
     admin: bool = False
-    _changes: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """InferenceAnswer a request, at once or later."""
         if request.method == "POST" and (inference := inference_of(request.target)) is not None:
             self._predict(request, inference, respond)
             return
-        if request.method == "POST" and (change := _CHANGE.fullmatch(path_of(request.target))) is not None:
-            task = asyncio.get_running_loop().create_task(self._change(*change.groups()))
-            self._changes.add(task)  # a loop alone does not keep its tasks
-            task.add_done_callback(self._changes.discard)
-            task.add_done_callback(lambda done: respond(_settled(done)))
-            return
-        try:
-            respond(self._other(request))
-        except RequestError as error:
-            respond(error_response(error))
-
-    def _other(self, request: HttpRequest) -> HttpResponse:
         path = path_of(request.target)
+        if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
+            self._later(self._change(*change.groups()), respond)
+        elif request.method in ("GET", "HEAD") and path in _METRICS:
+            self._later(self._metrics(), respond)
+        else:
+            try:
+                respond(self._other(request, path))
+            except RequestError as error:
+                respond(error_response(error))
+
+    def _later(self, answer: Coroutine[Any, Any, HttpResponse], respond: Respond) -> None:
+        task = asyncio.get_running_loop().create_task(answer)
+        self._answering.add(task)  # a loop alone does not keep its tasks
+        task.add_done_callback(self._answering.discard)
+        task.add_done_callback(lambda done: respond(_settled(done)))
+
+    async def _metrics(self) -> HttpResponse:
+        text = await self.metrics.text(self.models)
+        return HttpResponse(200, text, b"text/plain; version=0.0.4; charset=utf-8")
+
+    def _other(self, request: HttpRequest, path: str) -> HttpResponse:
         if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
             return answer
         if request.method == "POST" and path == "/v2/repository/index":
@@ -86,8 +95,6 @@ class RestApi:
         )
 
     def _get(self, path: str) -> HttpResponse | None:
-        if path in _METRICS:
-            return HttpResponse(200, self.metrics.text(self.models), b"text/plain; version=0.0.4; charset=utf-8")
         if path == "/v2/health/live":
             return HttpResponse(200, b"{}")
         if path == "/v2/health/ready":
@@ -113,7 +120,7 @@ class RestApi:
     def _statuses(self, name: str) -> list[VersionStatus]:
         return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
 
-    async def _change(self, name: str, verb: str) -> None:
+    async def _change(self, name: str, verb: str) -> HttpResponse:
         if not self.admin:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
@@ -121,6 +128,7 @@ class RestApi:
                 fix="start it with --admin",
             )
         await (self.models.load(name) if verb == "load" else self.models.unload(name))
+        return HttpResponse(200, b"{}")
 
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
@@ -216,11 +224,11 @@ def _ref(name: str, version: str | None, label: str | None) -> ModelRef:
     return ModelRef(name, None if version is None else int(version), label)
 
 
-def _settled(done: asyncio.Task[None]) -> HttpResponse:
-    error = None if done.cancelled() else done.exception()
+def _settled(done: asyncio.Task[HttpResponse]) -> HttpResponse:
     if done.cancelled():
-        error = RequestError(StatusCode.UNAVAILABLE, "the server is ending")
-    return HttpResponse(200, b"{}") if error is None else error_response(as_request_error(error))
+        return error_response(RequestError(StatusCode.UNAVAILABLE, "the server is ending"))
+    error = done.exception()
+    return done.result() if error is None else error_response(as_request_error(error))
 
 
 def _json(value: Any) -> HttpResponse:  # Any: JSON

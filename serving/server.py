@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +36,9 @@ class ServerOptions:
             closes its port: as long as a load balancer needs to see it.
         limits: What clients may send.
         admin: Whether models may be loaded and unloaded by request; None: where the host is this machine alone.
+        workers: How many processes answer at the ports, each with every model; see `workers`.
+        memory_bytes: What the versions in a process's memory may take together, by the size of their files; None: all
+            stay in memory.
     """
 
     host: str = "127.0.0.1"
@@ -46,6 +49,8 @@ class ServerOptions:
     drain_seconds: float = 0.0
     limits: HttpLimits = field(default_factory=HttpLimits)
     admin: bool | None = None
+    workers: int = 1
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,41 +59,41 @@ class Listening:
 
     Attributes:
         address: Of its HTTP interface, "http://127.0.0.1:8501".
-        models: Its models.
+        models: The names of its models.
+        ready: Whether each of them can be asked.
         grpc_address: Of its gRPC interface, "127.0.0.1:8500"; None where it has none.
     """
 
     address: str
-    models: ModelManager
+    models: Sequence[str]
+    ready: bool
     grpc_address: str | None = None
 
 
 async def serve(
-    configs: Sequence[ModelConfig],
+    models: ModelManager,
+    metrics: ServingMetrics,
     options: ServerOptions,
     port: socket.socket,
-    started: Callable[[Listening], None] | None = None,
+    started: Callable[[Listening], Awaitable[None]],
+    ended: asyncio.Event,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or until the task is cancelled.
+    """Serve until SIGTERM or SIGINT, or until it is ended.
 
     Args:
-        configs: The models.
+        models: The models, not started.
+        metrics: What is counted.
         options: How.
         port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the port is open and every version that is there was tried.
+        ended: Set by who ends it.
     """
-    models = ModelManager(configs, poll_seconds=options.poll_seconds)
     admin = options.host in _LOCAL if options.admin is None else options.admin
-    metrics = ServingMetrics()
     connections = Connections(RestApi(models, metrics, options.timeout_seconds, admin), options.limits)
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: a test's
-                loop.add_signal_handler(number, ended.set)
-                stack.callback(loop.remove_signal_handler, number)
+        stack.enter_context(ended_by_signals(ended))
         grpc_server, grpc_address = _grpc(models, metrics, options, admin=admin)
         await models.start()
         if grpc_server is not None:
@@ -96,8 +101,7 @@ async def serve(
         server = await loop.create_server(connections, sock=port)
         watching = loop.create_task(connections.watch())
         try:
-            if started is not None:
-                started(Listening(f"http://{_shown(port)}", models, grpc_address))
+            await started(Listening(f"http://{shown(port)}", models.names(), models.ready, grpc_address))
             await ended.wait()
             _LOG.info("told to end")
             models.drain()
@@ -128,23 +132,58 @@ def _grpc(
         timeout_seconds=options.timeout_seconds,
         admin=admin,
         metrics=metrics,
+        reuse_port=options.workers > 1,
     )
     return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}')}"
 
 
-def run(
-    configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None] | None = None
-) -> None:
-    """`serve` on an event loop of its own, for a process that does nothing else.
+def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None]) -> None:
+    """Serve on an event loop of its own, for a process that does nothing else.
+
+    Args:
+        configs: The models.
+        options: How.
+        started: Called when the ports are open and every version that is there was tried.
 
     Raises:
-        InputError: The port cannot be had.
+        InputError: A port cannot be had.
+        DrivetrainError: Workers cannot be started.
     """
+    if options.workers > 1:
+        from .workers import Supervisor
+
+        asyncio.run(Supervisor(configs, options).run(started))
+        return
     port = bind(options.host, options.rest_port)
     configure_jax()
     import uvloop
 
-    uvloop.run(serve(configs, options, port, started))
+    async def up(listening: Listening) -> None:
+        started(listening)
+
+    async def alone() -> None:
+        models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
+        await serve(models, ServingMetrics(), options, port, up, asyncio.Event())
+
+    uvloop.run(alone())
+
+
+@contextlib.contextmanager
+def ended_by_signals(ended: asyncio.Event) -> Iterator[None]:
+    """While the block runs, SIGTERM and SIGINT set an event of the running loop."""
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: a test's
+                loop.add_signal_handler(number, ended.set)
+                stack.callback(loop.remove_signal_handler, number)
+        yield
+
+
+def log_to_stderr() -> None:
+    """Have what the server says written to stderr, a line each."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    _LOG.setLevel(logging.INFO)
 
 
 def configure_jax() -> None:
@@ -165,8 +204,14 @@ def configure_jax() -> None:
         keep_compiled()
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, option: str = "--rest-port", reuse_port: bool = False) -> socket.socket:
     """A socket with an address.
+
+    Args:
+        host: A name or address of this machine.
+        port: 0: any that is free.
+        option: Where the port comes from.
+        reuse_port: Whether other sockets of this user may have the same address.
 
     Raises:
         InputError: Another process has it, or there is no such host here.
@@ -174,17 +219,18 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise InputError(
-            f"cannot listen at {host}:{port}: {error.strerror}", fix="choose another --rest-port"
-        ) from error
+        raise InputError(f"cannot listen at {host}:{port}: {error.strerror}", fix=f"choose another {option}") from error
     listener.setblocking(False)
     return listener
 
 
-def _shown(listener: socket.socket) -> str:
+def shown(listener: socket.socket) -> str:
+    """Its "host:port"."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ..engine.bundles.bundle import Bundle
-from ..engine.bundles.manifest import MANIFEST, Signature
+from ..engine.bundles.manifest import Signature, read_manifest, signatures_of, verified_folder
 from ..engine.bundles.runner import REQUESTS, SMALL
+from ..engine.bundles.weights import give_back
 from ..engine.host_ops.columns import ARROW
 from ..engine.hub.loading import local_bundle
 from ..engine.hub.publishing import chosen
@@ -74,20 +75,55 @@ class LoadedVersion:
         return all(batcher.idle for batcher in self.batchers.values())
 
 
-def load_bundle(name: str, base_path: str, number: int) -> tuple[Described, Bundle, dict[str, float]]:
-    """Fetch, check, read and compile a version. Takes seconds; nothing of it belongs in an event loop.
+@dataclass(frozen=True)
+class Prepared:
+    """A version that is here.
 
-    Returns:
-        What it is, the bundle, and the seconds that a batch of 64 rows takes by signature.
+    Attributes:
+        described: What it is.
+        folder: Where its files are.
+        size: Bytes of its files: about what it takes in memory.
+    """
+
+    described: Described
+    folder: Path
+    size: int
+
+
+def prepare(name: str, base_path: str, number: int) -> Prepared:
+    """Fetch a version, and read its manifest. May take long.
 
     Raises:
-        DrivetrainError: It cannot be used: it is not whole, damaged, or its programs fail.
+        DrivetrainError: It is not whole.
     """
     folder = fetch_version(base_path, number)
-    bundle = Bundle.load(folder).for_serving()
+    body, paths = read_manifest(folder)
+    described = Described(name, number, signatures_of(body, str(folder)), body["digest"])
+    return Prepared(described, folder, sum(path.stat().st_size for path in paths.values()))
+
+
+def check_files(prepared: Prepared) -> None:
+    """Check every file of a version that is not loaded yet.
+
+    Raises:
+        DrivetrainError: One is damaged.
+    """
+    verified_folder(prepared.folder)
+
+
+def load_bundle(prepared: Prepared) -> tuple[Bundle, dict[str, float]]:
+    """Read and compile a version. Takes seconds; nothing of it belongs in an event loop.
+
+    Returns:
+        The bundle, and the seconds that a batch of 64 rows takes by signature.
+
+    Raises:
+        DrivetrainError: It cannot be used: it is damaged, or its programs fail.
+    """
+    bundle = Bundle.load(prepared.folder).for_serving()
     seconds = {signature: warm_up(bundle, signature) for signature in bundle.signatures}
-    digest = json.loads((folder / MANIFEST).read_bytes())["digest"]
-    return Described(name, number, bundle.signatures, digest), bundle, seconds
+    give_back(bundle.payload.weights.values())  # the device has its own
+    return bundle, seconds
 
 
 def warm_up(bundle: Bundle, signature: str) -> float:

@@ -153,6 +153,16 @@ def read_folder(root: Path) -> dict[str, bytes | memoryview]:
         raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
 
 
+def read_manifest(root: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The manifest of a bundle's folder, and its files by name, of which only the sizes were looked at.
+
+    Raises:
+        InputError: As `read_folder`, or the manifest does not match its own digest.
+    """
+    data, paths = _open_folder(root)
+    return _parse(data, str(root)), {**paths, MANIFEST: root / MANIFEST}
+
+
 def verified_folder(root: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     """The manifest of a bundle's folder, and its files by name, each of which matches its digest.
 
@@ -162,8 +172,7 @@ def verified_folder(root: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     Raises:
         InputError: As `verified`.
     """
-    data, paths = _open_folder(root)
-    body = _parse(data, str(root))
+    body, paths = read_manifest(root)
     try:
         for name, _, checksum in _listed(body, str(root)):
             if digest_file(paths[name]) != checksum:
@@ -172,7 +181,7 @@ def verified_folder(root: Path) -> tuple[dict[str, Any], dict[str, Path]]:
         raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
     if GRAPH not in paths:
         raise broken(str(root), f"{GRAPH} is missing")
-    return body, {**paths, MANIFEST: root / MANIFEST}
+    return body, paths
 
 
 def signatures_of(body: Mapping[str, Any], where: str) -> dict[str, Signature]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,16 @@ def read_weights(data: memoryview | bytes) -> dict[str, NDArray[Any]]:
     if begin + end != len(data):
         raise ValueError("the weights: the file does not end with the last array")
     return dict(sorted(arrays.items()))
+
+
+def give_back(weights: Iterable[NDArray[Any]]) -> None:
+    """Give back the memory of arrays that lie in mapped files: where they are used again, they are read again."""
+    for array in weights:
+        owner: Any = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        if isinstance(owner, memoryview) and isinstance(owner.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            owner.obj.madvise(mmap.MADV_DONTNEED)
 
 
 def _dtype(name: str) -> np.dtype[Any]:

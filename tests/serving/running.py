@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -39,7 +38,6 @@ def serving(folder: Path, *arguments: str) -> Iterator[RunningServer]:
             stderr=errors,
             text=True,
             cwd=folder,
-            env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "JAX_PLATFORMS": "cpu"},
         )
         assert process.stdout is not None
         try:

@@ -1,0 +1,123 @@
+"""A worker: one of the processes that answer at a server's ports. `Supervisor` starts it and tells it what to serve."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .channel import Channel
+from .config import ModelConfig
+from .manager import ModelManager
+from .metrics import ProcessCounts, ServingMetrics
+from .server import Listening, ServerOptions, configure_jax, log_to_stderr, serve
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """What a worker is told when it starts.
+
+    Attributes:
+        name: Which worker it is, for the log and the metrics.
+        configs: The models.
+        unloaded: Those that clients had unloaded.
+        options: How to serve, with the ports that the supervisor holds.
+    """
+
+    name: str
+    configs: list[ModelConfig]
+    unloaded: list[str]
+    options: ServerOptions
+
+
+class _SharedModels(ModelManager):
+    """The models of one worker; what a client changes is changed in all of them, by way of the supervisor."""
+
+    def __init__(self, setup: WorkerSetup, supervisor: Channel) -> None:
+        options = setup.options
+        super().__init__(
+            setup.configs,
+            poll_seconds=options.poll_seconds,
+            unloaded=setup.unloaded,
+            most_bytes=options.memory_bytes,
+        )
+        self._supervisor = supervisor
+
+    async def load(self, name: str) -> None:
+        await self._supervisor.ask("load", name)
+
+    async def unload(self, name: str) -> None:
+        await self._supervisor.ask("unload", name)
+
+    async def configure(self, configs: Sequence[ModelConfig]) -> None:
+        await self._supervisor.ask("configure", msgspec.to_builtins(list(configs), str_keys=True))
+
+    async def change(self, what: str, value: Any) -> None:
+        """What the supervisor asks of each worker."""
+        if what == "load":
+            await super().load(value)
+        elif what == "unload":
+            await super().unload(value)
+        else:
+            await super().configure(msgspec.convert(value, list[ModelConfig], str_keys=True))
+
+
+class _SharedMetrics(ServingMetrics):
+    """The counts of one worker; whoever asks for metrics gets those of all."""
+
+    def __init__(self, supervisor: Channel) -> None:
+        super().__init__()
+        self._supervisor = supervisor
+
+    async def everywhere(self) -> list[ProcessCounts]:
+        return msgspec.convert(await self._supervisor.ask("counts"), list[ProcessCounts])
+
+
+async def work(end: socket.socket, port: socket.socket) -> None:
+    """Serve until told to end, or until the supervisor is gone.
+
+    Args:
+        end: The socket to the supervisor.
+        port: That of all workers, which the supervisor has listen when the first of them is up.
+    """
+    prepared: asyncio.Future[tuple[_SharedModels, _SharedMetrics]] = asyncio.get_running_loop().create_future()
+
+    async def answer(question: str, value: Any) -> Any:
+        models, metrics = await prepared
+        if question == "counts":
+            return msgspec.to_builtins(metrics.counts(setup.name))
+        await models.change(question, value)
+        return None
+
+    supervisor = Channel(answer)
+    listening = await supervisor.open(end)
+    setup = msgspec.convert(await supervisor.ask("setup"), WorkerSetup, str_keys=True)
+    metrics = _SharedMetrics(supervisor)
+    models = _SharedModels(setup, supervisor)
+    prepared.set_result((models, metrics))
+    ended = asyncio.Event()
+    listening.add_done_callback(lambda _: ended.set())
+
+    async def started(at: Listening) -> None:
+        await supervisor.ask("started", {"ready": at.ready})
+
+    await serve(models, metrics, setup.options, port, started, ended)
+
+
+def main() -> None:
+    """Work for the supervisor: the arguments are the file descriptors of the socket to it, and of the port."""
+    import uvloop
+
+    log_to_stderr()
+    configure_jax()
+    end, port = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3])
+    uvloop.run(work(end, port))
+
+
+if __name__ == "__main__":
+    main()

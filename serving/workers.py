@@ -1,0 +1,198 @@
+"""Several processes at one port: started, told alike what to serve, replaced when they die, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import DrivetrainError, InputError
+from .api import RequestError
+from .channel import Channel
+from .config import ModelConfig
+from .server import Listening, ServerOptions, bind, ended_by_signals, shown
+from .worker import WorkerSetup
+
+_LOG: Final = logging.getLogger("drivetrain.serving")
+_SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at once
+_LONGEST_WAIT: Final = 30.0
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A worker that runs."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    channel: Channel
+
+
+class Supervisor:
+    """Keeps workers that share the ports of one server; each has every model, and the system gives it its connections.
+
+    Args:
+        configs: The models.
+        options: How to serve; `workers` says how many.
+    """
+
+    def __init__(self, configs: Sequence[ModelConfig], options: ServerOptions) -> None:
+        self._configs = list(configs)
+        self._options = options
+        self._unloaded: set[str] = set()
+        self._workers: set[_Worker] = set()
+        self._told: set[_Worker] = set()  # those that were told what to serve: changes go to them
+        self._changing = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._ready: dict[str, bool] = {}
+        self._up = asyncio.Event()
+
+    async def run(self, started: Callable[[Listening], None]) -> None:
+        """Serve until SIGTERM or SIGINT.
+
+        Args:
+            started: Called when every worker is up.
+
+        Raises:
+            InputError: A port cannot be had, or this system cannot share one.
+            DrivetrainError: A worker ended before it was up.
+        """
+        if not sys.platform.startswith("linux"):
+            raise InputError("only Linux shares a port out among processes", fix="start one worker")
+        with contextlib.ExitStack() as stack:
+            # One socket that all accept from: what waits at it when a worker dies is answered by the others.
+            self._port = stack.enter_context(bind(self._options.host, self._options.rest_port))
+            grpc_address = None
+            if self._options.grpc_port is not None:
+                grpc = stack.enter_context(_reserved(self._options.host, self._options.grpc_port, "--grpc-port"))
+                self._options = replace(self._options, grpc_port=grpc.getsockname()[1])
+                grpc_address = shown(grpc)
+            stack.enter_context(ended_by_signals(self._ended))
+            keeping = [asyncio.create_task(self._keep(str(index))) for index in range(self._options.workers)]
+            try:
+                if await self._all_up(keeping):
+                    ready = all(self._ready.values())
+                    names = [config.name for config in self._configs]
+                    started(Listening(f"http://{shown(self._port)}", names, ready, grpc_address))
+                    await self._ended.wait()
+                    _LOG.info("told to end")
+            finally:
+                self._ended.set()
+                self._port.close()  # the workers' own go on until they have drained
+                for worker in self._workers:
+                    with contextlib.suppress(ProcessLookupError):
+                        worker.process.send_signal(signal.SIGTERM)
+                await asyncio.gather(*keeping, return_exceptions=True)
+
+    async def _all_up(self, keeping: Sequence[asyncio.Task[None]]) -> bool:
+        """Wait until all workers are up, and say whether they are; a worker that cannot be started is raised."""
+        waiting = [asyncio.create_task(self._up.wait()), asyncio.create_task(self._ended.wait())]
+        try:
+            done, _ = await asyncio.wait([*waiting, *keeping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in waiting:
+                task.cancel()
+        return not self._ended.is_set()
+
+    async def _keep(self, name: str) -> None:
+        """Have a worker of this name run until the server is ended."""
+        soon = 0
+        while not self._ended.is_set():
+            start = time.monotonic()
+            code = await self._run_one(name)
+            if self._ended.is_set():
+                return
+            if not self._up.is_set():
+                raise DrivetrainError(f"worker {name} ended with code {code} before it was up", fix="see the log above")
+            soon = soon + 1 if time.monotonic() - start < _SOON else 0
+            wait = min(2.0 ** (soon - 2), _LONGEST_WAIT) if soon > 1 else 0.0
+            _LOG.error("worker %s ended with code %s; another takes its place in %g s", name, code, wait)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), wait)
+
+    async def _run_one(self, name: str) -> int:
+        """Start a worker, and wait until it has ended."""
+        mine, its = socket.socketpair()
+        with its:
+            passed = [its.fileno(), self._port.fileno()]
+            # A group of its own: Ctrl-C at the terminal is for the supervisor to pass on.
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "drivetrain.serving.worker", *map(str, passed),
+                pass_fds=passed, stdin=asyncio.subprocess.DEVNULL, process_group=0,
+            )  # fmt: skip
+
+        async def answer(question: str, value: Any) -> Any:
+            return await self._answer(worker, question, value)
+
+        worker = _Worker(name, process, Channel(answer))
+        self._workers.add(worker)
+        try:
+            listening = await worker.channel.open(mine)
+            code = await process.wait()
+            await listening
+        finally:
+            self._workers.discard(worker)
+            self._told.discard(worker)
+        return code
+
+    async def _answer(self, worker: _Worker, question: str, value: Any) -> Any:
+        match question:
+            case "setup":
+                # Under the lock: what is changed meanwhile is either told here or asked of it later.
+                async with self._changing:
+                    self._told.add(worker)
+                    setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options)
+                    return msgspec.to_builtins(setup, str_keys=True)
+            case "started":
+                self._ready[worker.name] = value["ready"]
+                if len(self._ready) == self._options.workers:
+                    self._up.set()
+                return None
+            case "counts":
+                return await self._of_all("counts", None)
+            case _:
+                return await self._change(question, value)
+
+    async def _change(self, what: str, value: Any) -> None:
+        """Change what every worker serves, and every worker that starts later."""
+        async with self._changing:
+            await self._of_all(what, value)
+            if what == "load":
+                self._unloaded.discard(value)
+            elif what == "unload":
+                self._unloaded.add(value)
+            else:
+                self._configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
+                self._unloaded &= {config.name for config in self._configs}
+
+    async def _of_all(self, question: str, value: Any) -> list[Any]:
+        """The answers of all workers; those of workers that die are left out.
+
+        Raises:
+            RequestError: What the first of them raised.
+        """
+        asked = [worker.channel.ask(question, value) for worker in sorted(self._told, key=lambda each: each.name)]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, RequestError):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+@contextlib.contextmanager
+def _reserved(host: str, port: int, option: str) -> Iterator[socket.socket]:
+    """A socket that holds a port for workers, and does not listen itself."""
+    with bind(host, port, option=option) as alone:  # refused where another server has it, workers or not
+        port = alone.getsockname()[1]
+    with bind(host, port, option=option, reuse_port=True) as shared:
+        yield shared

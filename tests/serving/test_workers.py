@@ -1,0 +1,243 @@
+"""Several workers at one port: alike, replaced when they die, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+pytest.importorskip("httptools")
+
+from drivetrain.components.pusher import push
+from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.serving.api import RequestError, StatusCode
+from drivetrain.serving.channel import Channel
+from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.server import ServerOptions
+from drivetrain.serving.workers import Supervisor
+from drivetrain.tests.engine.bundles.test_for_serving import expected
+from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.running import RunningServer, serving
+
+HIDDEN = 24
+X = [row["x"] for row in rows_of(9).slice(0, 3).to_pylist()]
+BODY = json.dumps({"instances": X}).encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Two workers with the models `a` of two versions and `b`, over REST and gRPC."""
+    folder = tmp_path_factory.mktemp("workers")
+    for seed in (1, 2):
+        write_network(folder / str(seed), seed, hidden=HIDDEN)
+        push(folder / str(seed), folder / "a")
+    push(folder / "1", folder / "b")
+    (folder / "models.yaml").write_text(
+        "models:\n  a: {base_path: a, versions: all, traffic: {2: 50}}\n  b: {base_path: b}\n"
+    )
+    with serving(folder, "--config", "models.yaml", "--workers", "2", "--poll", "0.2", "--grpc-port", "0") as running:
+        yield running
+
+
+def ask(server: RunningServer, path: str, body: bytes | None = BODY, key: str = "") -> tuple[int, Any, dict[str, str]]:
+    """Status, JSON and headers of an answer over a connection of its own, which the system gives to any worker."""
+    parts = urlsplit(server.address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+    try:
+        connection.request("GET" if body is None else "POST", path, body, {"x-drivetrain-key": key} if key else {})
+        answer = connection.getresponse()
+        data = answer.read()
+        return answer.status, json.loads(data) if data[:1] in b"{[" else data.decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def workers_of(server: RunningServer) -> set[int]:
+    """The process ids of the workers that live."""
+    pids = set()
+    for child in psutil.Process(server.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie is one too
+            if "drivetrain.serving.worker" in child.cmdline():
+                pids.add(child.pid)
+    return pids
+
+
+def counted(server: RunningServer, model: str) -> Counter[str]:
+    """Requests for a model that each worker answered, by its own count."""
+    _, text, _ = ask(server, "/metrics", None)
+    counts: Counter[str] = Counter()
+    for line in text.splitlines():
+        if line.startswith("drivetrain_serving_requests_total{") and f'code="OK",model="{model}"' in line:
+            counts[line.split('worker="')[1].split('"')[0]] += int(float(line.rpartition(" ")[2]))
+    return counts
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_both_answer_alike_and_any_of_them_tells_the_counts_of_both(server: RunningServer) -> None:
+    versions: dict[str, set[str]] = {}
+    for number in range(40):
+        key = str(number % 8)
+        status, body, headers = ask(server, "/v1/models/a:predict", key=key)
+        assert status == 200
+        version = headers["x-drivetrain-version"]
+        versions.setdefault(key, set()).add(version)
+        assert body["predictions"] == pytest.approx(expected(int(version), HIDDEN)[:3].tolist(), abs=1e-6)
+    assert {len(each) for each in versions.values()} == {1}  # a caller stays with a version, whoever answers
+    counts = counted(server, "a")
+    assert counts.total() == 40
+    assert set(counts) == {"0", "1"}
+    assert all(counts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_a_worker_that_is_killed_is_replaced_and_the_clients_of_the_other_see_nothing(server: RunningServer) -> None:
+    assert ask(server, "/v2/repository/models/b/unload", b"{}")[0] == 200
+    assert {ask(server, "/v1/models/b:predict")[0] for _ in range(16)} == {503}  # in both
+    before = workers_of(server)
+    ended = threading.Event()
+    lost: Counter[str] = Counter()
+    answered: Counter[int] = Counter()
+
+    def client(number: int) -> None:
+        parts = urlsplit(server.address)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
+        while not ended.is_set():
+            try:
+                connection.request("POST", "/v1/models/a:predict", BODY)
+                answer = connection.getresponse()
+                answer.read()
+                assert answer.status == 200
+                answered[number] += 1
+            except (http.client.HTTPException, OSError):
+                lost[str(number)] += 1
+                connection.close()
+        connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client, number) for number in range(8)]
+        try:
+            until(lambda: len(answered) == 8 and min(answered.values()) > 20)
+            os.kill(min(before), signal.SIGKILL)
+            until(lambda: len(workers_of(server)) == 2 and workers_of(server) != before)
+            until(lambda: ask(server, "/v1/models/a:predict")[0] == 200 and len(counted(server, "a")) == 2)
+        finally:
+            ended.set()
+        for each in clients:
+            each.result()
+    # A client of the killed one loses what it asked at that moment, and goes on with the other.
+    assert len(lost) < 8
+    assert max(lost.values()) == 1
+    assert {ask(server, "/v1/models/b:predict")[0] for _ in range(16)} == {503}  # the new one was told
+    assert "ended with code -9; another takes its place" in server.log.read_text()
+    assert ask(server, "/v2/repository/models/b/load", b"{}")[0] == 200
+    assert {ask(server, "/v1/models/b:predict")[0] for _ in range(16)} == {200}
+    assert ask(server, "/v2/repository/models/c/load", b"{}")[0] == 404
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_grpc_too(server: RunningServer) -> None:
+    import grpc
+    from drivetrain.serving.protos import message_class
+
+    metadata, answer_class = (
+        message_class(f"inference.Model{kind}") for kind in ("MetadataRequest", "MetadataResponse")
+    )
+    for _ in range(8):
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        with grpc.insecure_channel(str(server.grpc), options=options) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
+            assert answer_class.FromString(call(metadata(name="a").SerializeToString(), timeout=30)).name == "a"
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_all_end_together(server: RunningServer, tmp_path: Path) -> None:
+    port = urlsplit(server.address).port
+    with pytest.raises(InputError, match="Address already in use"):  # another server of workers is none of ours
+        asyncio.run(Supervisor([], ServerOptions(rest_port=int(port or 0), workers=2)).run(print))
+    workers = workers_of(server)
+    assert server.end() == 0
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+    # And a supervisor that is killed leaves none behind.
+    with serving(tmp_path, str(server.log.parent / "b"), "--workers", "2") as running:
+        workers = workers_of(running)
+        assert len(workers) == 2
+        running.process.kill()
+        until(lambda: not any(psutil.pid_exists(pid) for pid in workers))
+
+
+def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    started: list[Any] = []
+    with pytest.raises(DrivetrainError, match=r"worker \d ended with code 1 before it was up"):
+        asyncio.run(
+            Supervisor([ModelConfig("m", "/nowhere")], ServerOptions(rest_port=0, workers=2)).run(started.append)
+        )
+    assert not started
+
+
+def test_either_end_of_a_channel_may_ask() -> None:
+    async def main() -> None:
+        async def first(question: str, value: Any) -> Any:
+            return [question, value, await one.ask("back", value + 1)] if question == "there" else None
+
+        async def second(question: str, value: Any) -> Any:
+            if question == "refuse":
+                raise RequestError(StatusCode.NOT_FOUND, "there is no such thing", fix="ask for another")
+            if question == "break":
+                raise KeyError(value)
+            if question == "never":
+                await asyncio.sleep(60)
+            return value * 2
+
+        left, right = socket.socketpair()
+        one, other = Channel(first), Channel(second)
+        listening = [await one.open(left), await other.open(right)]
+        assert await other.ask("there", 20) == ["there", 20, 42]
+        assert await one.ask("large", "é" * 1_000_000) == "é" * 2_000_000
+        assert await asyncio.gather(*(one.ask("many", number) for number in range(100))) == [*range(0, 200, 2)]
+        with pytest.raises(RequestError, match="there is no such thing") as refused:
+            await one.ask("refuse")
+        assert (refused.value.code, refused.value.fix) == (StatusCode.NOT_FOUND, "ask for another")
+        with pytest.raises(RequestError, match="KeyError") as broken:
+            await one.ask("break", "secret")
+        assert broken.value.code is StatusCode.INTERNAL
+        waiting = asyncio.create_task(one.ask("never"))
+        await asyncio.sleep(0)
+        right.close()
+        listening[1].cancel()
+        other._writer.close()  # type: ignore[union-attr]
+        with pytest.raises(ConnectionError):
+            await waiting
+        with pytest.raises(ConnectionError):
+            await one.ask("more", 1)
+        await asyncio.gather(*listening, return_exceptions=True)
+
+    asyncio.run(main())
