@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -20,7 +21,7 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class _Series:
-    """The answers of one version."""
+    """The answers of one version to one kind of request."""
 
     __slots__ = ("buckets", "requests", "rows", "seconds")
 
@@ -35,14 +36,23 @@ class ServingMetrics:
     """Counts of one process: plain numbers, since a request must not wait for them; made into metrics when asked."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, int], _Series] = {}
+        self._series: dict[tuple[str, int, str, str], _Series] = {}
         self._refused: Counter[tuple[str, StatusCode]] = Counter()
 
-    def answered(self, model: str, version: int, rows: int, seconds: float) -> None:
-        """A request was answered."""
-        series = self._series.get((model, version))
+    def answered(self, model: str, version: int, rows: int, seconds: float, *, api: str, entrypoint: str) -> None:
+        """A request was answered.
+
+        Args:
+            model: Which model answered.
+            version: And which version of it.
+            rows: How many it predicted.
+            seconds: From the request to its answer.
+            api: "predict", "classify", "regress", "multi_inference" or "infer", the Open Inference Protocol's.
+            entrypoint: "REST" or "GRPC".
+        """
+        series = self._series.get((model, version, api, entrypoint))
         if series is None:
-            series = self._series[model, version] = _Series()
+            series = self._series[model, version, api, entrypoint] = _Series()
         series.requests += 1
         series.rows += rows
         series.seconds += seconds
@@ -59,7 +69,8 @@ class ServingMetrics:
         """All of it."""
         registry = CollectorRegistry()
         registry.register(_Snapshot(self, models))
-        return generate_latest(registry)
+        # The client ends counters in _total, which this one of TensorFlow Serving's does not.
+        return generate_latest(registry).replace(b"serving:request_count_total", b"serving:request_count")
 
     def collect(self, models: ModelManager) -> Iterator[Metric]:
         """The metrics as they are now."""
@@ -71,23 +82,32 @@ class ServingMetrics:
         latency = HistogramMetricFamily(
             "drivetrain_serving_seconds", "Time from a request to its answer.", labels=["model", "version"]
         )
+        # TensorFlow Serving's names and labels, for the dashboards that have them.
         alias = CounterMetricFamily(
-            ":tensorflow:serving:request_count", "TensorFlow Serving's name for the requests.",
-            labels=["model_name", "status"],
-        )  # fmt: skip
+            ":tensorflow:serving:request_count", "Requests by how they ended.", labels=["model_name", "status"]
+        )
+        alias_rows = CounterMetricFamily(
+            ":tensorflow:serving:request_example_count", "Rows predicted.", labels=["model"]
+        )
+        alias_latency = HistogramMetricFamily(
+            ":tensorflow:serving:request_latency",
+            "Time from a request to its answer, in microseconds.",
+            labels=["model_name", "API", "entrypoint"],
+        )
         by_model: Counter[str] = Counter()
-        for (model, version), series in self._series.items():
+        rows_of_model: Counter[str] = Counter()
+        for (model, version), series in _sums(self._series, lambda key: key[:2]):
             labels = [model, str(version)]
             requests.add_metric([*labels, "OK"], series.requests)
             rows.add_metric(labels, series.rows)
-            total, buckets = 0, []
-            for end, count in zip((*BUCKETS, "+Inf"), series.buckets, strict=True):
-                total += count
-                buckets.append((str(end), total))
-            latency.add_metric(labels, buckets, series.seconds)
+            latency.add_metric(labels, _cumulated(series.buckets, 1.0), series.seconds)
             by_model[model] += series.requests
+            rows_of_model[model] += series.rows
+        for (model, api, entrypoint), series in _sums(self._series, lambda key: (key[0], *key[2:])):
+            alias_latency.add_metric([model, api, entrypoint], _cumulated(series.buckets, 1e6), 1e6 * series.seconds)
         for model, count in by_model.items():
             alias.add_metric([model, "OK"], count)
+            alias_rows.add_metric([model], rows_of_model[model])
         others: Counter[tuple[str, StatusCode]] = Counter()
         for (model, code), count in self._refused.items():
             others[model if model in known else "", code] += count
@@ -100,7 +120,27 @@ class ServingMetrics:
         for name in sorted(known):
             for status in models.statuses(ModelRef(name)) if models.has_versions(name) else []:
                 loaded.add_metric([name, str(status.version)], float(status.state is VersionState.AVAILABLE))
-        yield from (requests, rows, latency, alias, loaded)
+        yield from (requests, rows, latency, loaded, alias, alias_rows, alias_latency)
+
+
+def _sums(
+    series: Mapping[tuple[str, int, str, str], _Series], group: Callable[[tuple[str, int, str, str]], tuple[Any, ...]]
+) -> Iterable[tuple[tuple[Any, ...], _Series]]:  # Any: parts of the key
+    """Series by a part of their key."""
+    groups: dict[tuple[Any, ...], _Series] = {}
+    for key, each in series.items():
+        total = groups.setdefault(group(key), _Series())
+        total.requests += each.requests
+        total.rows += each.rows
+        total.seconds += each.seconds
+        total.buckets = [a + b for a, b in zip(total.buckets, each.buckets, strict=True)]
+    return groups.items()
+
+
+def _cumulated(buckets: Sequence[int], unit: float) -> list[tuple[str, float]]:
+    """Each bucket's upper end, in parts of a second, and how many answers took no longer."""
+    ends = [*(str(end * unit) for end in BUCKETS), "+Inf"]
+    return list(zip(ends, accumulate(buckets), strict=True))
 
 
 _MOST_SERIES: Final = 1000

@@ -121,8 +121,23 @@ def test_status_metadata_health_and_metrics(server: RunningServer) -> None:
 
     rows = 'drivetrain_serving_rows_total{model="net",version="1"}'
     assert value(after, rows) - value(before, rows) == 3
-    tensorflow = ':tensorflow:serving:request_count_total{model_name="net",status="OK"}'
-    assert value(after, tensorflow) - value(before, tensorflow) == 1
+    # The names and labels that TensorFlow Serving's servables/tensorflow/util.cc has; its latency is in microseconds.
+    for name, more in {
+        ':tensorflow:serving:request_count{model_name="net",status="OK"}': 1,
+        ':tensorflow:serving:request_example_count_total{model="net"}': 3,
+        ':tensorflow:serving:request_latency_count{API="predict",entrypoint="REST",model_name="net"}': 1,
+        ':tensorflow:serving:request_latency_bucket{API="predict",entrypoint="REST",le="+Inf",model_name="net"}': 1,
+    }.items():
+        assert value(after, name) - value(before, name) == more, name
+    ends = [
+        float(line.split('le="')[1].split('"')[0]) for line in after.splitlines() if "serving_seconds_bucket" in line
+    ]
+    micros = [
+        float(line.split('le="')[1].split('"')[0]) for line in after.splitlines() if "request_latency_bucket" in line
+    ]
+    assert {*micros} == {1e6 * end for end in ends}
+    seconds = value(after, 'drivetrain_serving_seconds_sum{model="net"')
+    assert value(after, ":tensorflow:serving:request_latency_sum") == pytest.approx(1e6 * seconds)
 
 
 def test_the_open_inference_protocol(server: RunningServer) -> None:
