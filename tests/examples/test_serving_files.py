@@ -78,7 +78,7 @@ def test_the_pod_of_the_kserve_runtime_is_one_of_kubernetes() -> None:
     assert api.sanitize_for_serialization(api.deserialize(_Answer(pod), "V1PodSpec")) == pod
     assert RUNTIME["spec"].keys() - pod.keys() == {
         "annotations", "supportedModelFormats", "protocolVersions", "multiModel",
-    }  # fmt: skip  # as the resource definition of KServe 0.16 has them
+    }  # fmt: skip  # as the resource definition of KServe 0.20 has them
     (known,) = RUNTIME["spec"]["supportedModelFormats"]
     model = SERVICE["spec"]["predictor"]["model"]
     assert model["modelFormat"]["name"] == known["name"]
