@@ -73,10 +73,13 @@ _SERVING: Final = ("httptools", "msgspec", "prometheus_client", "uvloop")
 
 _LISTED: Final = 50
 """Names that an error lists; nobody reads thousands of columns."""
+_COMPARED: Final = 200
+"""Characters of a name that are looked at: a client may send megabytes of them."""
 
 
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
     """The fix for a name that does not exist: the close ones, or all there are."""
+    name = name[:_COMPARED]
     close = difflib.get_close_matches(name, names, 2) or [
         each for each in names if len(name) > 2 and each.startswith(name)
     ]

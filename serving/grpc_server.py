@@ -152,7 +152,7 @@ def grpc_server(
             request_class = message_class(method.input_type.full_name)
             if method.name in answering.get(service, {}):
                 handler = grpc.unary_unary_rpc_method_handler(
-                    calls.unary(request_class, answering[service][method.name])
+                    calls.unary(request_class, answering[service][method.name], _API.get(method.name, ""))
                 )
             else:
                 make = (
@@ -166,6 +166,12 @@ def grpc_server(
     return server
 
 
+_API: Final = {  # of the methods that predict
+    "Predict": "predict", "Classify": "classify", "Regress": "regress", "MultiInference": "multi_inference",
+    "ModelInfer": "infer",
+}  # fmt: skip
+
+
 # --- calls ---
 
 
@@ -176,8 +182,8 @@ class _Calls:
     timeout_seconds: float | None
     metrics: ServingMetrics | None
 
-    def unary(self, request_class: Any, answer: Answering) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """What gRPC calls with the bytes of a request for those of its answer."""
+    def unary(self, request_class: Any, answer: Answering, api: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        """What gRPC calls with the bytes of a request for those of its answer; `api` is its name in metrics."""
 
         async def handle(content: bytes, context: Any) -> bytes:
             started = time.perf_counter()
@@ -188,7 +194,8 @@ class _Calls:
                 await self._abort(context, error, facts)
                 raise  # not reached: to abort is to raise
             if self.metrics is not None and facts.rows and facts.version is not None:
-                self.metrics.answered(facts.model, facts.version, facts.rows, time.perf_counter() - started)
+                seconds = time.perf_counter() - started
+                self.metrics.answered(facts.model, facts.version, facts.rows, seconds, api=api, entrypoint="GRPC")
             context.set_trailing_metadata(_metadata(facts))
             return response
 

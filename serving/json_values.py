@@ -30,8 +30,10 @@ def decode(body: bytes) -> Any:  # Any: JSON
         return json.loads(body)
     except RecursionError as error:
         raise RequestError(StatusCode.INVALID_ARGUMENT, "JSON parse error: the body is nested too deeply") from error
-    except ValueError as error:  # of text that is no UTF-8, and of numbers of too many digits, too
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RequestError(StatusCode.INVALID_ARGUMENT, f"JSON parse error: {error!s:.200}", fix="send JSON") from error
+    except ValueError as error:  # Python's limit
+        raise RequestError(StatusCode.INVALID_ARGUMENT, "JSON parse error: a number has thousands of digits") from error
 
 
 def encode(value: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:  # Any: JSON

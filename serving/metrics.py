@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -22,11 +23,13 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 @dataclass(slots=True)
 class VersionCounts:
-    """The answers of one version.
+    """The answers of one version to one kind of request.
 
     Attributes:
         model: Of the version.
         version: Its number.
+        api: "predict", "classify", "regress", "multi_inference" or "infer", the Open Inference Protocol's.
+        entrypoint: "REST" or "GRPC".
         requests: How many were answered.
         rows: How many rows they had.
         seconds: What they took together.
@@ -35,6 +38,8 @@ class VersionCounts:
 
     model: str
     version: int
+    api: str
+    entrypoint: str
     requests: int = 0
     rows: int = 0
     seconds: float = 0.0
@@ -49,25 +54,39 @@ class ProcessCounts:
         worker: Which it is; "" where it is the only one.
         answered: By version.
         refused: Requests that were not answered: model, code, how many.
+        logged: Rows that the request log has written: model, how many.
+        dropped: Rows that it has lost: model, reason, how many.
     """
 
     worker: str
     answered: list[VersionCounts]
     refused: list[tuple[str, int, int]]
+    logged: list[tuple[str, int]] = field(default_factory=list)
+    dropped: list[tuple[str, str, int]] = field(default_factory=list)
 
 
 class ServingMetrics:
     """Counts of one process: plain numbers, since a request must not wait for them; made into metrics when asked."""
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, int], VersionCounts] = {}
+        self._series: dict[tuple[str, int, str, str], VersionCounts] = {}
         self._refused: Counter[tuple[str, StatusCode]] = Counter()
 
-    def answered(self, model: str, version: int, rows: int, seconds: float) -> None:
-        """A request was answered."""
-        series = self._series.get((model, version))
+    def answered(self, model: str, version: int, rows: int, seconds: float, *, api: str, entrypoint: str) -> None:
+        """A request was answered.
+
+        Args:
+            model: Which model answered.
+            version: And which version of it.
+            rows: How many it predicted.
+            seconds: From the request to its answer.
+            api: As in `VersionCounts`.
+            entrypoint: Likewise.
+        """
+        key = (model, version, api, entrypoint)
+        series = self._series.get(key)
         if series is None:
-            series = self._series[model, version] = VersionCounts(model, version)
+            series = self._series[key] = VersionCounts(*key)
         series.requests += 1
         series.rows += rows
         series.seconds += seconds
@@ -80,23 +99,52 @@ class ServingMetrics:
         if len(self._refused) > _MOST_SERIES:
             self._refused["", code] += self._refused.pop((model, code))
 
-    def counts(self, worker: str = "") -> ProcessCounts:
+    def counts(self, models: ModelManager, worker: str = "") -> ProcessCounts:
         """The counts as they are now."""
-        refused = [(model, int(code), count) for (model, code), count in self._refused.items()]
-        return ProcessCounts(worker, [*self._series.values()], refused)
+        counts = ProcessCounts(
+            worker,
+            [*self._series.values()],
+            [(model, int(code), count) for (model, code), count in self._refused.items()],
+        )
+        if models.request_log is not None:
+            written, lost = models.request_log.counts()
+            counts.logged.extend(written.items())
+            counts.dropped.extend((model, reason, count) for (model, reason), count in lost.items())
+        return counts
 
-    async def everywhere(self) -> list[ProcessCounts]:
+    async def everywhere(self, models: ModelManager) -> list[ProcessCounts]:
         """The counts of every process that answers at this server's port."""
-        return [self.counts()]
+        return [self.counts(models)]
 
     async def text(self, models: ModelManager) -> bytes:
         """All of it."""
         registry = CollectorRegistry()
-        registry.register(_Snapshot(await self.everywhere(), models))
-        return generate_latest(registry)
+        registry.register(_Snapshot(await self.everywhere(models), models))
+        # The client ends counters in _total, which this one of TensorFlow Serving's does not.
+        return generate_latest(registry).replace(b"serving:request_count_total", b"serving:request_count")
 
 
 _MOST_SERIES: Final = 1000
+
+
+def _sums(
+    series: Iterable[VersionCounts], group: Callable[[VersionCounts], tuple[Any, ...]]
+) -> Iterable[tuple[tuple[Any, ...], VersionCounts]]:  # Any: fields of them
+    """What series count together, by some of their fields."""
+    groups: dict[tuple[Any, ...], VersionCounts] = {}
+    for each in series:
+        total = groups.setdefault(group(each), VersionCounts(each.model, each.version, each.api, each.entrypoint))
+        total.requests += each.requests
+        total.rows += each.rows
+        total.seconds += each.seconds
+        total.buckets = [a + b for a, b in zip(total.buckets, each.buckets, strict=True)]
+    return groups.items()
+
+
+def _cumulated(buckets: Sequence[int], unit: float) -> list[tuple[str, float]]:
+    """Each bucket's upper end, in parts of a second, and how many answers took no longer."""
+    ends = [*(str(end * unit) for end in BUCKETS), "+Inf"]
+    return list(zip(ends, accumulate(buckets), strict=True))
 
 
 class _Snapshot(Collector):
@@ -115,43 +163,50 @@ class _Snapshot(Collector):
         latency = HistogramMetricFamily(
             "drivetrain_serving_seconds", "Time from a request to its answer.", labels=["model", "version", *several]
         )
+        # TensorFlow Serving's names and labels, for the dashboards that have them.
         alias = CounterMetricFamily(
-            ":tensorflow:serving:request_count", "TensorFlow Serving's name for the requests.",
+            ":tensorflow:serving:request_count", "Requests by how they ended.",
             labels=["model_name", "status", *several],
         )  # fmt: skip
-        for process in self._processes:
-            self._add(process, [process.worker] if several else [], requests, rows, latency, alias)
-        yield from (requests, rows, latency, alias, self._loaded())
-
-    def _add(
-        self,
-        process: ProcessCounts,
-        worker: list[str],
-        requests: CounterMetricFamily,
-        rows: CounterMetricFamily,
-        latency: HistogramMetricFamily,
-        alias: CounterMetricFamily,
-    ) -> None:
-        by_model: Counter[str] = Counter()
-        for series in process.answered:
-            labels = [series.model, str(series.version)]
-            requests.add_metric([*labels, "OK", *worker], series.requests)
-            rows.add_metric([*labels, *worker], series.rows)
-            total, buckets = 0, []
-            for end, count in zip((*BUCKETS, "+Inf"), series.buckets, strict=True):
-                total += count
-                buckets.append((str(end), total))
-            latency.add_metric([*labels, *worker], buckets, series.seconds)
-            by_model[series.model] += series.requests
-        for model, count in by_model.items():
-            alias.add_metric([model, "OK", *worker], count)
+        alias_rows = CounterMetricFamily(
+            ":tensorflow:serving:request_example_count", "Rows predicted.", labels=["model", *several]
+        )
+        alias_latency = HistogramMetricFamily(
+            ":tensorflow:serving:request_latency", "Time from a request to its answer, in microseconds.",
+            labels=["model_name", "API", "entrypoint", *several],
+        )  # fmt: skip
+        logged = CounterMetricFamily(
+            "drivetrain_serving_logged_rows", "Rows that the request log has written.", labels=["model", *several]
+        )
+        dropped = CounterMetricFamily(
+            "drivetrain_serving_log_dropped_rows", "Rows that the request log has lost.",
+            labels=["model", "reason", *several],
+        )  # fmt: skip
         known = set(self._models.names())
-        others: Counter[tuple[str, str]] = Counter()
-        for model, code, count in process.refused:
-            others[model if model in known else "", StatusCode(code).name] += count
-        for (model, name), count in others.items():
-            requests.add_metric([model, "", name, *worker], count)
-            alias.add_metric([model, name, *worker], count)
+        for process in self._processes:
+            worker = [process.worker] if several else []
+            for (model, version), total in _sums(process.answered, lambda each: (each.model, each.version)):
+                labels = [model, str(version)]
+                requests.add_metric([*labels, "OK", *worker], total.requests)
+                rows.add_metric([*labels, *worker], total.rows)
+                latency.add_metric([*labels, *worker], _cumulated(total.buckets, 1.0), total.seconds)
+            for (model,), total in _sums(process.answered, lambda each: (each.model,)):
+                alias.add_metric([model, "OK", *worker], total.requests)
+                alias_rows.add_metric([model, *worker], total.rows)
+            for labels, total in _sums(process.answered, lambda each: (each.model, each.api, each.entrypoint)):
+                alias_latency.add_metric([*labels, *worker], _cumulated(total.buckets, 1e6), 1e6 * total.seconds)
+            others: Counter[tuple[str, str]] = Counter()
+            for model, code, count in process.refused:
+                others[model if model in known else "", StatusCode(code).name] += count
+            for (model, name), count in others.items():
+                requests.add_metric([model, "", name, *worker], count)
+                alias.add_metric([model, name, *worker], count)
+            for model, count in process.logged:
+                logged.add_metric([model, *worker], count)
+            for model, reason, count in process.dropped:
+                dropped.add_metric([model, reason, *worker], count)
+        yield from (requests, rows, latency, self._loaded(), alias, alias_rows, alias_latency)
+        yield from (family for family in (logged, dropped) if family.samples)
 
     def _loaded(self) -> Metric:
         loaded = GaugeMetricFamily(

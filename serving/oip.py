@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array as packed_array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -90,7 +91,11 @@ def _wishes(request: Json, parameters: Json) -> tuple[ResponseWishes, tuple[str,
     client_id = request.get("id", "")
     if not isinstance(client_id, str):
         raise invalid(f"'id' is {kind(client_id)}", "send text")
-    everything = parameters.get("binary_data_output", False) is True
+    try:
+        client_id.encode()
+    except UnicodeEncodeError:  # the answer repeats it
+        raise invalid("'id' has half a surrogate pair, which is no text", "send text") from None
+    everything = _flag(parameters, "binary_data_output", default=False)
     if "outputs" not in request:
         return ResponseWishes(client_id, None if everything else frozenset()), None
     outputs = _tensors(request["outputs"], "outputs")
@@ -98,10 +103,17 @@ def _wishes(request: Json, parameters: Json) -> tuple[ResponseWishes, tuple[str,
     for output in outputs:
         of_output = _mapping(output.get("parameters", {}), "'parameters' of an output")
         check_parameters(of_output)
-        if of_output.get("binary_data", everything) is True:
+        if _flag(of_output, "binary_data", default=everything):
             binary.add(output["name"])
     names = tuple(dict.fromkeys(output["name"] for output in outputs))
     return ResponseWishes(client_id, frozenset(binary)), names or None
+
+
+def _flag(parameters: Json, name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise invalid(f"the parameter {name!r} is {kind(value)}", "send true or false")
+    return value
 
 
 def _tensors(tensors: Any, what: str) -> Sequence[Json]:
@@ -132,13 +144,17 @@ def _values(tensor: Json, spec: FieldSpec, rest: memoryview) -> tuple[ColumnValu
         or not all(shape[1:])  # rows without values take no bytes, however many they are
     ):
         raise invalid(f"the input {name!r:.80} has the shape {shape!r:.80}", "send a list of sizes, the rows first")
+    if len(shape) > 2 and len(shape) > 1 + spec.ragged + len(spec.shape):  # two: a scalar in an axis of its own
+        raise invalid(f"the input {name!r:.80} has {len(shape)} axes", f"send the shape {shown_shape(spec)}, -1: any")
     size = _binary_size(tensor, rest)
     if size is not None:
+        if "data" in tensor:
+            raise invalid(f"the input {name!r:.80} has data, and bytes behind the JSON", "send either")
         values = from_raw(rest[:size], kind_of, math.prod(shape), name).reshape(shape)
         return column_of(values, spec, name), rest[size:]
     if "data" not in tensor:
         raise invalid(f"the input {name!r:.80} has no data", "send data, or binary_data_size and its bytes")
-    return _column(name, _of_json(name, shape, tensor["data"]), spec), rest
+    return _column(name, _of_json(name, kind_of, shape, tensor["data"]), spec), rest
 
 
 def _binary_size(tensor: Json, rest: memoryview) -> int | None:
@@ -152,21 +168,61 @@ def _binary_size(tensor: Json, rest: memoryview) -> int | None:
     return size
 
 
-def _of_json(name: str, shape: list[int], data: Any) -> list[Any]:
+def _of_json(name: str, kind_of: str, shape: list[int], data: Any) -> list[Any]:
     """Values as a list of rows: scalars, or lists of the values of a row."""
     if not isinstance(data, list):
         raise invalid(f"the data of {name!r:.80} is {kind(data)}", "send a list")
     flat: list[Any] = data
     depth = 0
     while flat and all(type(item) is list for item in flat):
-        flat = [value for item in flat for value in item]
         depth += 1
-        if depth > len(shape):
+        if depth >= len(shape):
             raise invalid(f"the data of {name!r:.80} is nested deeper than its shape", "send it flat, row by row")
+        if any(len(item) != shape[depth] for item in flat):
+            raise invalid(f"the lists in the data of {name!r:.80} are not those of its shape {shape}", "send it flat")
+        flat = [value for item in flat for value in item]
     if len(flat) != math.prod(shape):
         raise invalid(f"the input {name!r:.80} has {len(flat)} values for the shape {shape}", "send as many")
+    _check_values(name, kind_of, flat)
     width = math.prod(shape[1:])
     return flat if len(shape) == 1 else [flat[start : start + width] for start in range(0, len(flat), width)]
+
+
+_RANGES: Final = {
+    key: (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for key, dtype in DTYPES.items() if "INT" in key
+}
+_JSON_TYPES: Final[Mapping[str, set[type]]] = {
+    key: {str} if key == "BYTES" else {bool} if key == "BOOL" else {int, float} for key in DTYPES
+}
+
+
+_ARRAYS: Final = {
+    "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
+    "FP16": "d", "BF16": "d", "FP32": "d", "FP64": "d",
+}  # fmt: skip
+
+
+def _check_values(name: str, kind_of: str, flat: list[Any]) -> None:
+    """Refuse JSON values that are not of the datatype that the tensor claims."""
+    if kind_of in _ARRAYS:
+        try:
+            packed_array(_ARRAYS[kind_of], flat)  # looks at kind and range, and is the quickest to do so
+        except (TypeError, OverflowError):
+            pass
+        else:
+            return
+    for value in flat:
+        if value is not None and not _is_of(value, kind_of):
+            what = f"{value!r:.40}" if type(value) in (int, float) else kind(value)
+            raise invalid(f"the data of {name!r:.80} has {what}, which is no {kind_of}", "send what the datatype says")
+
+
+def _is_of(value: Any, kind_of: str) -> bool:
+    """Whether a JSON value is of a datatype; 5.0 is a whole number too."""
+    if type(value) not in _JSON_TYPES[kind_of] or kind_of not in _RANGES:
+        return type(value) in _JSON_TYPES[kind_of]
+    low, high = _RANGES[kind_of]
+    return (type(value) is int or bool(value.is_integer())) and low <= value <= high
 
 
 def _column(name: str, values: list[Any], spec: FieldSpec) -> ColumnValues:

@@ -160,7 +160,7 @@ class RestApi:
             rows = inference.rows
 
             def done(result: InferenceAnswer | RequestError) -> None:
-                respond(self._answered(result, encode, ref.name, rows, request_id, started))
+                respond(self._answered(result, encode, ref.name, path.verb, rows, request_id, started))
 
             self.models.submit(inference, done)
         except RequestError as error:
@@ -172,6 +172,7 @@ class RestApi:
         result: InferenceAnswer | RequestError,
         encode: Encode,
         model: str,
+        verb: str,
         rows: int,
         request_id: str,
         started: float,
@@ -184,7 +185,8 @@ class RestApi:
         if isinstance(result, RequestError):
             self.metrics.refused(model, result.code)
             return error_response(result, request_id=request_id)
-        self.metrics.answered(model, result.version, rows, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self.metrics.answered(model, result.version, rows, seconds, api=verb, entrypoint="REST")
         headers = ((VERSION_HEADER, str(result.version)), (DIGEST_HEADER, result.digest), (REQUEST_ID, request_id))
         if isinstance(body, bytes):
             return HttpResponse(200, body, headers=headers)

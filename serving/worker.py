@@ -74,7 +74,7 @@ class _SharedMetrics(ServingMetrics):
         super().__init__()
         self._supervisor = supervisor
 
-    async def everywhere(self) -> list[ProcessCounts]:
+    async def everywhere(self, models: ModelManager) -> list[ProcessCounts]:
         return msgspec.convert(await self._supervisor.ask("counts"), list[ProcessCounts])
 
 
@@ -90,7 +90,7 @@ async def work(end: socket.socket, port: socket.socket) -> None:
     async def answer(question: str, value: Any) -> Any:
         models, metrics = await prepared
         if question == "counts":
-            return msgspec.to_builtins(metrics.counts(setup.name))
+            return msgspec.to_builtins(metrics.counts(models, setup.name))
         await models.change(question, value)
         return None
 

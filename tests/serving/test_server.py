@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("httptools")
 
@@ -23,6 +25,7 @@ from click.testing import CliRunner
 from drivetrain.components.pusher import push
 from drivetrain.console.cli import cli
 from drivetrain.console.exit_codes import USER_ERROR
+from drivetrain.serving.api import StatusCode
 from drivetrain.serving.client import Client, ServerError
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
@@ -121,8 +124,54 @@ def test_status_metadata_health_and_metrics(server: RunningServer) -> None:
 
     rows = 'drivetrain_serving_rows_total{model="net",version="1"}'
     assert value(after, rows) - value(before, rows) == 3
-    tensorflow = ':tensorflow:serving:request_count_total{model_name="net",status="OK"}'
-    assert value(after, tensorflow) - value(before, tensorflow) == 1
+    # The names and labels that TensorFlow Serving's servables/tensorflow/util.cc has; its latency is in microseconds.
+    for name, more in {
+        ':tensorflow:serving:request_count{model_name="net",status="OK"}': 1,
+        ':tensorflow:serving:request_example_count_total{model="net"}': 3,
+        ':tensorflow:serving:request_latency_count{API="predict",entrypoint="REST",model_name="net"}': 1,
+        ':tensorflow:serving:request_latency_bucket{API="predict",entrypoint="REST",le="+Inf",model_name="net"}': 1,
+    }.items():
+        assert value(after, name) - value(before, name) == more, name
+    ends = [
+        float(line.split('le="')[1].split('"')[0]) for line in after.splitlines() if "serving_seconds_bucket" in line
+    ]
+    micros = [
+        float(line.split('le="')[1].split('"')[0]) for line in after.splitlines() if "request_latency_bucket" in line
+    ]
+    assert {*micros} == {1e6 * end for end in ends}
+    seconds = value(after, 'drivetrain_serving_seconds_sum{model="net"')
+    assert value(after, ":tensorflow:serving:request_latency_sum") == pytest.approx(1e6 * seconds)
+
+
+def test_what_the_files_for_production_ask_for_is_there(server: RunningServer) -> None:
+    """Probes, and the metrics and labels of the dashboard and the alerts."""
+    files = Path(__file__).parents[2] / "examples" / "serving"
+    manifests = "".join((files / name).read_text() for name in ("kubernetes.yaml", "kserve-runtime.yaml"))
+    paths = {*re.findall(r"httpGet: \{path: ([^,]+),", manifests)}
+    assert paths == {"/v2/health/live", "/v2/health/ready"}
+    paths |= {*re.findall(r"prometheus\S+/path: (\S+)$", manifests, re.MULTILINE)}
+    assert {path: ask(server, "GET", path)[0] for path in paths} == dict.fromkeys(paths, 200)
+    assert len(paths) == 3
+    ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:3]}).encode())
+    ask(server, "POST", "/v1/models/net:predict", b"{}")
+    samples: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"^([\w:]+)\{(.*)\}", ask(server, "GET", "/metrics")[2], re.MULTILINE):
+        samples.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    dashboard = json.loads((files / "grafana-dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [variable["query"]["query"] for variable in dashboard["templating"]["list"][1:]]
+    rules = yaml.safe_load((files / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+    for query in (*queries, *(rule["expr"] for rule in rules)):
+        metrics = re.findall(r"\b(drivetrain_\w+)(?:\{([^}]*)\})?", query)
+        assert metrics, query
+        for name, labels in metrics:
+            known = samples[name] | {"job", "instance"}  # which Prometheus adds
+            assert {*re.findall(r"(\w+)[=!]", labels)} <= known, query
+            assert {*re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", query)))} <= known, query
+            assert {*re.findall(r"[A-Z_]{4,}", labels)} <= {code.name for code in StatusCode}, query
+    assert {name for name in samples if name.startswith("drivetrain_")} >= {
+        "drivetrain_serving_requests_total", "drivetrain_serving_rows_total", "drivetrain_serving_loaded",
+    }  # fmt: skip
 
 
 def test_the_open_inference_protocol(server: RunningServer) -> None:
