@@ -102,7 +102,7 @@ def test_mypy_strict_follows_drivetrain_into_a_users_project(
 ) -> None:
     environment = _environment(tmp_path / "environment", request.getfixturevalue(install))
     project = tmp_path / "shop"
-    shutil.copytree(ROOT / "examples" / "flights", project, ignore=shutil.ignore_patterns("serving", ".drivetrain"))
+    shutil.copytree(ROOT / "examples" / "flights", project, ignore=shutil.ignore_patterns("served", ".drivetrain"))
     (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (project / "pyproject.toml").write_text(settings)
     assert _mypy(environment, project) == (0, [])
