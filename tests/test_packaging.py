@@ -148,3 +148,13 @@ def _mypy(python: Path, project: Path) -> tuple[int, list[str]]:
     )  # fmt: skip
     assert not result.stderr, result.stderr
     return result.returncode, result.stdout.splitlines()
+
+
+def test_no_example_pushes_into_a_package() -> None:
+    """`serving/flights` lies in the package `serving` of a checkout."""
+    destinations = {
+        path.parent.name: re.findall(r'destination[^"\n]*"([^"/]+)/', path.read_text("utf-8"))
+        for path in (ROOT / "examples").glob("*/pipeline.py")
+    }
+    assert {"flights", "penguins", "weather"} <= {name for name, folders in destinations.items() if folders}
+    assert {folder for folders in destinations.values() for folder in folders}.isdisjoint(ROOMS)
