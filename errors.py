@@ -80,9 +80,11 @@ _COMPARED: Final = 200
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
     """The fix for a name that does not exist: the close ones, or all there are."""
     name = name[:_COMPARED]
-    close = difflib.get_close_matches(name, names, 2) or [
+    folded = {each.casefold(): each for each in names}
+    close = ([folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 2)) or [
         each for each in names if len(name) > 2 and each.startswith(name)
     ]
+    close = close or [folded[each] for each in difflib.get_close_matches(name.casefold(), list(folded), 2)]
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     more = f", … ({len(names):,} in all)" if len(names) > _LISTED else ""

@@ -145,7 +145,7 @@ def write_models(folder: Path) -> dict[str, Target]:
         "no-op": Target("/v2/health/live", None),
         "network": Target("/v1/models/network:predict", json.dumps({"instances": [x]})),
     }
-    trained = Path(__file__).parent.parent / "serving" / "flights"
+    trained = Path(__file__).parent.parent / "served" / "flights"
     if trained.is_dir():
         lines.append(f"  flights: {{base_path: {trained}}}")
         wanted = ("month", "hour", "dep_time", "sched_dep_time", "dep_delay", "distance", "carrier", "origin", "dest")

@@ -215,7 +215,10 @@ def _check_split(examples: Examples, split: str) -> None:
 
 @summarize.register
 def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
-    """The metrics of each slice, and whether the thresholds are met; of a user's own evaluation its one line."""
+    """The metrics of each slice, and whether the thresholds are met; of a user's own evaluation its one line.
+
+    Of metrics that are more than fit on a line the last lines say how many there are.
+    """
     content = evaluation.content
     if not (content / "metrics.parquet").is_file() or not (content / "validation.json").is_file():
         return Summary(evaluation.properties.get("summary", ""))
@@ -230,7 +233,8 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     room = _WIDTH - 12 - max(map(len, titles))
     shown = {name: 6 + 9 * any(name in each.intervals for each in slices) for name in metrics}
     ends = accumulate(max(shown[name], len(name)) + 2 for name in metrics)
-    metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]
+    shown_metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]
+    cut, metrics = len(metrics) - len(shown_metrics), shown_metrics
     rows = [
         (title, f"{each.n:,}", *(_number(each.values.get(name), each.intervals.get(name)) for name in metrics))
         for title, each in zip(titles[:_SLICES], slices, strict=False)
@@ -245,6 +249,8 @@ def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
     lines += [group["text"] for group in verdict.get("withheld", ())]
     if len(slices) > _SLICES:
         lines.append(f"and {len(slices) - _SLICES} more slices, in the report")
+    if cut:
+        lines.append(f"and {cut} more metric{'' if cut == 1 else 's'}: show --json or --html has all of them")
     columns = ("slice", "examples", *(name.replace("_", " ") for name in metrics))
     overall = {
         f"{each.output}.{name}" if each.output else name: value

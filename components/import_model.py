@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import InputError, suggest
 from ..metadata import Model, TransformGraph
 from ..pipelines import Files, component, current, resolve_files
+from ..pipelines.project.files import NoFileError
 
 if TYPE_CHECKING:
     from ..engine.graphs.graph import FieldSpec
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 _MANIFEST: Final = "manifest.json"
 
 
-@component(absent="name the manifest.json of a bundle, or an ONNX file")
+_FIX: Final = "name the manifest.json of a bundle (a folder without manifest.json is none), or an ONNX file"
+
+
+@component(absent=_FIX)
 def ImportModel(
     graph: TransformGraph | None = None,
     *,
@@ -48,7 +52,10 @@ def ImportModel(
             does not give, or without such outputs.
         BundleError: A file of the bundle is missing or was changed.
     """
-    files = resolve_files(path).files
+    try:
+        files = resolve_files(path).files
+    except NoFileError as error:
+        raise InputError(error.message, fix=error.likely_fix or _FIX) from None
     if len(files) != 1:
         raise InputError(f"a model is one file, {path} means {len(files)}", fix="name manifest.json, or an ONNX file")
     file, name = files[0].path, files[0].name or files[0].path.name

@@ -105,7 +105,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     destination, keep = known.get("destination"), known.get("keep")
     if isinstance(destination, str):
         if not destination or "\0" in destination:
-            raise InputError(f"{destination!r} is not a destination", fix='destination="serving/model"')
+            raise InputError(f"{destination!r} is not a destination", fix='destination="served/model"')
         if destination.lower().startswith(("http://", "https://")):
             raise InputError(
                 f"cannot push to {destination} by HTTP", fix="give a folder, or the URL of a store: s3://…"

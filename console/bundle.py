@@ -28,14 +28,14 @@ _PATH = click.argument("path", type=click.Path(path_type=Path, file_okay=False))
 
 @click.group(
     cls=Verbs,
-    epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle verify serving/flights/1\n",
+    epilog="\b\nExample:\n  drivetrain bundle show served/flights/1\n  drivetrain bundle verify served/flights/1\n",
 )
 def bundle() -> None:
     """See, check, sign and renew a bundle: a saved transform or model."""
 
 
 @bundle.command(
-    epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle show model --json\n"
+    epilog="\b\nExample:\n  drivetrain bundle show served/flights/1\n  drivetrain bundle show model --json\n"
     "  drivetrain bundle show model --html model.html\n"
 )
 @_PATH
@@ -63,8 +63,8 @@ def show(settings: ConsoleSettings, path: Path, page: Path | None) -> int:
 
 @bundle.command(
     epilog="\b\nExit codes:\n  0  whole\n  1  something is wrong\n\n"
-    "\b\nExample:\n  drivetrain bundle verify serving/flights/1\n"
-    "  drivetrain bundle verify serving/flights/1 --public-key pub.pem --require-signed\n"
+    "\b\nExample:\n  drivetrain bundle verify served/flights/1\n"
+    "  drivetrain bundle verify served/flights/1 --public-key pub.pem --require-signed\n"
 )
 @_PATH
 @click.option(
@@ -101,7 +101,7 @@ def print_checks(console: Console, checks: Sequence[BundleCheck]) -> None:
         console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
 
 
-@bundle.command(epilog="\b\nExample:\n  drivetrain bundle sign serving/flights/1 --key key.pem\n")
+@bundle.command(epilog="\b\nExample:\n  drivetrain bundle sign served/flights/1 --key key.pem\n")
 @_PATH
 @click.option("--key", type=_KEY, required=True, help="A private key in PEM (P-256).")
 @click.option(
@@ -124,7 +124,7 @@ def sign(settings: ConsoleSettings, path: Path, key: Path, password_from: str | 
     return OK
 
 
-@bundle.command(epilog="\b\nExample:\n  drivetrain bundle refresh serving/flights/1 serving/flights/2\n")
+@bundle.command(epilog="\b\nExample:\n  drivetrain bundle refresh served/flights/1 served/flights/2\n")
 @_PATH
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @_TIMEOUT

@@ -19,7 +19,7 @@ Exit codes:
   1    something crashed: drivetrain, a library, a process
   2    yours to fix: usage, the pipeline, your own code, its input, its parameters
   3    stopped by validation: a gate vetoed, what depends on it did not run
-  4    complete, but no model was blessed, of a run with --require-blessed
+  4    complete, but not every model was blessed, of a run with --require-blessed
   130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
 """
 

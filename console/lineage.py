@@ -36,7 +36,7 @@ _VERDICTS: Final = ("passed", "blessed")
 
 @click.command(
     epilog="\b\nExample:\n  drivetrain lineage Pusher\n  drivetrain lineage ExampleGen --down\n"
-    "  drivetrain lineage artifacts/Trainer/0f3c…/model\n  drivetrain lineage serving/flights/3\n"
+    "  drivetrain lineage artifacts/Trainer/0f3c…/model\n  drivetrain lineage served/flights/3\n"
 )
 @click.argument("start", metavar="ARTIFACT|NODE")
 @click.option("--down", is_flag=True, help="What was made from it, instead of what it was made from.")

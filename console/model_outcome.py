@@ -25,7 +25,7 @@ class ModelOutcome:
         state: How the run ended.
         evaluations: Each task that judged a model, and its verdict.
         pushes: Each task of the run that may push a model, and whether it did.
-        required: Whether the run must bless a model (`--require-blessed`).
+        required: Whether the run must bless every model that it judges (`--require-blessed`).
     """
 
     state: RunState
@@ -45,8 +45,8 @@ class ModelOutcome:
 
     @property
     def falls_short(self) -> bool:
-        """Whether the run completed, and lacks the blessing that was required."""
-        return self.required and self.blesses_none
+        """Whether the run completed, and lacks a blessing that was required: `blessed` is not true."""
+        return self.required and self.state is RunState.COMPLETE and self.blessed is not True
 
     def lines(self) -> Iterator[str]:
         """The run's last lines, for people."""
@@ -67,6 +67,10 @@ class ModelOutcome:
             yield f"{nothing} model was blessed ({_few(why, '; ') or 'none was judged'})."
             if pushed and self.evaluations:
                 yield f"{_few(pushed, ', ')} pushed all the same: it pushes blessed models only {_UNDER}."
+        elif self.falls_short:
+            why = [f"{task}: {record.properties.get('summary')}" for task, record in self.evaluations
+                   if not _is_blessed(record)]  # fmt: skip
+            yield f"Not every model was blessed, as --require-blessed asks ({_few(why, '; ')})."
 
     def to_json(self) -> dict[str, object]:
         """What `run --json` and `show --json` say of it."""

@@ -24,7 +24,7 @@ TEMPLATES: Final[Mapping[str, str]] = {"minimal": "penguins", "flights": "flight
 """What a project can be made from → the example that it is a copy of."""
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _PACKAGE: Final = Path(__file__).parents[1]
-_NAMED: Final = r"(?:(?<=\bdef )|(?<=\bThe )|(?<=\bserving/)|(?<=\bREGISTRY/)|(?<=\bBUCKET/))"
+_NAMED: Final = r"(?:(?<=\bdef )|(?<=\bThe )|(?<=\bserved/)|(?<=\bREGISTRY/)|(?<=\bBUCKET/))"
 """Where the name of an example stands for itself, and not for its data."""
 
 

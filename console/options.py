@@ -304,7 +304,9 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many nodes run at once at most.")
     @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
     @click.option(
-        "--require-blessed", is_flag=True, help="End with exit code 4 where the run completes and blesses no model."
+        "--require-blessed",
+        is_flag=True,
+        help="End with exit code 4 where the run completes and does not bless every model it judges, or judges none.",
     )
     @functools.wraps(verb)
     def wrapped(

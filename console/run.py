@@ -73,7 +73,8 @@ def run(
 
     What ran before with the same code, parameters and inputs is not run again. With --json the last line on standard
     output is {"run", "state", "blessed", "closing", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}:
-    "blessed" says whether every model that was judged is (null where none was), "closing" the run's last lines.
+    "blessed" says whether every model that was judged is (null where none was), as --require-blessed asks, "closing"
+    the run's last lines.
     """
     pipeline = load_pipeline(folder, which)
     parameters = gather_parameters(pipeline.parameters, params, file)

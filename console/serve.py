@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="\b\nExample:\n  drivetrain serve serving/flights\n"
+    epilog="\b\nExample:\n  drivetrain serve served/flights\n"
     "  drivetrain serve s3://bucket/serving/flights --name late --host 0.0.0.0\n"
     "  drivetrain serve --config models.yaml\n"
 )
@@ -101,7 +101,7 @@ def serve(
 
     address = address or base_path
     if (address is None) == (config is None):
-        raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve serving/flights")
+        raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve served/flights")
     if config is not None:
         if name is not None or batch_wait:
             raise InputError("--name and --batch-wait are of a single model", fix=f"write them into {config}")

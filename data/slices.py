@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -72,6 +73,18 @@ class SliceTable:
 def title(pairs: Sequence[tuple[str, SliceValue]]) -> str:
     """The slice for people: "overall", or "carrier=AA, month=1"."""
     return ", ".join(f"{name}={MISSING if value is None else value}" for name, value in pairs) or "overall"
+
+
+def distinct_titles(slices: Sequence[Sequence[tuple[str, SliceValue]]]) -> list[str]:
+    """The title of each slice; where several have one, as no value and the text "(missing)", texts are in quotes."""
+    titles = [title(pairs) for pairs in slices]
+    counts = Counter(titles)
+    return [
+        name
+        if counts[name] == 1
+        else ", ".join(f"{column}={MISSING if value is None else repr(value)}" for column, value in pairs)
+        for name, pairs in zip(titles, slices, strict=True)
+    ]
 
 
 def key_text(pairs: Sequence[tuple[str, SliceValue]]) -> str:

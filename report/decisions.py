@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .html import Html, TableColumn, curves, embedded, join, number, table
@@ -13,22 +14,21 @@ _BINS: Final = 25
 Counts = tuple[float, float, float, float]
 """True positives, false positives, true negatives and false negatives, weighted."""
 
-_RATES: Final[Mapping[str, Callable[[Counts], tuple[float, float]]]] = {
-    "Precision": lambda c: (c[0], c[0] + c[1]),
-    "Recall": lambda c: (c[0], c[0] + c[3]),
-    "F1": lambda c: (2 * c[0], 2 * c[0] + c[1] + c[3]),
-    "False positive rate": lambda c: (c[1], c[1] + c[2]),
-    "Accuracy": lambda c: (c[0] + c[2], sum(c)),
-    "Predicted positive": lambda c: (c[0] + c[1], sum(c)),
+_RATES: Final[Mapping[str, tuple[Sequence[int], Sequence[int]]]] = {
+    "Precision": ([0], [0, 1]),
+    "Recall": ([0], [0, 3]),
+    "F1": ([0, 0], [0, 0, 1, 3]),
+    "False positive rate": ([1], [1, 2]),
+    "Accuracy": ([0, 2], [0, 1, 2, 3]),
+    "Predicted positive": ([0, 1], [0, 1, 2, 3]),
 }
-"""Each as a quotient: what is above and what is below. `SLIDER` has the same, in their order."""
+"""Each as a quotient of sums of `Counts`: which are above, and which below. `SLIDER` reads them."""
 _COUNTS: Final = ("True positives", "False positives", "True negatives", "False negatives")
 
 SLIDER: Final = r"""
 'use strict';
-const RATES = [c => [c[0], c[0] + c[1]], c => [c[0], c[0] + c[3]], c => [2 * c[0], 2 * c[0] + c[1] + c[3]],
-  c => [c[1], c[1] + c[2]], c => [c[0] + c[2], c[0] + c[1] + c[2] + c[3]],
-  c => [c[0] + c[1], c[0] + c[1] + c[2] + c[3]]];
+const RATES = ALL_RATES;
+const sum = (counts, which) => which.reduce((total, at) => total + counts[at], 0);
 const shown = value => Number.isInteger(value) ? value.toLocaleString('en') : String(+value.toPrecision(4));
 for (const part of document.querySelectorAll('.decisions')) {
   const models = JSON.parse(part.querySelector('script').textContent);
@@ -43,12 +43,13 @@ for (const part of document.querySelectorAll('.decisions')) {
     mark.setAttribute('x2', x);
     models.forEach((rows, model) => {
       const counts = rows[at].slice(1);
-      const rates = RATES.map(rate => rate(counts)).map(([above, below]) => below ? (above / below).toFixed(4) : '–');
+      const rates = RATES.map(parts => parts.map(which => sum(counts, which)))
+        .map(([above, below]) => below ? (above / below).toFixed(4) : '–');
       [...rates, ...counts.map(shown)].forEach((text, row) => { cells[row][model].textContent = text; });
     });
   });
 }
-"""
+""".replace("ALL_RATES", json.dumps(list(_RATES.values())))
 """Moves the threshold; without it the table stands at 0.5."""
 
 
@@ -65,8 +66,8 @@ def decisions(models: Mapping[str, Sequence[Sequence[float]]]) -> Html:
     )  # fmt: skip
     counts: dict[str, Counts] = {name: (*rows[_MIDDLE][1:],) for name, rows in models.items()}  # type: ignore[misc]
     lines = [
-        (title, *(f"{above / below:.4f}" if below else "–" for above, below in map(rate, counts.values())))
-        for title, rate in _RATES.items()
+        (title, *(_quotient(sum(each[at] for at in above), sum(each[at] for at in below)) for each in counts.values()))
+        for title, (above, below) in _RATES.items()
     ]
     lines += [(title, *(number(each[at]) for each in counts.values())) for at, title in enumerate(_COUNTS)]
     slider = Html(
@@ -82,6 +83,10 @@ def decisions(models: Mapping[str, Sequence[Sequence[float]]]) -> Html:
             kept, Html("</div></div>"),
         ]
     )  # fmt: skip
+
+
+def _quotient(above: float, below: float) -> str:
+    return f"{above / below:.4f}" if below else "–"
 
 
 def _shares(rows: Sequence[Sequence[float]], at: tuple[int, int]) -> list[tuple[float, float]]:

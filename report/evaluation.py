@@ -28,6 +28,8 @@ from .sortable import SORT
 
 _RESIDUALS = "Overall slice: quantiles of the error for each twentieth of the examples, by prediction."
 _ROWS = "Overall slice; a row for each label."
+_MOST_CLASSES = 50
+"""Classes whose confusion is shown one by one."""
 _DECISIONS = "Overall slice: the candidate's scores by label, and what is decided above a threshold."
 
 
@@ -271,7 +273,7 @@ def _plots(
     if "confusion" in names:
         for model, drawn in plots.items():
             title = "Confusion" if len(plots) == 1 else f"Confusion of the {model}"
-            yield section(headed(title), _confusion(drawn["confusion"], classes), note=_ROWS)
+            yield section(headed(title), _confusion(drawn["confusion"], classes), note=_rows(drawn["confusion"]))
     for name in names:
         if name not in ("roc", "calibration", "thresholds", "residuals", "confusion", "groups"):
             yield section(headed(titles.get(name, name)), _drawn(name, plots), note="Overall slice.")
@@ -291,10 +293,36 @@ def _residuals(groups: Sequence[Mapping[str, float]]) -> Html:
     return curves(series, x="prediction", y="prediction − label")
 
 
+def _rows(matrix: Sequence[Sequence[float]]) -> str:
+    """What the rows of a confusion are, and how many classes are left out of it."""
+    if len(matrix) <= _MOST_CLASSES:
+        return _ROWS
+    return (
+        f"{_ROWS} Of {len(matrix):,} classes the {_MOST_CLASSES} with the most mistakes; the other "
+        f"{len(matrix) - _MOST_CLASSES:,} are put together, and plots.json has each."
+    )
+
+
 def _confusion(matrix: Sequence[Sequence[float]], classes: Sequence[object] | None) -> Html:
     names = [str(name) for name in classes or range(len(matrix))]
+    if len(matrix) > _MOST_CLASSES:
+        names, matrix = _worst_confused(names, matrix)
     rows = [(name, *(number(weight) for weight in row)) for name, row in zip(names, matrix, strict=True)]
     return table(["Label", *(_n(f"predicted {name}") for name in names)], rows)
+
+
+def _worst_confused(
+    names: Sequence[str], matrix: Sequence[Sequence[float]]
+) -> tuple[list[str], list[tuple[float, ...]]]:
+    """The classes of the most mistakes, in their order, and all others as one more class."""
+    predicted = [sum(column) for column in zip(*matrix, strict=True)]
+    wrong = [sum(row) + column - 2 * row[at] for at, (row, column) in enumerate(zip(matrix, predicted, strict=True))]
+    chosen = sorted(sorted(range(len(names)), key=lambda at: (-wrong[at], -sum(matrix[at])))[:_MOST_CLASSES])
+    others = sorted(set(range(len(names))) - set(chosen))
+    kept = [(*(row[at] for at in chosen), sum(row[at] for at in others)) for row in (matrix[at] for at in chosen)]
+    rest = [sum(matrix[at][column] for at in others) for column in chosen]
+    last = (*rest, sum(predicted) - sum(map(sum, kept)) - sum(rest))
+    return [*(names[at] for at in chosen), f"other ({len(others):,})"], [*kept, last]
 
 
 def _curves(plots: Mapping[str, Any]) -> Html:

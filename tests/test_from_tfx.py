@@ -168,4 +168,4 @@ def test_the_pipeline_of_the_page_runs(taxi: Path) -> None:
     assert found.exit_code == 0, found.output
     told = json.loads(found.stdout.splitlines()[-1])
     assert {name: node["state"] for name, node in told["nodes"].items()} == dict.fromkeys(told["nodes"], "COMPLETE")
-    assert (taxi.parent / "serving" / "taxi" / "1").is_dir()
+    assert (taxi.parent / "served" / "taxi" / "1").is_dir()

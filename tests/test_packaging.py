@@ -102,7 +102,7 @@ def test_mypy_strict_follows_drivetrain_into_a_users_project(
 ) -> None:
     environment = _environment(tmp_path / "environment", request.getfixturevalue(install))
     project = tmp_path / "shop"
-    shutil.copytree(ROOT / "examples" / "flights", project, ignore=shutil.ignore_patterns("serving", ".drivetrain"))
+    shutil.copytree(ROOT / "examples" / "flights", project, ignore=shutil.ignore_patterns("served", ".drivetrain"))
     (settings,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (project / "pyproject.toml").write_text(settings)
     assert _mypy(environment, project) == (0, [])
@@ -148,3 +148,13 @@ def _mypy(python: Path, project: Path) -> tuple[int, list[str]]:
     )  # fmt: skip
     assert not result.stderr, result.stderr
     return result.returncode, result.stdout.splitlines()
+
+
+def test_no_example_pushes_into_a_package() -> None:
+    """`serving/flights` lies in the package `serving` of a checkout."""
+    destinations = {
+        path.parent.name: re.findall(r'destination[^"\n]*"([^"/]+)/', path.read_text("utf-8"))
+        for path in (ROOT / "examples").glob("*/pipeline.py")
+    }
+    assert {"flights", "penguins", "weather"} <= {name for name, folders in destinations.items() if folders}
+    assert {folder for folders in destinations.values() for folder in folders}.isdisjoint(ROOMS)

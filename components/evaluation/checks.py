@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...data.rowhash import hash_column
 from ...errors import InputError, suggest
 from .config import EvaluationConfig
+from .metrics import averages
 from .rows import Floats
 
 _QUOTED: Final = 5
@@ -142,6 +143,13 @@ def scores_of(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """The predictions, (rows,) or (rows, k), and which rows have them."""
     several = config.task in ("multiclass", "multilabel")
+    if config.task == "binary" and (width := _width(column.type)) != 1:
+        raise InputError(
+            f"prediction {name} is a list of {f'{width} scores' if width else 'scores'} in each row, and the metrics "
+            "judge one probability",
+            fix=averages(config.items) or 'of several classes write task="multiclass"',
+            where=config.where,
+        )
     values = _matrix(column, f"prediction {name}") if several else _numbers(column, f"prediction {name}")
     missing = np.isnan(values)
     problems.add(f"prediction {name} is missing or NaN", missing, values, offset)
@@ -230,6 +238,13 @@ def numbers_of(column: pa.Array) -> Floats:
     """The floats nearest to numbers, (rows,), NaN for null."""
     numbers: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _width(kind: pa.DataType) -> int | None:
+    """How many numbers a row holds; None of lists of any length."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    return None if pa.types.is_list(kind) or pa.types.is_large_list(kind) else 1
 
 
 def _matrix(column: pa.Array, what: str) -> Floats:

@@ -20,6 +20,7 @@ from .metrics import (
     MetricConfig,
     MetricLike,
     build,
+    columns_compared,
     configured,
     is_users,
     name_of,
@@ -345,9 +346,10 @@ class EvaluationConfig:
                 where=self.where,
             )
         object.__setattr__(self, "_built", {name_of(item): self._build(item) for item in items if not is_users(item)})
-        for built in self.__dict__["_built"].values():
-            if built.by and frozenset(built.by) not in {frozenset(spec) for spec in self.specs}:
-                object.__setattr__(self, "slices", _specs((*self.slices, built.by)))
+        for item in items:
+            by = columns_compared(item)
+            if by and frozenset(by) not in {frozenset(spec) for spec in self.specs}:
+                object.__setattr__(self, "slices", _specs((*self.slices, by)))
         object.__setattr__(self, "thresholds", tuple(self._checked(threshold) for threshold in self.thresholds))
         _unique(self.thresholds, "EvaluationConfig: a threshold")
 

@@ -30,7 +30,8 @@ from .quantile_bins import with_bins
 from .rows import Floats, Task
 from .scoring import Scores
 from .slice_sql import check_expressions
-from .standalone import TableModel, check_name, task_of_values
+from .standalone import task_of_values
+from .table_models import TableModel, check_name
 
 _TASKS: Final = ("binary", "multiclass", "regression")
 _FEWEST: Final = 100  # rows of a reference
@@ -98,7 +99,7 @@ def estimate(
     check_columns(needed | {label: "the label"}, known.columns)
     check_columns(needed, rows.columns)
     if task is None and classes is None and metrics is None:
-        task = task_of_values(known, label, predictions)
+        task = task_of_values(known, TableModel(label, predictions, predictions))
     if task == "regression" and metrics is None:
         metrics = ("mae", "rmse")
     config = EvaluationConfig(

@@ -42,6 +42,8 @@ METRICS: Mapping[str, tuple[Definition, ...]] = {
 """Every metric of ours by name, in the order in which they are shown. Of those with one name, each judges other kinds
 of model."""
 
+_OF_CLASSES: Final[tuple[Task, ...]] = ("multiclass", "multilabel")
+
 COUNTS = tuple(COUNT_METRICS)
 """Metrics that say how much was measured, not how good it is."""
 
@@ -87,7 +89,8 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
         metric: A name out of `METRICS`, or a user's own: a function that returns a `Metric`, or its "module:attribute".
             One of a notebook or script (`__main__`) judges in this process only.
         name: What to call it in thresholds, files and reports; by default, its name with the options.
-        **options: Its keyword arguments: text, numbers, or lists of them.
+        **options: Its keyword arguments: text, numbers, or lists of them; `of=` of a metric between slices also what
+            this function returns, or a user's own.
 
     Raises:
         InputError: An option is neither, or the function cannot be named from another process.
@@ -99,11 +102,15 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
     for key, value in options.items():
         if isinstance(value, list):
             options[key] = tuple(value)
+        if key == "of" and (isinstance(value, MetricConfig) or callable(value)):
+            options[key] = configured(value)
+            continue
         if not all(isinstance(part, (str, int, float, bool, type(None))) for part in _parts(options[key])):
             raise InputError(
                 f"metric {short!r}: option {key!r} must be text, a number or a list of them, not {value!r}"
             )
-    said = ", ".join(f"{key}={value}" for key, value in sorted(options.items()))
+    words = {key: name_of(value) if isinstance(value, MetricConfig) else value for key, value in options.items()}
+    said = ", ".join(f"{key}={value}" for key, value in sorted(words.items()))
     called = name or (f"{short}({said})" if said else short)
     return MetricConfig(metric, called, tuple(sorted(options.items())), name is not None)
 
@@ -119,7 +126,7 @@ def configured(item: object) -> str | MetricConfig:
         InputError: There is no such metric.
     """
     if isinstance(item, Mapping):  # out of JSON
-        options = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in item["options"])
+        options = tuple((key, _option(value)) for key, value in item["options"])
         return MetricConfig(item["metric"], item["name"], options, item["named"])
     if isinstance(item, MetricConfig):
         _known(item.metric)
@@ -136,6 +143,12 @@ def configured(item: object) -> str | MetricConfig:
     raise InputError(f"{item!r} is not a metric", fix=f"one of {', '.join(METRICS)}, or your own function")
 
 
+def _option(value: Any) -> Any:  # Any: out of JSON
+    if isinstance(value, Mapping):
+        return configured(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _known(name: str) -> None:
     if ":" not in name and name not in METRICS:
         raise InputError(f"there is no metric {name!r}", fix=suggest(name, list(METRICS), "there are"))
@@ -147,20 +160,38 @@ def name_of(item: str | MetricConfig) -> str:
 
 
 def is_users(item: str | MetricConfig) -> bool:
-    """Whether it is a user's own."""
-    return not isinstance(item, str) and ":" in item.metric
+    """Whether it is a user's own, or compares slices in one."""
+    return users_part(item) is not None
+
+
+def users_part(item: str | MetricConfig) -> str | None:
+    """The "module:attribute" of a user's own that a metric is, or that it compares slices in; else None."""
+    if isinstance(item, str):
+        return item if ":" in item else None
+    compared = dict(item.options).get("of")
+    if ":" in item.metric:
+        return item.metric
+    return users_part(compared) if isinstance(compared, (str, MetricConfig)) else None
+
+
+def columns_compared(item: str | MetricConfig) -> tuple[str, ...]:
+    """Of a metric between slices, the columns whose slices it compares."""
+    if isinstance(item, str) or item.metric not in BETWEEN_SLICES_METRICS:
+        return ()
+    by = dict(item.options).get("by", ())
+    return (by,) if isinstance(by, str) else tuple(by)
 
 
 def users_function(item: str | MetricConfig, project: Path | None) -> FunctionRef:
     """Where a user's own metric is; `project` is the folder that names without a package are relative to."""
-    written = item if isinstance(item, str) else item.metric
+    written = users_part(item) or name_of(item)
     # A function that the project's modules import is known by the name of the project's package.
     return reference(written if project is None else written.removeprefix(f"{package_name(project)}."), project)
 
 
 def tasks_of(item: str | MetricConfig) -> tuple[Task, ...]:
     """The kinds of model that a metric can judge; of a user's own all, until it is loaded."""
-    if is_users(item):
+    if not isinstance(item, str) and ":" in item.metric:
         return TASKS
     name, options = (item, {}) if isinstance(item, str) else (item.metric, dict(item.options))
     definitions = METRICS[name]
@@ -184,10 +215,31 @@ def task_of(items: Sequence[str | MetricConfig], wanted: Sequence[Task] = TASKS)
             raise InputError(
                 f"EvaluationConfig: {name_of(item)!r} judges {_either(tasks_of(item))} models, "
                 f"{before} {_either(fitting)} ones",
-                fix="judge one kind of model in a configuration",
+                fix=_for_several(item, items, fitting) or "judge one kind of model in a configuration",
             )
         fitting = remaining
     return fitting[0]
+
+
+def _for_several(item: str | MetricConfig, items: Sequence[str | MetricConfig], fitting: Sequence[Task]) -> str:
+    """What makes a metric of yes or no one of several classes, where that is what keeps metrics apart; else nothing."""
+    if not set(_OF_CLASSES) & {*fitting, *tasks_of(item)}:
+        return ""
+    return averages(items)
+
+
+def averages(items: Sequence[str | MetricConfig]) -> str:
+    """How the metrics of yes or no among these judge several classes, as a fix; nothing where there are none."""
+    for item in items:
+        if "binary" in tasks_of(item) and "multiclass" not in tasks_of(item):
+            name = item if isinstance(item, str) else item.metric
+            several = [each for each in METRICS if each.rpartition("_")[2] == name != each]
+            known = f"; or {', '.join(several)}" if several else ""
+            return (
+                f'of several classes write metric({name!r}, average="macro"), or average="micro" or "weighted", or of '
+                f"one class, class_id=…{known}"
+            )
+    return ""
 
 
 def _either(tasks: Sequence[Task]) -> str:
@@ -209,7 +261,7 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
     if isinstance(item, str):
         item = MetricConfig(item, item)
     options = dict(item.options)
-    if is_users(item):
+    if ":" in item.metric:
         return _users(item, options, task, project)
     several = {key: options.pop(key) for key in SEVERAL & options.keys()}
     wanted: Task = "binary" if several else task
@@ -227,6 +279,8 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
         )
     if "of" in known:
         options["of"] = build(_compared(item, options["of"], task), task, context, project)
+        if options["of"].by:
+            raise InputError(f"metric {item.metric!r}: of compares slices itself", fix='name another: of="auc"')
     built = definition.build(**options)
     if several:
         built = for_several_classes(built, item.metric, context["classes"], **several)
@@ -235,8 +289,11 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
 
 def _compared(item: MetricConfig, of: Any, task: Task) -> str | MetricConfig:  # Any: what a user wrote
     """The metric that one between slices is of."""
-    if not isinstance(of, str):
-        raise InputError(f"metric {item.metric!r}: of must be the name of a metric, not {of!r}")
+    if not isinstance(of, (str, MetricConfig)):
+        raise InputError(
+            f"metric {item.metric!r}: of must be a metric, not {of!r}",
+            fix='name one: of="auc", of=metric("f1", threshold=0.3) or of="metrics:profit"',
+        )
     compared = configured(of)
     task_of((compared,), (task,))
     return compared

@@ -19,6 +19,7 @@ from .rows import Floats, SliceRows
 from .states import Leaves, MetricState, Sums, Term
 
 Gain: TypeAlias = Literal["linear", "exponential"]
+_FAR: Final = 60.0  # a label whose gain of 2^label - 1 is 2^label in floats
 _NOTHING_RELEVANT: Final = "no query with a relevant document"
 
 
@@ -78,8 +79,8 @@ def _ndcg(ranked: Rankings, k: int | None, gain: Gain) -> Floats:
 
     Järvelin and Kekäläinen 2002; ties after McSherry and Najork 2008, as scikit-learn has them.
     """
-    gains = ranked.label if gain == "linear" else np.exp2(ranked.label) - 1
     sizes = ranked.sizes
+    gains = _gains(ranked, gain)
     discount = _discount(ranked.position, k)
     # Runs of equal predictions: each document has the mean gain of its run.
     same = (ranked.position > 0) & (np.append(False, ranked.prediction[1:] == ranked.prediction[:-1]))
@@ -89,6 +90,18 @@ def _ndcg(ranked: Rankings, k: int | None, gain: Gain) -> Floats:
     query = np.repeat(np.arange(len(sizes)), sizes)
     best = gains[np.lexsort((-gains, query))]
     return ranked.total(shared * discount) / _or_one(ranked.total(best * discount))
+
+
+def _gains(ranked: Rankings, gain: Gain) -> Floats:
+    """The gain of each document / the largest of its query: NDCG is the same, and no label is too large or small."""
+    largest = np.repeat(_or_one(np.maximum.reduceat(ranked.label, ranked.starts)), ranked.sizes)
+    if gain == "linear":
+        return ranked.label / largest
+    few = np.minimum(largest, _FAR)
+    exact = np.expm1(np.minimum(ranked.label, few) * np.log(2)) / np.expm1(few * np.log(2))
+    # Beyond, 1 is nothing to 2^label, which may be no float.
+    far: Floats = np.where(largest > _FAR, np.exp2(ranked.label - largest), exact)
+    return np.where(ranked.label > 0, far, 0.0)
 
 
 def _discount(position: NDArray[np.int64], k: int | None) -> Floats:

@@ -18,6 +18,8 @@ from .rows import Floats, SliceRows
 from .states import Leaves, Sums, Term
 
 _ONE_LABEL: Final = "all labels are equal"
+_TOO_LARGE: Final = "labels or predictions are too large for their squares to be numbers: measure them in another unit"
+_TOO_SMALL: Final = "labels or predictions are too small for their squares to be numbers: measure them in another unit"
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,11 @@ class Errors(Sums):
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         error = rows.prediction - rows.label
+        with np.errstate(over="ignore"):  # an infinite sum has no value, and says so
+            squared = rows.weight * error**2
         yield Term("weight")
         yield Term("error", rows.weight * error)
-        yield Term("squared", rows.weight * error**2)
+        yield Term("squared", squared)
         yield Term("absolute", rows.weight * np.abs(error))
         some = rows.label != 0
         yield Term("relative", rows.weight[some] * np.abs(error[some] / rows.label[some]), some)
@@ -95,11 +99,15 @@ class Squares(Sums):
             parts = [factors[0]] if len(factors) == 1 else list(_product(*factors))
             yield Term(name, np.concatenate([product for part in parts for product in _product(w, part)]))
 
-    def finish(self, leaves: Leaves) -> Variances | None:
-        """The variances."""
+    def finish(self, leaves: Leaves) -> Variances | str | None:
+        """The variances, or why there are none."""
+        if not all(leaves[name].finite for name in self.names):
+            return _TOO_LARGE
         w, wy, wp, wyy, wpp, wyp = (leaves[name].fraction() for name in self.names)
-        if not w or not all(leaves[name].finite for name in self.names):
+        if not w:
             return None
+        if (wy and not wyy) or (wp and not wpp):
+            return _TOO_SMALL
 
         def spread(product: Fraction, left: Fraction, right: Fraction) -> float:
             return rounded(product / w - (left / w) * (right / w))
@@ -108,16 +116,18 @@ class Squares(Sums):
             spread(wyy, wy, wy), spread(wpp, wp, wp), spread(wyp, wy, wp), rounded((wyy - 2 * wyp + wpp) / w)
         )
 
-    def exact(self, rows: SliceRows) -> Variances | None:
+    def exact(self, rows: SliceRows) -> Variances | str | None:
         """The variances."""
         return self.finish(self.add(self.init(), rows))
 
 
 def _product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """a·b rounded, and what the rounding lost (Dekker 1971), for factors whose product neither over- nor underflows."""
-    product = a * b
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    return product, a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = a * b
+        (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+        lost = a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    return product, np.where(np.isfinite(lost), lost, np.inf)  # what overflows leaves no finite sum
 
 
 def _halves(a: Floats) -> tuple[Floats, Floats]:
@@ -202,7 +212,9 @@ def _of_errors(title: str, direction: Direction | None, result: Callable[[Mappin
 
 
 def _of_variances(title: str, value: Callable[[Variances], Result]) -> Metric:
-    def result(variances: Variances | None) -> Result:
+    def result(variances: Variances | str | None) -> Result:
+        if isinstance(variances, str):
+            return variances
         return NO_ROWS if variances is None else value(variances)
 
     return Metric(title, "higher", Squares(), result)

@@ -73,10 +73,12 @@ class BucketSums(MetricState):
         """The buckets."""
         names = [name for name in leaves if name != _ROWS]
         table = np.stack([leaves[name] for name in names])
-        return Resamples(
-            leaves[_ROWS] > 0,
-            lambda counts: self.inner.summed(dict(zip(names, (table * counts).sum(axis=1).tolist(), strict=True))),
-        )
+
+        def summed(counts: Counts) -> Any:  # as in MetricState
+            with np.errstate(over="ignore", invalid="ignore"):  # what is no number is no metric, which says so
+                return self.inner.summed(dict(zip(names, (table * counts).sum(axis=1).tolist(), strict=True)))
+
+        return Resamples(leaves[_ROWS] > 0, summed)
 
 
 @dataclass(frozen=True)

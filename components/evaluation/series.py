@@ -26,7 +26,7 @@ from .scoring import Scores
 from .series_schema import admitted, converted
 from .series_store import Key, SeriesStore
 from .slice_sql import check_expressions
-from .standalone import TableModel
+from .table_models import TableModel
 from .validation import validate
 
 _MONDAY: Final = 4 * 86_400 * 10**6  # 1970-01-05

@@ -13,6 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +29,8 @@ from .config import EvaluationConfig
 from .cut_columns import MOST_BINS, CutColumn, Ints, cut_column, is_text
 from .rows import Floats, Task
 from .slice_search import SliceSearch
-from .standalone import Predictor, TableModel, models_of, task_of_values
+from .standalone import predicted_classes, task_of_values
+from .table_models import Predictor, TableModel, columns_of, is_bundle, models_of
 from .worse_slices import WorstSlices
 
 _SEED: Final = 20_190  # of the sample of larger tables
@@ -57,7 +60,8 @@ def find_slices(
     Args:
         data: What `data.source_of` takes.
         label: The column of labels.
-        predictions: A column, or a function from a DataFrame of rows to an array, as `evaluate` takes it.
+        predictions: A column, a function from a DataFrame of rows to an array, or a bundle or its folder, as `evaluate`
+            takes them.
         columns: Where to look; None: all columns but label, predictions and weight. Texts, booleans, numbers, dates and
             times make slices, and so does what is missing; other columns are left out.
         weight: A column of weights ≥ 0; rows of weight 0 are left out.
@@ -83,19 +87,26 @@ def find_slices(
     """
     _check_options(max_columns, min_examples, level, min_effect, bins, limit, max_rows)
     source = source_of(data)
-    if not isinstance(predictions, str) and not callable(predictions):
+    if not (isinstance(predictions, (str, Path)) or callable(predictions) or is_bundle(predictions)):
         raise InputError(f"predictions must be a column or a function of rows, not {predictions!r}")
+    ((model_name, predictor),) = models_of(predictions, source.columns).items()
     if isinstance(columns, str):
         raise InputError(f"find_slices: columns must be a list of names, not {columns!r}", fix=f"columns=[{columns!r}]")
-    needed = {label: "the label"} | ({predictions: "the prediction"} if isinstance(predictions, str) else {})
+    needed = {label: "the label"} | dict.fromkeys(columns_of({model_name: predictor}), "the prediction")
     needed |= {weight: "the weight"} if weight else {}
     check_columns(needed | dict.fromkeys(columns or (), "the search"), source.columns)
     candidates = (
         [name for name in source.columns if name not in needed] if columns is None else [*dict.fromkeys(columns)]
     )
+    hidden = (label,) if weight is None else (label, weight)
+    model = TableModel(label, model_name, predictor, hidden=hidden)
+    if predicted_classes(source, model, {model_name: predictor}, task, None, classes) is not None:
+        raise InputError(
+            f"find_slices: the predictions {model_name!r} are classes, and the loss of a row is that of its scores",
+            fix="give a score for each class, such as predict_proba(rows)",
+        )
     if task is None and classes is None:
-        task = task_of_values(source, label, predictions)
-    ((model_name, _),) = models_of(predictions).items()
+        task = task_of_values(source, model)
     config = EvaluationConfig(label, model_name, task=task, classes=classes, weight=weight)
     if classes is None and is_text(source.schema.field(label).type):
         raise InputError(
@@ -104,7 +115,7 @@ def find_slices(
         )
     if excess and config.task == "regression":
         raise InputError("find_slices: excess is of probabilities, and numbers have none", fix="remove it")
-    model = TableModel(label, config.prediction, predictions)
+    model = replace(model, name=config.prediction)
     loss, weights, table = _losses(source, config, model, candidates, max_rows, progress, excess=excess)
     searched: list[CutColumn] = []
     left_out: dict[str, str] = {}

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
-from ...data.reading.source_of import table_of
-from ...errors import InputError, missing_extra, suggest
+from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
 from .checks import check_columns, is_number, numbers_of
 from .confidence import Confidence, Method
 from .config import EvaluationConfig, Slice, SliceColumn, SliceValue, Threshold
+from .metrics import DEFAULTS, configured, name_of
 from .run import evaluate as evaluate_source
 from .run import metrics_table
+from .table_models import (
+    BundleModel,
+    Classes,
+    Frames,
+    Predictor,
+    TableModel,
+    check_name,
+    columns_of,
+    models_of,
+    refuse_class_scores,
+)
 
 if TYPE_CHECKING:
     from .metrics import MetricLike
     from .rows import Task
 
-Predictor: TypeAlias = str | Callable[[Any], Any]
-"""A column of predictions, or a function from a DataFrame of rows to an array of them."""
-
-_PREDICTIONS: Final = 'predictions={"forest": lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]}'
+_MOST_CLASSES: Final = 1_000
+"""Distinct whole numbers up to which they may be classes."""
 _RESULT_COLUMNS: Final = (
     "slice", "n", "metric", "value", "lower", "upper", "baseline", "change", "change_lower", "change_upper",
     "undefined",
@@ -39,7 +48,7 @@ def evaluate(
     data: object,
     *,
     label: str,
-    predictions: Predictor | Sequence[str] | Mapping[str, Predictor],
+    predictions: Predictor | Mapping[str, Predictor],
     baseline: str | None = None,
     slices: Sequence[Slice | Sequence[SliceColumn]] = ((),),
     metrics: Sequence[MetricLike] | None = None,
@@ -59,9 +68,12 @@ def evaluate(
         data: What `data.source_of` takes: a DataFrame, an Arrow table, a DuckDB relation, a path of Parquet or CSV
             files, a mapping of columns, ….
         label: The column of labels.
-        predictions: A column of predictions; or several; or a mapping from a model's name to its column, or to a
-            function from a DataFrame of rows to an array, (n,) or (n, classes), such as
-            `lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]`.
+        predictions: A column of predictions; or a list of them, each of a model; or a mapping from a model's name to
+            its column; to the list of the columns of its class scores; to a function from a DataFrame of rows to an
+            array, (n,) or (n, classes), such as `lambda rows: forest.predict_proba(rows[FEATURES])[:, 1]`; or to a
+            bundle or its folder, whose `predict` has one output. A method of a fitted scikit-learn estimator gets the
+            features that it was fitted on. Texts, and whole numbers with `task="multiclass"`, are predicted classes:
+            they have no scores, and so no log-loss.
         baseline: The name of the model that the others are compared with.
         slices: See `EvaluationConfig`, as for all that follows.
         metrics: None: the usual ones of the task.
@@ -70,7 +82,7 @@ def evaluate(
         query: A column; of rankings.
         threshold: Above which a prediction counts as positive.
         task: None: what the metrics judge; without metrics what label and predictions look like.
-        classes: The class of each score.
+        classes: The class of each score; None: the names of the columns of scores where the labels are texts.
         min_examples: Smaller slices are withheld.
         confidence: How intervals are computed.
         progress: Called with the rows done, for each model.
@@ -80,21 +92,30 @@ def evaluate(
     """
     source = source_of(data)
     check_name(label, "label")
-    models = models_of(predictions)
-    columns = {label: "the label"} | {name: "the prediction" for name in models.values() if isinstance(name, str)}
+    models = models_of(predictions, source.columns)
+    columns = {label: "the label"} | dict.fromkeys(columns_of(models), "the prediction")
     check_columns(columns | ({weight: "the weight"} if weight else {}), source.columns)
-    if label in models.values():
+    if label in columns_of(models):
         raise InputError(f"{label!r} is the label and a prediction of it", fix="name the column of predictions")
     if baseline is not None and baseline not in models:
         raise InputError(
             f"there is no model {baseline!r} to compare with", fix=suggest(baseline, list(models), "there are")
         )
-    if task is None and metrics is None and classes is None and query is None:
-        task = task_of_values(source, label, next(iter(models.values())))
-    results = {}
-    frames = _Frames(data) if any(map(callable, models.values())) and _is_dataframe(data) else None
+    if baseline is None and not isinstance(predictions, Mapping):
+        refuse_class_scores(source, columns_of(models))
+    frames = Frames(data) if any(map(callable, models.values())) and _is_dataframe(data) else None
     if frames is not None:
         source = frames.source
+    hidden = tuple(name for name in (label, weight, query) if name is not None)
+    first = TableModel(label, "prediction", next(iter(models.values())), frames, hidden)
+    predicted = None if query is not None else predicted_classes(source, first, models, task, metrics, classes)
+    if predicted is not None:
+        task, classes, metrics = "multiclass", predicted, _without_scores(metrics)
+    if classes is None and isinstance(first.predictor, (list, tuple)) and _is_text(source, label):
+        classes = list(first.predictor)
+    if task is None and metrics is None and classes is None and query is None:
+        task = task_of_values(source, first)
+    results = {}
     for name, predictor in models.items():
         # The model's name stands for its prediction, whatever the column is called.
         config = EvaluationConfig(
@@ -103,15 +124,14 @@ def evaluate(
             weight=weight, threshold=threshold, metrics=metrics, task=task, classes=classes,
             min_examples=min_examples, query=query, confidence=confidence,
         )  # fmt: skip
-        before = (
-            None if baseline in (None, name) else TableModel(label, config.prediction, models[str(baseline)], frames)
-        )
-        called = any(callable(each) for each in (predictor, before and before.predictor))
+        model = replace(first, name=config.prediction, predictor=predictor, classes=predicted)
+        before = None if baseline in (None, name) else replace(model, predictor=models[str(baseline)])
+        called = any(callable(each.predictor) for each in (model, before) if each is not None)
         results[name] = evaluate_source(
             source,
             config,
             LocalExecutor(threads=1) if called else LocalExecutor(),  # a model of a user's may not bear threads
-            TableModel(label, config.prediction, predictor, frames),
+            model,
             before,
             progress=progress,
         )
@@ -230,132 +250,134 @@ class EvaluationResult:
         )
 
 
-@dataclass
-class TableModel:
-    """A batch function that gives label and prediction."""
-
-    label: str
-    name: str
-    predictor: Predictor
-    frames: _Frames | None = None  # the user's rows as they are; None where they are no DataFrame
-
-    def setup(self) -> None:
-        """Nothing to prepare."""
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Label and prediction of each row."""
-        column = (
-            batch.column(self.predictor)
-            if isinstance(self.predictor, str)
-            else _column(self.predictor(self._rows(batch)), self.name, batch.num_rows)
-        )
-        return pa.record_batch([batch.column(self.label), column], names=[self.label, self.name])
-
-    def _rows(self, batch: pa.RecordBatch) -> Any:  # Any: a pandas.DataFrame
-        return _dataframe(batch) if self.frames is None else self.frames.rows(batch)
-
-
-_ROW: Final = "number of the row in the DataFrame"
-
-
-class _Frames:
-    """A DataFrame as a source, from which functions get its own rows: its index, its types.
-
-    Attributes:
-        source: Its rows, with their numbers.
-    """
-
-    def __init__(self, data: Any) -> None:  # Any: a pandas.DataFrame
-        self._data = data
-        table = table_of(data)
-        self.source = source_of(table.append_column(_ROW, pa.array(np.arange(table.num_rows))))
-
-    def rows(self, batch: pa.RecordBatch) -> Any:  # Any: likewise
-        """The rows of a batch of the source."""
-        return self._data.iloc[batch.column(_ROW).to_numpy()]
-
-
 def _is_dataframe(data: object) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and type(data).__name__ == "DataFrame"
 
 
-def _dataframe(batch: pa.RecordBatch) -> Any:
-    try:
-        return batch.to_pandas()
-    except ModuleNotFoundError as error:
-        raise missing_extra("pandas", "pandas") from error
+def _is_text(source: Source, label: str) -> bool:
+    kind = source.schema.field(label).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _column(values: Any, name: str, rows: int) -> pa.Array:
-    """What a function gave, as a column of numbers or lists.
-
-    Raises:
-        InputError: It is no array with a prediction for each row.
-    """
-    array = np.asarray(values)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim not in (1, 2) or len(array) != rows or array.dtype.kind not in "biuf":
-        raise InputError(
-            f"the model {name!r} gave an array of shape {array.shape} and type {array.dtype} for {rows} rows",
-            fix="return a number, or one for each class, for each row: predict_proba(rows)[:, 1]",
-        )
-    if array.ndim == 1:
-        return pa.array(array)
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
-
-
-def models_of(predictions: Predictor | Sequence[str] | Mapping[str, Predictor]) -> dict[str, Predictor]:
-    """Each model by its name: that of its column or function, unless a mapping says another."""
-    if isinstance(predictions, str):
-        return {predictions: predictions}
-    if callable(predictions):
-        return {getattr(predictions, "__name__", "model").strip("<>"): predictions}
-    named_models: Any = predictions
-    if not isinstance(named_models, (Mapping, list, tuple)):
-        raise InputError(f"predictions are columns or functions, not a {type(named_models).__name__}", fix=_PREDICTIONS)
-    models: dict[str, Predictor] = {}
-    models |= predictions if isinstance(predictions, Mapping) else {name: name for name in predictions}
-    for name, predictor in models.items():
-        named: Any = name
-        if not isinstance(named, str) or not (isinstance(predictor, str) or callable(predictor)):
-            raise InputError(
-                f"the model {name!r} is {predictor!r}, neither a column nor a function of rows",
-                fix=_PREDICTIONS,
-            )
-    if not models:
-        raise InputError("there are no predictions to judge", fix='predictions="probability"')
-    return models
-
-
-def check_name(column: Any, what: str) -> None:  # Any: what a user wrote
-    """Refuse what names no column.
-
-    Raises:
-        InputError: It is no text.
-    """
-    if not isinstance(column, str):
-        raise InputError(f"{what} is the name of a column, not a {type(column).__name__}", fix=f'write {what}="…"')
-
-
-def _gives_lists(source: Source, predictor: Predictor) -> bool:
-    """Whether a row has several scores; a function is asked about the first two rows."""
-    if isinstance(predictor, str):
-        return bool(pa.types.is_nested(source.schema.field(predictor).type))
+def _first_predictions(source: Source, model: TableModel) -> pa.Array:
+    """The predictions of the first two rows, classes as they are; a column's without reading the others."""
+    if isinstance(model.predictor, str):
+        source = source.select([model.predictor])
     for shard in source.shards:
         for batch in source.read(shard):
             if batch.num_rows:
-                scores = np.asarray(predictor(_dataframe(batch.slice(0, 2))))
-                return scores.ndim == 2 and scores.shape[1] > 1
-    return False
+                try:
+                    return model.predictions(batch.slice(0, 2))
+                except InputError:
+                    return pa.nulls(0)  # which is said of all rows, where they are judged
+    return pa.nulls(0)
 
 
-def task_of_values(source: Source, label: str, predictor: Predictor) -> Task:
-    """What kind of model it is, by its labels and predictions."""
-    lists = [_gives_lists(source, predictor), pa.types.is_nested(source.schema.field(label).type)]
+def predicted_classes(
+    source: Source,
+    model: TableModel,
+    models: Mapping[str, Predictor | BundleModel],
+    task: Task | None,
+    metrics: Sequence[MetricLike] | None,
+    classes: Classes | None,
+) -> Classes | None:
+    """The classes, where what a model predicts are classes and not their scores; None where they are numbers.
+
+    Args:
+        source: The rows.
+        model: The first of the models.
+        models: All of them.
+        task: What the user said of the task.
+        metrics: Likewise of metrics.
+        classes: Likewise of classes.
+
+    Raises:
+        InputError: Whole numbers that may be classes or amounts, and nobody says which.
+    """
+    if task not in (None, "multiclass"):
+        return None
+    column = _first_predictions(source, model)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    whole = pa.types.is_integer(kind)
+    if not (text or whole):
+        return None
+    named = [name for name in models.values() if isinstance(name, str)]
+    if text or task is not None or classes is not None:
+        if classes is not None:
+            return classes
+        values = _distinct(source, [model.label, *named])
+        first_values = set(column.drop_null().to_pylist())
+        if values is None or len({type(value) for value in values | first_values}) > 1:
+            raise InputError(
+                f"the predictions are classes, and the labels {model.label!r} are not of their type",
+                fix="make both texts, or both whole numbers, or name the classes: classes=[…]",
+            )
+        return sorted(values)
+    labels = _distinct(source, [model.label]) if metrics is None else None
+    if labels is None or labels <= {0, 1} or not all(isinstance(value, int) for value in labels):
+        return None
+    predicted = _distinct(source, named[:1]) if named else set(column.drop_null().to_pylist())
+    if predicted is not None and predicted <= labels:
+        raise InputError(
+            f"labels and predictions are whole numbers, {len(labels)} different ones: classes or amounts?",
+            fix='say which: task="multiclass" counts those that are right, task="regression" measures how far off '
+            "they are",
+        )
+    return None
+
+
+def _distinct(source: Source, columns: Sequence[str]) -> set[str | int] | None:
+    """The texts or whole numbers of some columns; None of other values, or of very many."""
+    distinct: set[str | int] = set()
+    chosen = source.select(list(dict.fromkeys(columns)))
+    for shard in chosen.shards:
+        for batch in chosen.read(shard):
+            for values in batch.columns:
+                kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+                if is_number(kind):
+                    numbers = numbers_of(values.cast(kind))
+                    numbers = numbers[~np.isnan(numbers)]
+                    if (numbers != np.rint(numbers)).any():
+                        return None
+                    distinct |= set(map(int, np.unique(numbers).tolist()))
+                elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+                    distinct |= set(values.cast(kind).unique().drop_null().to_pylist())
+                else:
+                    return None
+            if len(distinct) > _MOST_CLASSES:
+                return None
+    return distinct
+
+
+def _without_scores(metrics: Sequence[MetricLike] | None) -> Sequence[MetricLike]:
+    """The metrics of classes that were predicted without scores.
+
+    Raises:
+        InputError: One of them judges scores.
+    """
+    if metrics is None:
+        return [name for name in DEFAULTS["multiclass"] if name != "log_loss"]
+    for item in metrics:
+        if name_of(configured(item)) == "log_loss":
+            raise InputError(
+                "the predictions are classes without scores, and log_loss judges scores",
+                fix="give a score for each class, such as predict_proba(rows), or leave log_loss out",
+            )
+    return metrics
+
+
+def task_of_values(source: Source, model: TableModel) -> Task:
+    """What kind of model it is, by its labels and predictions; a function is asked about the first two rows."""
+    lists = [
+        pa.types.is_nested(_first_predictions(source, model).type),
+        pa.types.is_nested(source.schema.field(model.label).type),
+    ]
     if any(lists):
         return "multilabel" if all(lists) else "multiclass"
-    return task_of_labels(source, label, "multiclass" if callable(predictor) else "binary")
+    return task_of_labels(source, model.label, "multiclass" if callable(model.predictor) else "binary")
 
 
 def task_of_labels(source: Source, label: str, other: Task) -> Task:

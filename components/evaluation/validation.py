@@ -232,15 +232,39 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return list(interval) if isinstance(interval, tuple) else None
 
 
-def _judged(value: float, interval: Interval | None, judge: Judgement, *, at_least: bool) -> tuple[float, str]:
-    """What must keep a bound, and how it is said: the value, or the end of its interval that decides."""
+def _judged(
+    value: float,
+    interval: Interval | None,
+    judge: Judgement,
+    bound: float,
+    form: str,
+    *,
+    at_least: bool,
+    slack: float = 0,
+) -> tuple[bool, str]:
+    """Whether a bound is kept, by the value or by the end of its interval that decides; and in words."""
+    limit = form.format(bound)
+    kept = value >= bound - slack if at_least else value <= bound + slack
     if judge == "value":
-        return value, ""
+        return kept, f"{_sign(kept, at_least)} {limit}"
     if not isinstance(interval, tuple):
-        return value, f" (without an interval: {interval})"
+        kept = kept and judge != "strict"
+        asks = (
+            "a strict threshold asks for an interval, and there is none" if judge == "strict" else "without an interval"
+        )
+        bounded = (
+            f"must be {_sign(True, at_least)} {limit}" if judge == "strict" else f"{_sign(kept, at_least)} {limit}"
+        )
+        return kept, f"{bounded} ({asks}: {interval})"
     lenient = judge == "lenient"
     # The better end for the lenient, the worse one for the strict.
-    return interval[1 if lenient is at_least else 0], f" (of {interval[0]:.4g} to {interval[1]:.4g}, {judge})"
+    deciding = interval[1 if lenient is at_least else 0]
+    kept = deciding >= bound - slack if at_least else deciding <= bound + slack
+    ends = f"its interval, {form.format(interval[0])} to {form.format(interval[1])},"
+    side = _sign(True, at_least)
+    if lenient:
+        return kept, f"{ends} {'reaches' if kept else 'lies wholly beyond'} the bound {side} {limit} (judged leniently)"
+    return kept, f"{ends} {'lies wholly' if kept else 'does not lie wholly'} {side} {limit} (judged strictly)"
 
 
 def _value_parts(threshold: Threshold, value: float | str, interval: Interval | None) -> Iterator[tuple[bool, str]]:
@@ -249,15 +273,7 @@ def _value_parts(threshold: Threshold, value: float | str, interval: Interval | 
         return
     for bound, at_least in ((threshold.lower, True), (threshold.upper, False)):
         if bound is not None:
-            deciding, said = _judged(value, interval, threshold.judge, at_least=at_least)
-            passed = deciding >= bound if at_least else deciding <= bound
-            passed = passed and not _unsure(threshold, interval)
-            yield passed, f"{_sign(passed, at_least)} {bound:g}{said}"
-
-
-def _unsure(threshold: Threshold, interval: Interval | None) -> bool:
-    """Whether a strict threshold has no interval to judge."""
-    return threshold.judge == "strict" and not isinstance(interval, tuple)
+            yield _judged(value, interval, threshold.judge, bound, "{:.6g}", at_least=at_least)
 
 
 def _sign(passed: bool, at_least: bool) -> str:
@@ -288,11 +304,9 @@ def _change_parts(
             continue
         higher = threshold.direction == "higher"
         interval = _interval(intervals, kind, threshold)
-        deciding, said = _judged(moved, interval, threshold.judge, at_least=higher)
-        passed = deciding >= bound - slack if higher else deciding <= bound + slack
-        passed = passed and not _unsure(threshold, interval)
-        sign = _sign(passed, higher)
-        yield passed, f"change {form.format(moved)} {sign} {form.format(bound)}{said} (baseline {_number(before)})"
+        passed, said = _judged(moved, interval, threshold.judge, bound, form, at_least=higher, slack=slack)
+        between = " " if threshold.judge == "value" else ", "
+        yield passed, f"change {form.format(moved)}{between}{said} (baseline {_number(before)})"
 
 
 def relative_change(value: float, before: float) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
-from ...data.slices import SliceTable, title
+from ...data.slices import SliceTable, distinct_titles
 from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
@@ -23,7 +23,8 @@ from ..evaluation.quantile_bins import with_bins
 from ..evaluation.scoring import Scores
 from ..evaluation.slice_sql import check_expressions
 from ..evaluation.slicing import encode
-from ..evaluation.standalone import TableModel, task_of_labels
+from ..evaluation.standalone import task_of_labels
+from ..evaluation.table_models import TableModel
 from .integrated_gradients import integrated_gradients
 from .model_scores import ModelLike, Scorer, scorer_of
 from .partial_dependence import DependencePoint, partial_dependence
@@ -192,7 +193,8 @@ def explain(
 
     Args:
         data: Rows as `data.source_of` takes them.
-        model: A function from a DataFrame of rows to an array, (n,) or (n, classes); a bundle, or its folder.
+        model: A function from a DataFrame of rows to an array, (n,) or (n, classes), which of a method of a fitted
+            scikit-learn estimator are its features; a bundle, or its folder.
         label: The column of labels, for the importance of columns; None: without it.
         prediction: Of a bundle, the output of `predict`; None: its only one.
         columns: What to look at; None: all columns that the bundle reads, or all but label and weight.
@@ -209,7 +211,7 @@ def explain(
             judged, or fewer than two rows.
     """
     effort = effort or Effort()
-    scorer = scorer_of(model, prediction)
+    scorer = scorer_of(model, prediction, [name for name in (label, weight) if name is not None])
     source = source_of(data)
     wanted = dict.fromkeys(columns or (), "what is looked at")
     wanted |= {name: role for name, role in ((label, "the label"), (weight, "the weight")) if name is not None}
@@ -296,16 +298,20 @@ def explained(
 
 
 def _slices(scored: pa.Table, config: EvaluationConfig) -> dict[str, NDArray[np.int64]]:
-    """The rows of each slice that is large enough to be shown, by its name."""
+    """The rows of each slice that is large enough to be shown, by its name.
+
+    Slices of one title are told apart as `distinct_titles` does.
+    """
     table = SliceTable(config.specs)
     columns = {name: scored[f"slice:{name}"].combine_chunks() for name in config.slice_columns}
     positions, codes = encode(table, columns, scored.num_rows, config.expressions)
-    slices = {}
+    rows = []
     for key, code in table.codes.items():
         at = np.flatnonzero((codes == code).any(axis=1))
         if key[1] and len(at) >= config.min_examples:
-            slices[title(table.pairs(key))] = at if positions is None else positions[at]
-    return dict(sorted(slices.items()))
+            rows.append((table.pairs(key), at if positions is None else positions[at]))
+    titles = distinct_titles([pairs for pairs, _ in rows])
+    return dict(sorted(zip(titles, (at for _, at in rows), strict=True)))
 
 
 def _attributions(
@@ -322,14 +328,15 @@ def _attributions(
         return nothing, None
     finite = {name: numbers[name][np.isfinite(numbers[name])] for name in floats}
     some = rows.take(at)
-    values, off = integrated_gradients(
-        some,
-        scorer,
-        floats,
-        {name: float(each.mean()) for name, each in finite.items()},
-        {name: float(each.std()) for name, each in finite.items()},
-        steps=effort.steps,
-    )
+    with np.errstate(over="ignore", invalid="ignore"):  # such predictions are not attributed
+        values, off = integrated_gradients(
+            some,
+            scorer,
+            floats,
+            {name: float(each.mean()) for name, each in finite.items()},
+            {name: float(each.std()) for name, each in finite.items()},
+            steps=effort.steps,
+        )
     if not np.isfinite(off).all():
         return nothing, None
     moved = np.abs(values.sum(axis=1) + off).max()

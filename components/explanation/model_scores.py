@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ...errors import InputError, missing_extra, suggest
 from ..evaluation.rows import Floats
+from ..evaluation.table_models import features_of
 
 if TYPE_CHECKING:
     from ...engine import Bundle
@@ -21,18 +22,20 @@ Scorer: TypeAlias = Callable[[pa.Table], Floats]
 """Rows to predictions, (n,) or (n, classes)."""
 
 
-def scorer_of(model: ModelLike, prediction: str | None) -> Scorer:
+def scorer_of(model: ModelLike, prediction: str | None, hidden: Sequence[str] = ()) -> Scorer:
     """The model as a function of tables.
 
     Args:
         model: A function, a bundle, or the folder of one.
         prediction: Of a bundle, the output of `predict`; None: its only one.
+        hidden: Columns that are no features: label and weight.
 
     Raises:
         InputError: No such bundle, signature or output.
     """
     if callable(model):
-        return lambda rows: _checked(model(_dataframe(rows)), rows.num_rows)
+        name = getattr(model, "__name__", "model")
+        return lambda rows: _checked(model(features_of(model, _dataframe(rows), name, hidden)), rows.num_rows)
     from ...engine import Bundle  # late: JAX
 
     bundle = model if isinstance(model, Bundle) else Bundle.load(model)
@@ -57,6 +60,8 @@ def _dataframe(rows: pa.Table) -> Any:  # a pandas.DataFrame
 
 
 def _checked(values: Any, rows: int) -> Floats:  # Any: what a model gave
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind in "biuf":
+        values = np.where(np.ma.getmaskarray(values), np.nan, values.data)  # what a mask hides is no number
     scores = np.asarray(values)
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]

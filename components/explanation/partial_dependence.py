@@ -64,7 +64,7 @@ def partial_dependence(
                 each = scores if output is None else scores[:, output]
                 for name, some in {"overall": each, **{name: each[at] for name, at in slices.items()}}.items():
                     low, high = np.quantile(some, [0.1, 0.9])
-                    mean = float(some.mean())
+                    mean = float((some / len(some)).sum())  # which is finite, as they are
                     yield DependencePoint(name, column, value, output, mean, float(low), float(high), share)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...data.slices import distinct_titles
 from ...errors import InputError
 from ...progress import Progress
 from ..evaluation.accumulator import CANDIDATE, MetricsAccumulator
@@ -110,8 +111,10 @@ def _measured(
     accumulator = MetricsAccumulator(replace(config, confidence=None))
     for batch in scored.append_column(CANDIDATE, column).combine_chunks().to_batches():
         accumulator.add_batch(batch)
+    slices = accumulator.result()["slices"]
+    titles = distinct_titles([each["pairs"] for each in slices])
     values = {
-        each["key"]: (each["slice"], each["n"], each["metrics"][CANDIDATE][name])
-        for each in accumulator.result()["slices"]
+        each["key"]: (title, each["n"], each["metrics"][CANDIDATE][name])
+        for title, each in zip(titles, slices, strict=True)
     }
     return {key: item for key, item in values.items() if isinstance(item[2], float)}

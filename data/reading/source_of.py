@@ -308,7 +308,8 @@ def _from_values(values: Any) -> pa.Array | pa.ChunkedArray:  # Any: whatever ho
     if isinstance(values, list | tuple):
         return _from_list(values)
     if isinstance(values, np.ma.MaskedArray):
-        return pa.array(values.data, mask=np.ma.getmaskarray(values))
+        flat = pa.array(values.data.reshape(-1), mask=np.ma.getmaskarray(values).reshape(-1))
+        return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
     if not hasattr(values, "__array__") or np.ndim(values) == 0:
         raise TypeError(f"{values!r:.80} is not a list or array; one row of values goes to run_row, or is [{{…}}]")
     array = np.asarray(values)

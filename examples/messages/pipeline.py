@@ -15,7 +15,7 @@ from .messages import Messages
 
 
 @dt.pipeline
-def messages(epochs: int = 10, destination: str = "serving/messages") -> None:
+def messages(epochs: int = 10, destination: str = "served/messages") -> None:
     """Learn from two thirds of the messages, evaluate on the rest, push what is good enough."""
     examples = Messages()
     statistics = StatisticsGen(examples)

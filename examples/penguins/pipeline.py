@@ -17,7 +17,7 @@ from drivetrain.components import (
 
 
 @dt.pipeline
-def penguins(data: str = "palmerpenguins", epochs: int = 30, destination: str = "serving/penguins") -> None:
+def penguins(data: str = "palmerpenguins", epochs: int = 30, destination: str = "served/penguins") -> None:
     """Learn from two thirds of the penguins, evaluate on the rest, push what is good enough."""
     examples = ExampleGen(data, splits={"train": 2, "eval": 1})
     statistics = StatisticsGen(examples)

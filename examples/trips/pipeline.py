@@ -20,7 +20,7 @@ def trips(
     weather: str = "nycflights13/weather",
     airports: str = "nycflights13/airports",
     epochs: int = 2,
-    destination: str = "serving/trips",
+    destination: str = "served/trips",
 ) -> None:
     """Learn from two thirds of the trips, evaluate on the rest, push what is good enough."""
     examples = Trips(flights, weather, airports)

@@ -30,7 +30,7 @@ def answer(question: str, data: str, epochs: int, *, explain: bool = False) -> N
     model = Trainer(transform.examples, transform.graph, fn=f"model:{question}", epochs=epochs, batch_size=256)
     evaluation = Evaluator(examples, model, baseline=dt.latest_blessed(), config=f"evaluation:{question}")
     with dt.when(evaluation.blessed):
-        Pusher(model, destination=f"serving/{question}")
+        Pusher(model, destination=f"served/{question}")
     if explain:
         Explainer(examples, model, config=f"evaluation:{question}", max_rows=1_000, repeats=3)
 

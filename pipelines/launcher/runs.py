@@ -42,7 +42,8 @@ class RunOptions:
         parallel: How many tasks run at once at most; None for as many as the runner finds right.
         only: The nodes that run, of a partial run; all where empty.
         base: The earlier run that stands in for the others.
-        require_blessed: Whether a run that blesses no model falls short, which its exit code then says.
+        require_blessed: Whether a run that does not bless every model it judges, or judges none, falls short, which its
+            exit code then says.
     """
 
     runner: str = "inline"

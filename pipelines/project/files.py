@@ -300,7 +300,7 @@ def remove_fetched(folder: Path) -> None:
 
 
 class NoFileError(InputError):
-    """No file is where one is looked for."""
+    """No file is where one is looked for: nothing, or a folder."""
 
     @property
     def likely_fix(self) -> str | None:
@@ -326,7 +326,7 @@ def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
         text = str(Path(pattern).expanduser()) if Path(pattern).expanduser().is_absolute() else f"{folder}/{pattern}"
         exact = Path(text)
         if exact.is_dir():
-            raise InputError(f"{exact} is a folder", fix=f"name its files, e.g. {pattern}/*.parquet")
+            raise NoFileError(f"{exact} is a folder", fix=f"name its files, e.g. {pattern}/*.parquet")
         if exact.is_file():
             return [exact]
         if exact.exists():

@@ -31,6 +31,7 @@ def named(constant: str) -> FunctionRef:
 
 
 ROWS = 3_000
+LEFT_OUT = "and 1 more metric: show --json or --html has all of them"
 CARRIERS = {"AA": 0.5, "B6": -0.5, "UA": 0.0}
 
 judged = EvaluationConfig(
@@ -64,6 +65,11 @@ judging_the_label = EvaluationConfig(label="probability", prediction="late")
 not_a_config = {"label": "late"}
 half_a_config = {"late": EvaluationConfig(label="late", prediction="probability"), "minutes": "rmse"}
 without_names = {7: EvaluationConfig(label="late", prediction="probability")}
+of_many_metrics = EvaluationConfig(
+    label="late", prediction="probability", slices=[["month"]],
+    metrics=["auc", "accuracy", "precision", "recall", "f1", "log_loss", "brier_score", "balanced_accuracy"],
+    confidence="jackknife", thresholds=[Threshold("auc", lower=0.8)],
+)  # fmt: skip
 of_two_outputs = {
     "late": judged,
     "minutes": EvaluationConfig(
@@ -171,7 +177,8 @@ def test_metrics_of_a_real_bundle(examples: Examples, model: Model, worse: Model
     summary = summary_of(evaluation)
     lines = summary.text.splitlines()
     assert lines[0] == "model blessed: 5 of 5 thresholds judged and met"
-    assert lines[1:] == [f"  {check['text']}" for check in verdict["thresholds"]]
+    assert lines[1:-1] == [f"  {check['text']}" for check in verdict["thresholds"]]
+    assert lines[-1] == "and 2 more metrics: show --json or --html has all of them"
     assert summary.columns[:2] == ("slice", "examples")
     assert dict(zip(summary.columns, summary.rows[0], strict=True))["auc"] == f"{values['auc']['value']:.4f}"
     assert {row[0]: int(row[1].replace(",", "")) for row in summary.rows} == counts
@@ -196,10 +203,20 @@ def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: M
 def test_a_summary_says_how_many_slices_are_withheld(examples: Examples, model: Model) -> None:
     summary = summary_of(Evaluator(examples, model, config=named("withholding")))
     rows = int(summary.rows[0][1].replace(",", ""))
-    assert summary.text.splitlines()[-1] == (
-        f"4 slices by carrier withheld, each with fewer than {ROWS:,} examples: {rows:,} examples"
-    )
+    assert summary.text.splitlines()[-2:] == [
+        f"4 slices by carrier withheld, each with fewer than {ROWS:,} examples: {rows:,} examples", LEFT_OUT,
+    ]  # fmt: skip
     assert [row[0] for row in summary.rows] == ["overall"]
+
+
+def test_metrics_that_do_not_fit_are_counted(examples: Examples, model: Model) -> None:
+    """They were left out without a word."""
+    evaluation = Evaluator(examples, model, config=named("of_many_metrics"))
+    summary = summary_of(evaluation)
+    left_out = len(of_many_metrics.metrics or ()) - (len(summary.columns) - 2)
+    assert left_out > 1
+    assert summary.text.splitlines()[-1] == f"and {left_out} more metrics: show --json or --html has all of them"
+    assert set(summary.numbers) >= set(map(str, of_many_metrics.metrics or ()))  # which --json prints
 
 
 def test_the_first_model_is_blessed_or_refused(examples: Examples, model: Model, worse: Model) -> None:
@@ -209,7 +226,7 @@ def test_the_first_model_is_blessed_or_refused(examples: Examples, model: Model,
     assert (refused.blessed, refused.compared) == (False, False)
     reason = 'no baseline yet, and first_run="refuse" blesses no model without one'
     assert refused.summary.endswith(f"; not blessed: {reason}")
-    assert summary_of(refused).text == f"model not blessed:\n  {reason}"
+    assert summary_of(refused).text == f"model not blessed:\n  {reason}\n{LEFT_OUT}"
     assert reason in (refused.extra / "report.html").read_text().replace("&quot;", '"')
     second = Evaluator(examples, model, baseline=worse, config=named("refusing"))
     assert (second.blessed, second.compared) == (True, True)

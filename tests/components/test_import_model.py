@@ -206,6 +206,11 @@ def test_in_a_pipeline_the_file_is_the_key(
 
 def test_what_is_no_model(graph: TransformGraph, file: Path, tmp_path: Path) -> None:
     (tmp_path / "model.pkl").write_bytes(b"")
+    (tmp_path / "model").mkdir()
+    with pytest.raises(
+        InputError, match=r"model is a folder\n  fix: name the manifest\.json of a bundle \(a folder wi"
+    ):
+        ImportModel(path=str(tmp_path / "model"))
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match=r"model\.pkl is neither manifest\.json nor an ONNX file\n.*export the model"):
         ImportModel(path=str(tmp_path / "model.pkl"))

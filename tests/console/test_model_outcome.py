@@ -157,7 +157,23 @@ def test_a_pipeline_that_judges_nothing_cannot_be_held_to_it(project: Callable[.
     assert "add an Evaluator" in refused.stderr
 
 
+def test_one_model_of_two_that_is_not_blessed(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    text = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(
+        text.replace(
+            "        with dt.when(eva",
+            "        Judge.options(id='Second')(model, auc=0.9, compared=compared)\n        with dt.when(eva",
+        )
+    )
+    assert drivetrain("run", "shop").exit_code == 0
+    result = drivetrain("run", "shop", "--require-blessed", "--json")
+    missed = "Not every model was blessed, as --require-blessed asks (Judge: AUC 0.5; not blessed: < 0.8)."
+    answer = last_json(result)
+    assert (result.exit_code, answer["blessed"], answer["closing"]) == (4, False, [missed])
+    assert drivetrain("run", "shop", "--require-blessed", "--param", "auc=0.85").exit_code == 0
+
+
 def test_the_exit_code_is_documented(drivetrain: Command) -> None:
     for verb in ("run", "resume", "rerun", "backfill"):
-        assert "4    complete, but no model was blessed" in drivetrain(verb, "--help").stdout
+        assert "4    complete, but not every model was blessed" in drivetrain(verb, "--help").stdout
     assert "--require-blessed" in drivetrain("run", "--help").stdout

@@ -34,7 +34,7 @@ def test_a_project_has_its_own_name_and_says_what_to_do_next(
     assert f"drivetrain run work/{name}" in result.stdout
     project = tmp_path / "work" / name
     assert load_pipeline(project).name == name
-    assert load_pipeline(project).parameters["destination"].default == f"serving/{name}"
+    assert load_pipeline(project).parameters["destination"].default == f"served/{name}"
     assert f"REGISTRY/{name}:1" in (project / "kubeflow.yaml").read_text()
     assert f"# {name}\n" in (project / "README.md").read_text()
     assert ".drivetrain/\n" in (project / ".gitignore").read_text()
@@ -110,7 +110,7 @@ def test_a_project_runs_twice_and_its_tests_and_types_pass(template: str, drivet
     first, second = (json.loads(call("drivetrain", "run", ".", "--json").splitlines()[-1]) for _ in range(2))
     assert {node["state"] for node in first["nodes"].values()} == {"COMPLETE"}
     assert {node["state"] for node in second["nodes"].values()} == {"CACHED"}
-    assert (project / "serving" / "shop" / "1").is_dir()
+    assert (project / "served" / "shop" / "1").is_dir()
     runs = json.loads(call("drivetrain", "runs", "--json"))["runs"]
     assert [run["blessed"] for run in runs] == [True, True]
     assert runs[0]["metrics"] == runs[1]["metrics"]

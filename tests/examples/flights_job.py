@@ -79,7 +79,7 @@ def run(root: Path, *arguments: str, project: Path = PROJECT, **options: Any) ->
 def copy_project(folder: Path) -> Path:
     """The example in a folder of the test's own, to be edited."""
     target = folder / "flights"
-    shutil.copytree(PROJECT, target, ignore=shutil.ignore_patterns("__pycache__", "serving", ".drivetrain"))
+    shutil.copytree(PROJECT, target, ignore=shutil.ignore_patterns("__pycache__", "served", ".drivetrain"))
     return target
 
 

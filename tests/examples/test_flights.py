@@ -205,7 +205,7 @@ def test_a_corrupted_month_stops_before_anything_is_learnt(cold: tuple[Path, job
     assert done.result["state"] == "STOPPED"
     for name in ("Transform", "Trainer", "Evaluator", "Pusher"):
         assert done.states[name] == "BLOCKED", done.states
-    assert not (tmp_path / "serving").exists()
+    assert not (tmp_path / "served").exists()
     content = done.path(tmp_path / ".drivetrain", "ExampleValidator", "anomalies") / "content"
     text = (content / "anomalies.json").read_text()
     for wanted in ("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "UNEXPECTED_DATA_TYPE", "SCHEMA_MISSING_COLUMN", "ZZ_NEW"):

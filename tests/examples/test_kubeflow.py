@@ -35,7 +35,7 @@ def test_an_example_compiles_for_kubeflow(name: str, pipeline: str, tmp_path: Pa
     settings = (project / "kubeflow.yaml").read_text()
     (project / "kubeflow.yaml").write_text(settings.replace("REGISTRY", "registry.example").replace("BUCKET", "bucket"))
     source = (project / "pipeline.py").read_text()
-    (project / "pipeline.py").write_text(re.sub(r'"(?=serving/)', '"s3://bucket/', source))
+    (project / "pipeline.py").write_text(re.sub(r'"(?=served/)', '"s3://bucket/', source))
     compiled = CliRunner().invoke(cli, ["kubeflow", "compile", str(project), *chosen, "--output", str(file)])
     assert compiled.exit_code == 0, compiled.output
     linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(file)])
@@ -45,7 +45,7 @@ def test_an_example_compiles_for_kubeflow(name: str, pipeline: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("destination", "lost"),
     [
-        ("serving/flights", True),
+        ("served/flights", True),
         ("/models/flights", False),
         ("/modelsmore/flights", True),
         ("file:///models/flights", True),
@@ -60,6 +60,6 @@ def test_a_push_outlives_its_pod_by_a_url_or_a_claim(destination: str, lost: boo
         "nodes: {Pusher: {pvcs: {/models: claim}}}\n"
     )
     source = (project / "pipeline.py").read_text()
-    (project / "pipeline.py").write_text(source.replace("serving/flights", destination))
+    (project / "pipeline.py").write_text(source.replace("served/flights", destination))
     linted = CliRunner().invoke(cli, ["kubeflow", "lint", str(project)])
     assert (linted.exit_code == 2, f"'{destination}' is in the pod" in linted.stdout) == (lost, lost), linted.output

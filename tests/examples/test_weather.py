@@ -53,7 +53,7 @@ def judged(root: Path, question: str) -> tuple[dict[str, float], dict[str, np.nd
     assert run["nodes"]["Pusher"]["state"] == "COMPLETE"
     (part,) = (output(root, run, "ExampleGen") / "split=eval").glob("*.parquet")
     scored = root.parent / "scored.parquet"
-    model = root.parent / "serving" / question / "1"
+    model = root.parent / "served" / question / "1"
     subprocess.run([sys.executable, "-c", EVALUATE, str(model), str(part), str(scored)], check=True)
     outputs = {
         name: np.array(column.to_pylist(), dtype=np.float64) for name, column in zip(*_columns(scored), strict=True)

@@ -43,7 +43,7 @@ def test_the_flights_notebook_runs_and_shows_the_run(tmp_path: Path, monkeypatch
     assert shown[6]["text"].count("arrives late with probability") == 3
     assert "first run" in shown[7]["text"]
     assert "ExampleGen" in shown[7]["text"]
-    assert (tmp_path / "serving" / "flights" / "1").is_dir()
+    assert (tmp_path / "served" / "flights" / "1").is_dir()
 
 
 @pytest.mark.slow

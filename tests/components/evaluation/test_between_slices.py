@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import cProfile
+import json
+import pickle
 from typing import Any
 
 import fairlearn.metrics as fl
@@ -10,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from drivetrain import InputError, evaluate
-from drivetrain.components.evaluation import EvaluationConfig, Threshold, metric
+from drivetrain.components.evaluation import EvaluationConfig, Metric, Threshold, metric
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import precision_score, roc_auc_score
+from sklearn.metrics import f1_score, precision_score, roc_auc_score
 
 NAMES = [
     "demographic_parity_difference", "demographic_parity_ratio", "equalized_odds_difference", "equalized_odds_ratio",
@@ -197,7 +199,7 @@ def test_a_group_without_a_value_is_named() -> None:
     [
         (metric("gap", of="aucc", by="sex"), "there is no metric 'aucc'"),
         (metric("gap", by="sex"), "needs the option 'of'"),
-        (metric("gap", of=3, by="sex"), "of must be the name of a metric, not 3"),
+        (metric("gap", of=3, by="sex"), "of must be a metric, not 3"),
         (metric("gap", of="rmse", by="sex"), "'rmse' judges regression models"),
         (metric("gap", of="auc", by="sex", between=["m"]), "between must name two groups"),
         (metric("equalized_odds_ratio"), "needs the option 'by'"),
@@ -206,3 +208,44 @@ def test_a_group_without_a_value_is_named() -> None:
 def test_a_mistake_is_named(item: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         EvaluationConfig("y", "p", task="binary", metrics=[item])
+
+
+def lowest() -> Metric:
+    return Metric.of_rows("Lowest", lambda rows: float(rows.prediction.min()))
+
+
+def test_gaps_of_metrics_with_options_and_of_a_users_own() -> None:
+    """Only bare names of ours could be compared."""
+    rng = np.random.default_rng(8)
+    frame = pd.DataFrame({"y": rng.integers(0, 2, 400), "g": ["a", "b"] * 200})
+    frame["p"] = np.clip(0.3 * frame.y + rng.random(400) * 0.6, 0, 1)
+    metrics = [
+        metric("gap", of=metric("f1", threshold=0.3), by="g"),
+        metric("gap", of=lowest, by="g"),
+        metric("gap_ratio", of=metric(lowest), by="g", name="ratio"),
+    ]
+    result = evaluate(frame, label="y", predictions="p", metrics=metrics).overall["p"]
+    groups = [frame[frame.g == name] for name in ("a", "b")]
+    scores = [f1_score(each.y, each.p > 0.3) for each in groups]
+    least = [each.p.min() for each in groups]
+    assert list(result) == ["gap(by=g, of=f1(threshold=0.3))", "gap(by=g, of=lowest)", "ratio"]
+    assert list(result.values()) == pytest.approx([abs(scores[0] - scores[1]), abs(least[0] - least[1]),
+                                                   min(least) / max(least)])  # fmt: skip
+    config = EvaluationConfig("y", "p", metrics=metrics)
+    assert EvaluationConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert set(config.users) == {"gap(by=g, of=lowest)", "ratio"}
+    assert ("g",) in config.specs
+
+
+@pytest.mark.parametrize(
+    ("of", "says"),
+    [
+        (5, "of must be a metric, not 5"),
+        (metric("gap", of="auc", by="g"), "of compares slices itself"),
+        (metric("f1", treshold=0.3), "metric 'f1' has no option 'treshold'"),
+    ],
+)
+def test_what_gaps_cannot_compare(of: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        EvaluationConfig("y", "p", metrics=[metric("gap", of=of, by="g")])

@@ -11,6 +11,7 @@ import pytest
 from drivetrain.components.evaluation import EvaluationConfig, metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.plots import _bin, _bins, _middle
+from drivetrain.report.evaluation import _confusion, _rows, _worst_confused
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
@@ -114,3 +115,24 @@ def test_counts_by_threshold_are_scikit_learns(seed: int, rows: int, weighted: b
         matrix = confusion_matrix(label, scores > threshold, sample_weight=weight, labels=[0, 1])
         (tn, fp), (fn, tp) = matrix
         assert counts == pytest.approx([tp, fp, tn, fn])
+
+
+def test_of_many_classes_the_page_shows_those_with_the_most_mistakes() -> None:
+    """The confusion of 1,000 classes made a page of 42 MB."""
+    rng = np.random.default_rng(3)
+    matrix = np.diag(rng.integers(1, 9, 300)).astype(float)
+    worst = np.sort(rng.choice(300, 50, replace=False))
+    matrix[worst[:-1], worst[1:]] += 20
+    matrix[worst[-1], worst[0]] += 20
+    matrix[5, 9] += 1
+    names = [f"c{index}" for index in range(300)]
+    shown, rows = _worst_confused(names, matrix.tolist())
+    assert shown == [*(f"c{index}" for index in worst), "other (250)"]
+    others = np.setdiff1d(np.arange(300), worst)
+    joined = np.zeros((300, 51))
+    joined[worst, np.arange(50)] = joined[others, 50] = 1
+    assert np.array_equal(np.array(rows), joined.T @ matrix @ joined)
+    page = str(_confusion(matrix.tolist(), names))
+    assert page.count("<tr") == 52
+    assert "Of 300 classes the 50 with the most mistakes; the other 250 are put together" in _rows(matrix.tolist())
+    assert "classes" not in _rows(matrix[:50, :50].tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import drivetrain as dt
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -187,3 +188,16 @@ def test_a_query_of_one_document_and_none_at_all(tmp_path: Path) -> None:
             ),
             tmp_path,
         )
+
+
+@pytest.mark.parametrize("gain", ["linear", "exponential"])
+@pytest.mark.parametrize("scale", [1e-17, 1e-300, 1.0, 1e150])
+def test_labels_of_any_size_have_their_ndcg(gain: str, scale: float) -> None:
+    """Of tiny ones the exponential gain was 0, and of large ones no number."""
+    labels, scores = np.array([3.0, 0.0, 1.0, 2.0]), [0.1, 0.4, 0.3, 0.2]
+    table = {"q": [1] * 4, "y": labels * scale, "p": scores}
+    result = dt.evaluate(table, label="y", predictions="p", query="q", metrics=[metric("ndcg", gain=gain, name="it")])
+    gains = labels  # 2^x - 1 is x·ln 2 for tiny x, and a constant factor makes no difference
+    if gain == "exponential" and scale >= 1:
+        gains = 2**labels - 1 if scale == 1 else (labels == 3) * 1.0  # the others are nothing beside the largest
+    assert result.overall["p"]["it"] == pytest.approx(ndcg_score([gains], [scores]), rel=1e-12)

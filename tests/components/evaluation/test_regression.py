@@ -120,3 +120,13 @@ def test_a_quantile_lies_between_0_and_1() -> None:
     for quantile in ("x", 1.5, True):
         with pytest.raises(InputError, match="quantile must lie between 0 and 1"):
             EvaluationConfig("y", "p", metrics=[metric("quantile_loss", quantile=quantile)])
+
+
+@pytest.mark.parametrize(("scale", "says"), [(1e200, "too large"), (1e-200, "too small")])
+def test_numbers_whose_squares_are_none_are_named_and_warn_of_nothing(scale: float, says: str) -> None:
+    """R² said that no example had any weight, or that all labels were equal; NumPy warned of each product."""
+    label = np.array([1.0, 2.0, 4.0, 3.0]) * scale
+    values = measured(["r2", "squared_pearson_correlation", "rmse", "mae"], label, label * 1.5, task="regression")
+    assert values["mae"] == pytest.approx(1.25 * scale)
+    for name in ("r2", "squared_pearson_correlation"):
+        assert values[name].startswith(f"labels or predictions are {says} for their squares to be numbers")

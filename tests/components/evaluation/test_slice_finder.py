@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from drivetrain import InputError
 from drivetrain.components.evaluation import EvaluationConfig
 from drivetrain.components.evaluation.cut_columns import cut_column
 from drivetrain.components.evaluation.slice_evidence import Evidence, PermutationTest, powers_of, welch
@@ -451,3 +452,14 @@ def test_each_of_two_bad_slices_is_named_once(seed: int, noise: float) -> None:
     worst = dt.find_slices(frame, label="y", predictions="p")
     assert sorted(worst.frame()["slice"]) == ["g=a", "g=b"]
     dt.evaluate(frame, label="y", predictions="p", slices=worst.slices)
+
+
+def test_predicted_classes_have_no_loss() -> None:
+    """Whole numbers were searched as amounts."""
+    table = {"y": [0, 1, 2, 2] * 20, "p": [0, 1, 1, 2] * 20, "t": ["a", "b", "c", "c"] * 20, "x": list(range(80))}
+    with pytest.raises(InputError, match="whole numbers, 3 different ones: classes or amounts"):
+        dt.find_slices(table, label="y", predictions="p")
+    with pytest.raises(
+        InputError, match="the predictions 't' are classes, and the loss of a row is that of its scores"
+    ):
+        dt.find_slices({**table, "u": table["t"]}, label="u", predictions="t")

@@ -123,7 +123,10 @@ def test_rankings_and_weights() -> None:
         ({"weight": "w"}, "the weight needs the column 'w'"),
         ({"predictions": "mean area"}, "is not a probability in 569 of 569 rows"),
         ({"predictions": {"a": lambda rows: [0.5]}}, r"the model 'a' gave an array of shape \(1,\) .* for 569 rows"),
-        ({"predictions": {"a": lambda rows: rows["large"]}}, "the model 'a' gave an array of shape .* and type object"),
+        (
+            {"predictions": {"a": lambda rows: rows["large"]}},
+            "the predictions are classes, and the labels 'target' are not of",
+        ),
     ],
 )
 def test_a_mistake_is_named(cancer: pd.DataFrame, options: dict[str, Any], says: str) -> None:
@@ -337,3 +340,123 @@ def test_counts_between_slices_have_no_interval() -> None:
     result = dt.evaluate(frame, label="y", predictions="p", metrics=["accuracy", gap], confidence="jackknife")
     assert result.overall["p"]["gap"] == 50
     assert result.frame().query("metric == 'gap'")["lower"].isna().all()
+
+
+KINDS = ["setosa", "versicolor", "virginica"]
+
+
+@pytest.fixture(scope="module")
+def flowers() -> tuple[pd.DataFrame, LogisticRegression]:
+    """Iris with a model's scores in a column for each class, its class as a number and as a text, and the label so."""
+    bunch = load_iris(as_frame=True)
+    frame, names = bunch.frame, np.array(KINDS)
+    model = LogisticRegression(max_iter=1000).fit(frame[bunch.feature_names], frame.target)
+    scores, kind = model.predict_proba(frame[bunch.feature_names]), model.predict(frame[bunch.feature_names])
+    columns = dict(zip(KINDS, scores.T, strict=True)) | {"lists": list(scores)}
+    return frame.assign(**columns, kind=kind, word=names[kind], name=names[frame.target]), model
+
+
+def test_columns_of_class_scores_are_one_model(flowers: Any) -> None:
+    """They were judged as three models of numbers."""
+    frame, _ = flowers
+    with pytest.raises(InputError, match=r"sum to 1 in each row: they are scores of the classes of one model") as error:
+        dt.evaluate(frame, label="target", predictions=KINDS)
+    assert "predictions={\"model\": ['setosa', 'versicolor', 'virginica']}" in str(error.value)
+    lists = dt.evaluate(frame, label="target", predictions="lists").overall["lists"]
+    for label in ("target", "name"):  # of texts, the columns' names are the classes
+        assert dt.evaluate(frame, label=label, predictions={"m": KINDS}).overall["m"] == lists
+    with pytest.raises(InputError, match="the column 'word' of class scores is of type string"):
+        dt.evaluate(frame, label="target", predictions={"m": ["setosa", "word"]}, task="multiclass")
+
+
+@pytest.mark.parametrize("form", ["columns", "functions"])
+def test_predicted_classes_are_counted_and_not_measured(flowers: Any, form: str) -> None:
+    """Whole numbers were judged as amounts, and texts refused."""
+    frame, _ = flowers
+
+    def of(name: str) -> Any:
+        return name if form == "columns" else {name: lambda rows: rows[name].to_numpy()}
+
+    with pytest.raises(
+        InputError, match=r"whole numbers, 3 different ones: classes or amounts(.|\n)*task=\"multiclass"
+    ):
+        dt.evaluate(frame, label="target", predictions=of("kind"))
+    numbers = dt.evaluate(frame, label="target", predictions=of("kind"), task="multiclass").overall["kind"]
+    texts = dt.evaluate(frame, label="name", predictions=of("word")).overall["word"]
+    assert texts == numbers
+    assert texts["accuracy"] == pytest.approx(sk.accuracy_score(frame.target, frame.kind))
+    assert texts["macro_f1"] == pytest.approx(sk.f1_score(frame.target, frame.kind, average="macro"))
+    assert "log_loss" not in texts
+    amounts = dt.evaluate(frame, label="target", predictions=of("kind"), task="regression").overall["kind"]
+    assert amounts["mae"] == pytest.approx(sk.mean_absolute_error(frame.target, frame.kind))
+
+
+def test_what_predicted_classes_cannot_be_judged_by(flowers: Any) -> None:
+    frame, _ = flowers
+    with pytest.raises(InputError, match="classes without scores, and log_loss judges scores"):
+        dt.evaluate(frame, label="name", predictions="word", metrics=["accuracy", "log_loss"])
+    with pytest.raises(InputError, match="classes, and the labels 'target' are not of their type"):
+        dt.evaluate(frame, label="target", predictions="word")
+    with pytest.raises(InputError, match="the prediction 'word' is 'setosa', none of the 2 classes"):
+        dt.evaluate(frame, label="name", predictions="word", classes=["versicolor", "virginica"])
+
+
+def test_a_metric_of_yes_or_no_says_how_it_judges_several_classes(flowers: Any) -> None:
+    frame, _ = flowers
+    kinds: list[dict[str, Any]] = [{}, {"task": "multiclass"}]
+    for options in kinds:
+        with pytest.raises(InputError, match=r'metric\(\'f1\', average="macro"\).*class_id=…; or macro_f1'):
+            dt.evaluate(frame, label="target", predictions="lists", metrics=["f1"], **options)
+    with pytest.raises(InputError, match=r'metric\(\'auc\', average="macro"\)'):
+        dt.evaluate(frame, label="target", predictions="lists", metrics=["macro_f1", "auc"])
+    with pytest.raises(InputError, match="did you mean 'auc'"):
+        dt.evaluate(frame, label="target", predictions="lists", metrics=["AUC"])
+
+
+def test_a_method_of_an_estimator_gets_the_features_that_it_was_fitted_on(flowers: Any) -> None:
+    """It got the label, too."""
+    frame, model = flowers
+    lists = dt.evaluate(frame, label="target", predictions="lists").overall["lists"]
+    assert dt.evaluate(frame, label="target", predictions=model.predict_proba).overall["predict_proba"] == lists
+    some = frame[[*model.feature_names_in_, "target"]]
+    unnamed = LogisticRegression(max_iter=1000).fit(some.drop(columns="target").to_numpy(), some.target)
+    assert dt.evaluate(some, label="target", predictions=unnamed.predict_proba).overall["predict_proba"] == lists
+    with pytest.raises(InputError, match="was fitted on 4 columns without names, and the rows have 11"):
+        dt.evaluate(frame, label="target", predictions=unnamed.predict_proba)
+    with pytest.raises(InputError, match=r"the model 'predict_proba' needs the column 'petal width \(cm\)'"):
+        dt.evaluate(frame.drop(columns="petal width (cm)"), label="target", predictions=model.predict_proba)
+
+
+MASKED: Any = np.ma.MaskedArray([[0.1, 0.9], [0.2, 0.8]], np.array([[0, 0], [0, 1]], bool))
+
+
+@pytest.mark.parametrize(
+    ("data", "predictions", "says"),
+    [
+        (
+            {"y": np.ma.MaskedArray([0, 1, 1], np.array([0, 1, 0], bool)), "p": [0.1, 0.9, 0.8]},
+            "p",
+            "label 'y' is missing in 1 of 3",
+        ),
+        ({"y": [0, 1]}, {"m": lambda rows: MASKED[1]}, "prediction 'm' of the candidate is missing or NaN in 1 of 2"),
+        ({"y": [0, 1]}, {"m": lambda rows: MASKED}, "prediction 'm' of the candidate is missing or NaN in 1 of 2"),
+        ({"y": [0, 1], "p": MASKED}, "p", "'p' .* in 1 of 2"),
+    ],
+)
+def test_what_a_mask_hides_is_missing(data: Any, predictions: Any, says: str) -> None:
+    """The values beneath it were judged."""
+    with pytest.raises(InputError, match=says):
+        dt.evaluate(data, label="y", predictions=predictions)
+
+
+def test_a_folder_that_is_no_bundle_is_named(cancer: pd.DataFrame, tmp_path: Path) -> None:
+    (tmp_path / "versions" / "3").mkdir(parents=True)
+    (tmp_path / "versions" / "3" / "manifest.json").write_text("{}")
+    for folder, says in (
+        (str(tmp_path), ": .* has no manifest.json"),
+        (tmp_path, ": .* has no manifest.json"),
+        (tmp_path / "versions", r": .* has no manifest.json\n.*name one, the newest is .*3"),
+        ("served/nothing/1", r": there is no folder served/nothing/1\n  fix: name the folder that holds manifest.json"),
+    ):
+        with pytest.raises(InputError, match=f"neither a column nor a bundle{says}"):
+            dt.evaluate(cancer, label="target", predictions=folder)

@@ -126,8 +126,11 @@ def test_in_a_project_and_gated(tmp_path: Path, item: str, imports: str) -> None
 
 def test_a_metric_that_the_configuration_does_not_import(tmp_path: Path) -> None:
     """Its code would be no part of the cache key."""
-    with pytest.raises(InputError, match=r"'profit' stands in 'metrics', which 'evaluation' does not import.*\n.*from"):
-        configuration_of(project(tmp_path, "'metrics:profit'"))
+    for name, item in (("one", "'metrics:profit'"),
+                       ("two", "metric('gap', of='metrics:profit', by='g', name='profit')")):  # fmt: skip
+        (tmp_path / name).mkdir()
+        with pytest.raises(InputError, match=r"'profit' stands in 'metrics', which 'evaluation' does not im.*\n.*from"):
+            configuration_of(project(tmp_path / name, item))
 
 
 def test_what_a_metric_draws_is_in_plots_and_report(tmp_path: Path) -> None:

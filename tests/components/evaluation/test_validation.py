@@ -166,18 +166,33 @@ def test_what_is_withheld_is_not_judged() -> None:
     ("bounds", "judge", "passed", "says"),
     [
         ({"lower": 0.75}, "value", False, "< 0.75"),
-        ({"lower": 0.75}, "lenient", True, "≥ 0.75 (of 0.65 to 0.8, lenient)"),
-        ({"lower": 0.81}, "lenient", False, "< 0.81 (of 0.65 to 0.8, lenient)"),
-        ({"lower": 0.66}, "strict", False, "< 0.66 (of 0.65 to 0.8, strict)"),
-        ({"lower": 0.65}, "strict", True, "≥ 0.65 (of 0.65 to 0.8, strict)"),
-        ({"upper": 0.66}, "lenient", True, "≤ 0.66"),
-        ({"upper": 0.64}, "lenient", False, "> 0.64"),
-        ({"upper": 0.79}, "strict", False, "> 0.79"),
+        (
+            {"lower": 0.75},
+            "lenient",
+            True,
+            "AUC 0.72: its interval, 0.65 to 0.8, reaches the bound ≥ 0.75 (judged leniently)",
+        ),
+        ({"lower": 0.81}, "lenient", False, "0.65 to 0.8, lies wholly beyond the bound ≥ 0.81 (judged leniently)"),
+        (
+            {"lower": 0.66},
+            "strict",
+            False,
+            "AUC 0.72: its interval, 0.65 to 0.8, does not lie wholly ≥ 0.66 (judged strictly)",
+        ),
+        ({"lower": 0.65}, "strict", True, "its interval, 0.65 to 0.8, lies wholly ≥ 0.65 (judged strictly)"),
+        ({"upper": 0.66}, "lenient", True, "reaches the bound ≤ 0.66"),
+        ({"upper": 0.64}, "lenient", False, "lies wholly beyond the bound ≤ 0.64"),
+        ({"upper": 0.79}, "strict", False, "does not lie wholly ≤ 0.79"),
         ({"change_absolute": 0.0}, "value", False, "change -0.02 < +0"),
-        ({"change_absolute": 0.0}, "lenient", True, "change -0.02 ≥ +0 (of -0.05 to 0.01, lenient)"),
-        ({"change_absolute": 0.02}, "lenient", False, "change -0.02 < +0.02 (of -0.05 to 0.01, lenient)"),
-        ({"change_absolute": -0.04}, "strict", False, "change -0.02 < -0.04 (of -0.05 to 0.01, strict)"),
-        ({"change_relative": -0.07}, "strict", True, "(of -0.07 to 0.015, strict)"),
+        (
+            {"change_absolute": 0.0},
+            "lenient",
+            True,
+            "change -0.02, its interval, -0.05 to +0.01, reaches the bound ≥ +0",
+        ),
+        ({"change_absolute": 0.02}, "lenient", False, "-0.05 to +0.01, lies wholly beyond the bound ≥ +0.02"),
+        ({"change_absolute": -0.04}, "strict", False, "-0.05 to +0.01, does not lie wholly ≥ -0.04 (judged strictly)"),
+        ({"change_relative": -0.07}, "strict", True, "-7.0000% to +1.5000%, lies wholly ≥ -7.0000%"),
     ],
 )
 def test_a_threshold_may_judge_the_interval(bounds: dict[str, Any], judge: Any, passed: bool, says: str) -> None:
@@ -203,7 +218,11 @@ def test_without_an_interval_the_lenient_judge_the_value_and_the_strict_refuse(j
         measured, config(Threshold("auc", lower=0.7, judge=judge), confidence="jackknife"), baseline=False
     )
     assert verdict["thresholds"][0]["passed"] is passed
-    assert "(without an interval: rows in 3 buckets only, of at least 10)" in verdict["thresholds"][0]["text"]
+    asks = {
+        "lenient": "≥ 0.7 (without an interval",
+        "strict": "must be ≥ 0.7 (a strict threshold asks for an interval, and there is none",
+    }
+    assert f"{asks[judge]}: rows in 3 buckets only, of at least 10)" in verdict["thresholds"][0]["text"]
 
 
 def test_an_interval_is_judged_only_where_it_is_computed() -> None:

@@ -17,7 +17,7 @@ from drivetrain.components.explanation.explain import Effort
 from drivetrain.components.explanation.files import write
 from drivetrain.components.explanation.integrated_gradients import integrated_gradients
 from drivetrain.data import source_of
-from drivetrain.engine import analyze, export_model, ops
+from drivetrain.engine import Bundle, analyze, export_model, ops
 from drivetrain.errors import InputError
 from sklearn import inspection
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
@@ -206,6 +206,30 @@ def test_a_bundle_is_explained_by_the_columns_that_it_reads(bundle: tuple[Path, 
         assert words in page
 
 
+def test_a_bundle_is_evaluated_and_searched_by_its_folder(bundle: tuple[Path, pd.DataFrame]) -> None:
+    """Its path was looked for among the columns."""
+    folder, frame = bundle
+    loaded = Bundle.load(folder)
+    frame = frame.assign(p=np.asarray(loaded.run("predict", frame)["probability"], np.float64))
+    expected = dt.evaluate(frame, label="y", predictions="p").overall["p"]
+    for predictions in (str(folder), folder, loaded, {"new": folder}):
+        assert list(dt.evaluate(frame, label="y", predictions=predictions).overall.values()) == [expected]
+    frame.loc[frame["town"] == "Ulm", "y"] = 1 - frame["y"]
+    worst = dt.find_slices(frame.drop(columns="p"), label="y", predictions=folder, columns=["town", "unread"])
+    assert [each.name for each in worst.slices] == ["town=Ulm"]
+
+
+def test_slices_of_one_name_are_told_apart() -> None:
+    """No value, and the text "(missing)", were one slice of the dependence."""
+    frame = pd.DataFrame({"town": [None] * 40 + ["(missing)"] * 30 + ["Ulm"] * 30, "x": np.arange(100.0)})
+    frame["y"] = np.arange(100) % 2
+    result = dt.explain(frame, lambda rows: rows["x"].to_numpy() / 100, label="y", slices=[["town"]], columns=["x"])
+    names = ["town='(missing)'", "town=(missing)", "town=Ulm"]
+    sizes = {each.slice: each.n for each in result.importances}
+    assert sizes == {"overall": 100, **dict(zip(names, (30, 40, 30), strict=True))}
+    assert {each.slice for each in result.dependence} == set(sizes)
+
+
 def test_a_sample_is_taken_of_many_rows() -> None:
     frame = pd.DataFrame({"x": np.arange(5_000.0)})
     result = dt.explain(frame, lambda rows: rows["x"].to_numpy(), effort=Effort(max_rows=200))
@@ -290,3 +314,15 @@ def test_metrics_that_importance_cannot_be_measured_by() -> None:
         dt.explain(frame, lambda rows: rows.x / 100, label="y", metric=gap)
     with pytest.raises(InputError, match="auc has no value on these rows"):
         dt.explain(frame.assign(y=1), lambda rows: rows.x / 100, label="y", metric="auc", task="binary")
+
+
+def test_large_predictions_have_their_mean() -> None:
+    """Their sum was infinite, and NumPy warned."""
+    frame = pd.DataFrame({"x": np.arange(40.0)})
+    result = dt.explain(frame, lambda rows: np.where(rows["x"] < 0, 0.0, 1.5e308))
+    assert [each.mean for each in result.dependence] == pytest.approx([1.5e308] * len(result.dependence))
+    with pytest.raises(InputError, match="the model gave inf for row 31, and no finite numbers for 9 rows"):
+        dt.explain(frame, lambda rows: np.where(np.arange(len(rows)) > 30, np.inf, 0.0))
+    masked = np.ma.MaskedArray(np.ones(40), np.arange(40) == 7)
+    with pytest.raises(InputError, match="the model gave nan for row 7"):
+        dt.explain(frame, lambda rows: masked)
