@@ -58,7 +58,7 @@ class OpenServer:
         method: str,
         content: bytes = b"",
         metadata: tuple[tuple[str, str], ...] = (),
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Any = None,
     ) -> str:
         """The name of the code with which a gRPC call ends."""
         channel = grpc.secure_channel(self.grpc, credentials) if credentials else grpc.insecure_channel(self.grpc)

@@ -276,3 +276,17 @@ def test_a_new_key_works(tmp_path: Path) -> None:
     other = json.loads(CliRunner().invoke(cli, ["serve", "--new-key", "app", "--json"]).output)
     assert other["secret"] != secret
     assert other["sha256"] == hashlib.sha256(other["secret"].encode()).hexdigest()
+
+
+def test_a_server_that_anybody_may_ask_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, where it listens beyond this machine; not with keys."""
+    (tmp_path / "keys.yaml").write_text(FILE)
+    for options, warnings in (
+        (ServerOptions(host="0.0.0.0"), 1),
+        (ServerOptions(host="0.0.0.0", keys=tmp_path / "keys.yaml"), 0),
+        (ServerOptions(), 0),
+    ):
+        caplog.clear()
+        with open_server(options):
+            pass
+        assert caplog.text.count("without --keys") == warnings

@@ -16,13 +16,16 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import grpc
+from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.tls import TlsFiles
 from drivetrain.tests.serving.open_server import open_server
+from drivetrain.tests.serving.test_access import FILE
 
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 
@@ -123,3 +126,31 @@ def test_wrong_files_say_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"cannot be used: .*\w") as caught:
             files.context()
         assert "PEM" in str(caught.value.fix)
+
+
+def test_predict_takes_a_key_and_an_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From files; the server answers 401 without the key, and that it has no such model with it."""
+    monkeypatch.delenv("DRIVETRAIN_API_KEY", raising=False)
+    certificate, key, _ = write_certificate(tmp_path, "server")
+    (tmp_path / "keys.yaml").write_text(FILE)
+    (tmp_path / "key").write_text("app-secret\n")
+    with open_server(ServerOptions(tls=TlsFiles(certificate, key), keys=tmp_path / "keys.yaml")) as server:
+
+        def outcome(*options: str) -> str:
+            asked = ["predict", f"{server.rest}/v1/models/flights", "--row", "{}", *options]
+            result = CliRunner().invoke(cli, asked)
+            assert result.exit_code != 0
+            assert "app-secret" not in result.output
+            return result.output
+
+        assert "CERTIFICATE_VERIFY_FAILED" in outcome()
+        assert "answers 401" in outcome("--tls-ca", str(certificate))
+        assert "answers 404" in outcome("--tls-ca", str(certificate), "--key-file", str(tmp_path / "key"))
+        assert "holds no certificates" in outcome("--tls-ca", str(key))
+
+
+def test_serve_needs_both_files() -> None:
+    """A certificate without its key, or an authority alone, would be no TLS."""
+    for option in ("--tls-cert", "--tls-key", "--tls-client-ca"):
+        result = CliRunner().invoke(cli, ["serve", "models/net", option, "file.pem"])
+        assert "give --tls-cert and --tls-key" in result.output
