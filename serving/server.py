@@ -88,21 +88,21 @@ async def serve(
         port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the port is open and every version that is there was tried.
     """
-    keys = AccessKeys(options.keys) if options.keys is not None else None
-    context = options.tls.context() if options.tls is not None else None
-    if keys is None and options.host not in _LOCAL:
-        _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
-    models = ModelManager(configs, poll_seconds=options.poll_seconds)
-    admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
-    metrics = ServingMetrics()
-    handler: Handler = RestApi(models, metrics, options.timeout_seconds, admin, keys)
-    if options.cors_origins:
-        handler = CrossOrigin(handler, frozenset(options.cors_origins))
-    connections = Connections(handler, options.limits)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
+        keys = AccessKeys(options.keys) if options.keys is not None else None
+        context = options.tls.context() if options.tls is not None else None
+        if keys is None and options.host not in _LOCAL:
+            _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
+        models = ModelManager(configs, poll_seconds=options.poll_seconds)
+        admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
+        metrics = ServingMetrics()
+        handler: Handler = RestApi(models, metrics, options.timeout_seconds, admin, keys)
+        if options.cors_origins:
+            handler = CrossOrigin(handler, frozenset(options.cors_origins))
+        connections = Connections(handler, options.limits)
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not the main thread: a test's
                 loop.add_signal_handler(number, ended.set)
