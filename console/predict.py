@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,14 @@ _URL = re.compile(
 @click.option("--row", "rows", multiple=True, metavar="JSON", help="A row, as an object; may be given several times.")
 @click.option("--limit", type=click.IntRange(1), default=None, metavar="ROWS", help="Only the first of the file.")
 @click.option("--signature", default=None, metavar="NAME", help="Which signature; its default unless given.")
+@click.option(
+    "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None,
+    help="Holds the server's API key; DRIVETRAIN_API_KEY unless given.",
+)  # fmt: skip
+@click.option(
+    "--tls-ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None,
+    help="Who signed the server's certificate, in PEM; the system's roots unless given.",
+)  # fmt: skip
 @shared
 def predict(
     settings: ConsoleSettings,
@@ -38,6 +47,8 @@ def predict(
     rows: tuple[str, ...],
     limit: int | None,
     signature: str | None,
+    key_file: Path | None,
+    tls_ca: Path | None,
 ) -> int:
     """Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.
 
@@ -55,7 +66,11 @@ def predict(
     predictions: list[Any] = []
     version, digest = 0, ""
     number = None if match["version"] is None else int(match["version"])
-    with Client(match["server"], match["model"], version=number, label=match["label"]) as client:
+    api_key = None if key_file is None else key_file.read_text("utf-8", "replace").strip()
+    tls = None if tls_ca is None else _trusting(tls_ca)
+    with Client(
+        match["server"], match["model"], version=number, label=match["label"], api_key=api_key, tls=tls
+    ) as client:
         for part in client.predict_all(asked, signature=signature):
             version, digest = part.version, part.digest
             predictions += part.rows
@@ -65,6 +80,13 @@ def predict(
     if settings.json:
         echo(json.dumps({"predictions": predictions, "version": version, "digest": digest}))
     return OK
+
+
+def _trusting(authority: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{authority} holds no certificates: {error!s:.100}", fix="give a file in PEM") from None
 
 
 def _row(text: str) -> dict[str, Any]:

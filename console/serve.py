@@ -59,18 +59,33 @@ if TYPE_CHECKING:
 @click.option(
     "--admin/--no-admin",
     default=None,
-    help="Load and unload models by request; only where --host is this machine alone.",
+    help="Load and unload models by request; only where --host is this machine alone, or by a key that may.",
 )
 @click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
+    "--workers", type=click.IntRange(1), default=1, show_default=True,
     help="How many processes answer, each with every model; one that dies is replaced.",
 )  # fmt: skip
 @click.option(
     "--memory-mb", type=click.IntRange(1), default=None, metavar="MB",
     help="What the models in each process's memory may take; those asked least recently leave it until they are asked.",
+)  # fmt: skip
+@click.option(
+    "--keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None,
+    help="A YAML file of who may ask: see docs/serving.md; anybody unless given.",
+)  # fmt: skip
+@click.option("--new-key", default=None, metavar="NAME", help="Make a key for --keys, print it, and end.")
+@click.option(
+    "--tls-cert", type=click.Path(path_type=Path), default=None, metavar="FILE",
+    help="A certificate in PEM: HTTP and gRPC by TLS only.",
+)  # fmt: skip
+@click.option("--tls-key", type=click.Path(path_type=Path), default=None, metavar="FILE", help="Its key in PEM.")
+@click.option(
+    "--tls-client-ca", type=click.Path(path_type=Path), default=None, metavar="FILE",
+    help="Refuse clients without a certificate that these, in PEM, have signed.",
+)  # fmt: skip
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, metavar="URL",
+    help="Whose pages may ask from a browser; *: any; may be given several times.",
 )  # fmt: skip
 @shared
 def serve(
@@ -88,6 +103,12 @@ def serve(
     admin: bool | None,
     workers: int,
     memory_mb: int | None,
+    keys: Path | None,
+    new_key: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    cors_origins: tuple[str, ...],
 ) -> int:
     """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
 
@@ -98,7 +119,10 @@ def serve(
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
     from ..serving.server import ServerOptions, log_to_stderr, run
+    from ..serving.tls import TlsFiles
 
+    if new_key is not None:
+        return _new_key(new_key, as_json=settings.json)
     address = address or base_path
     if (address is None) == (config is None):
         raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve served/flights")
@@ -129,9 +153,33 @@ def serve(
         for model in listening.models:
             echo(f"  {listening.address}/v1/models/{model}")
 
+    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
+        raise InputError("TLS needs a certificate and its key", fix="give --tls-cert and --tls-key")
     options = ServerOptions(
-        host, rest_port, grpc_port, poll, drain_seconds=drain, admin=admin, workers=workers,
+        host,
+        rest_port,
+        grpc_port,
+        poll,
+        drain_seconds=drain,
+        admin=admin,
+        workers=workers,
         memory_bytes=None if memory_mb is None else memory_mb * 1_000_000,
-    )  # fmt: skip
+        keys=keys,
+        tls=TlsFiles(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None,
+        cors_origins=cors_origins,
+    )
     run(models, options, started)
+    return OK
+
+
+def _new_key(name: str, *, as_json: bool) -> int:
+    from ..serving.access import check_name, digest_of, new_secret
+
+    check_name(name)
+    secret = new_secret()
+    if as_json:
+        echo(json.dumps({"name": name, "secret": secret, "sha256": digest_of(secret)}))
+        return OK
+    echo(f"{secret}\n\nThis is the key; it is kept nowhere. Below keys: in the file of --keys, write")
+    echo(f"  {name}: {{sha256: {digest_of(secret)}}}")
     return OK

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import os
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +64,8 @@ class Client:
         version: Its number; None: the newest, or what the server's split decides.
         label: Or a name for one.
         key: What keeps this caller on one side of a split.
+        api_key: What the server lets this caller in by; None: what DRIVETRAIN_API_KEY holds, if it does.
+        tls: For https: an `ssl.SSLContext`, of `ssl.create_default_context(cafile=...)` say; None: the system's roots.
         timeout: Seconds until an answer is given up.
     """
 
@@ -73,6 +77,8 @@ class Client:
         version: int | None = None,
         label: str | None = None,
         key: str | None = None,
+        api_key: str | None = None,
+        tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
     ) -> None:
         parts = urlsplit(url)
@@ -81,11 +87,19 @@ class Client:
         if version is not None and label is not None:
             raise InputError("a version and a label are both named", fix="name one of them")
         self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = connect(parts.hostname, parts.port, timeout=timeout)
+        self._connection: http.client.HTTPConnection = (
+            http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=tls)
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        )
         which = f"/versions/{version}" if version is not None else f"/labels/{quote(label, safe='')}" if label else ""
         self._path = f"{parts.path.rstrip('/')}/v1/models/{quote(model, safe='')}{which}"
         self._headers = {"content-type": "application/json"} | ({"x-drivetrain-key": key} if key is not None else {})
+        api_key = os.environ.get("DRIVETRAIN_API_KEY") if api_key is None else api_key
+        if api_key:
+            if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+                raise InputError("the API key has characters that no key has", fix="is there a space or a line end?")
+            self._headers["authorization"] = f"Bearer {api_key}"
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from ..errors import InputError
+from .access import AccessKeys, OverRateError
 from .api import Models, RequestError, StatusCode
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, CallFacts, request_id_of
@@ -35,6 +36,13 @@ _MAX_BYTES: Final = 32 << 20
 _HEADER_BYTES: Final = 16 << 10
 _WATCH_SECONDS: Final = 0.5
 """How often a health stream looks whether anything changed."""
+_LIVENESS: Final = ("inference.ServerLiveRequest", "inference.ServerReadyRequest")
+_ADMIN: Final = (
+    "tensorflow.serving.ReloadConfigRequest",
+    "inference.RepositoryModelLoadRequest",
+    "inference.RepositoryModelUnloadRequest",
+)
+_ABOUT_ALL: Final = ("tensorflow.serving.ReloadConfigRequest", "inference.RepositoryIndexRequest")
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -48,6 +56,7 @@ async def start_grpc(
     timeout_seconds: float | None = None,
     admin: bool = False,
     metrics: ServingMetrics | None = None,
+    keys: AccessKeys | None = None,
 ) -> grpc.aio.Server:
     """InferenceAnswer at an address; `Server.stop` ends it.
 
@@ -60,12 +69,19 @@ async def start_grpc(
         timeout_seconds: How long a request may take, if its client waits longer; None: for ever.
         admin: Whether models may be loaded and unloaded by request.
         metrics: Where predictions are counted.
+        keys: Who may ask; None: anybody.
 
     Raises:
         InputError: The address is in use, or not one of this machine.
     """
     server = grpc_server(
-        models, reload=reload, max_bytes=max_bytes, timeout_seconds=timeout_seconds, admin=admin, metrics=metrics
+        models,
+        reload=reload,
+        max_bytes=max_bytes,
+        timeout_seconds=timeout_seconds,
+        admin=admin,
+        metrics=metrics,
+        keys=keys,
     )
     bind(server, address, credentials)
     await server.start()
@@ -97,6 +113,7 @@ def grpc_server(
     admin: bool = False,
     metrics: ServingMetrics | None = None,
     reuse_port: bool = False,
+    keys: AccessKeys | None = None,
 ) -> grpc.aio.Server:
     """A server with every service, which has no port and has not started; see `start_grpc`.
 
@@ -105,7 +122,7 @@ def grpc_server(
     tensorflow = TensorFlowServing(models, reload, max_bytes)
     inference = OpenInference(models, importlib.metadata.version("drivetrain"), admin=admin)
     health = _Health(models)
-    calls = _Calls(timeout_seconds, metrics)
+    calls = _Calls(timeout_seconds, metrics, keys)
     answering: Mapping[str, Mapping[str, Answering]] = {
         "tensorflow.serving.PredictionService": {
             "Predict": tensorflow.predict,
@@ -181,6 +198,7 @@ class _Calls:
 
     timeout_seconds: float | None
     metrics: ServingMetrics | None
+    keys: AccessKeys | None
 
     def unary(self, request_class: Any, answer: Answering, api: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
         """What gRPC calls with the bytes of a request for those of its answer; `api` is its name in metrics."""
@@ -189,7 +207,8 @@ class _Calls:
             started = time.perf_counter()
             facts = self._facts(context)
             try:
-                response: bytes = (await answer(_parsed(request_class, content), facts)).SerializeToString()
+                request = self._allowed(request_class, content, context)
+                response: bytes = (await answer(request, facts)).SerializeToString()
             except Exception as error:
                 await self._abort(context, error, facts)
                 raise  # not reached: to abort is to raise
@@ -209,19 +228,31 @@ class _Calls:
 
             async def requests() -> AsyncIterator[Message]:
                 if isinstance(contents, bytes):
-                    yield _parsed(request_class, contents)
+                    yield self._allowed(request_class, contents, context)
                     return
                 async for content in contents:
-                    yield _parsed(request_class, content)
+                    yield self._allowed(request_class, content, context)
 
             context.set_trailing_metadata(_metadata(facts))
             try:
+                if self.keys is not None and not _is_health(request_class):
+                    self.keys.known(*_sent_keys(context))
                 async for response in answer(requests(), facts):
                     yield response.SerializeToString()
             except Exception as error:
                 await self._abort(context, error, facts)
 
         return handle
+
+    def _allowed(self, request_class: Any, content: bytes, context: Any) -> Message:
+        """The request in some bytes, if its key may ask for it; without a key, nothing is parsed."""
+        if self.keys is None or _is_health(request_class):
+            return _parsed(request_class, content)
+        key = self.keys.admit(*_sent_keys(context))
+        request = _parsed(request_class, content)
+        name = request_class.DESCRIPTOR.full_name
+        key.allow("admin" if name in _ADMIN else "predict", _models_of(request, name))
+        return request
 
     def _facts(self, context: Any) -> CallFacts:
         """What a call says beside its message."""
@@ -238,7 +269,38 @@ class _Calls:
         refusal = as_request_error(error)
         if self.metrics is not None and facts.model:
             self.metrics.refused(facts.model, refusal.code)
-        await context.abort(_CODES[int(refusal.code)], error_text(refusal), _metadata(facts))
+        metadata = _metadata(facts)
+        if isinstance(refusal, OverRateError):
+            metadata += (("retry-after", str(refusal.retry_after)),)
+        await context.abort(_CODES[int(refusal.code)], error_text(refusal), metadata)
+
+
+def _is_health(request_class: Any) -> bool:
+    name: str = request_class.DESCRIPTOR.full_name
+    return name.startswith("grpc.health.") or name in _LIVENESS
+
+
+def _sent_keys(context: Any) -> tuple[list[str], list[str]]:
+    """The values of both headers that keys come in."""
+    sent = [(name, str(value)) for name, value in context.invocation_metadata() or ()]
+    return (
+        [value for name, value in sent if name == "authorization"],
+        [value for name, value in sent if name == "x-api-key"],
+    )
+
+
+def _models_of(request: Message, name: str) -> tuple[str, ...] | None:
+    """The models that a request is about; None: whichever there are."""
+    if name in _ABOUT_ALL:
+        return None
+    fields = request.DESCRIPTOR.fields_by_name
+    if "tasks" in fields:
+        return tuple(task.model_spec.name for task in request.tasks)
+    if "model_spec" in fields:
+        return (request.model_spec.name,)
+    if "model_name" in fields:
+        return (request.model_name,)
+    return (request.name,) if "name" in fields else ()
 
 
 def _each(answer: Answering) -> Streaming:

@@ -293,7 +293,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._connections.handler(request, partial(self._answer, reply, method))
         except Exception:  # a fault of ours must not end the connections of others
-            _LOG.exception("%s %s failed", method, request.target)
+            _LOG.exception("%s %s failed", method, request.target.partition("?")[0])  # a query may hold a secret
             if reply.data is None:
                 self._answer(reply, method, HttpResponse(500, b'{"error":"the server failed to answer"}'))
 

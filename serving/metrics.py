@@ -193,8 +193,8 @@ class _Snapshot(Collector):
             for (model,), total in _sums(process.answered, lambda each: (each.model,)):
                 alias.add_metric([model, "OK", *worker], total.requests)
                 alias_rows.add_metric([model, *worker], total.rows)
-            for labels, total in _sums(process.answered, lambda each: (each.model, each.api, each.entrypoint)):
-                alias_latency.add_metric([*labels, *worker], _cumulated(total.buckets, 1e6), 1e6 * total.seconds)
+            for kind, total in _sums(process.answered, lambda each: (each.model, each.api, each.entrypoint)):
+                alias_latency.add_metric([*kind, *worker], _cumulated(total.buckets, 1e6), 1e6 * total.seconds)
             others: Counter[tuple[str, str]] = Counter()
             for model, code, count in process.refused:
                 others[model if model in known else "", StatusCode(code).name] += count

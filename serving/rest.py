@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from . import oip, tfs
+from .access import AccessKeys, OverRateError
 from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCode, VersionState, VersionStatus
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
@@ -36,6 +37,7 @@ _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
 _HEADER_LENGTH: Final = "inference-header-content-length"
+_HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
 
 
@@ -48,16 +50,24 @@ class RestApi:
         metrics: What is counted.
         timeout_seconds: How long a request may take before it is answered 504; None: for ever.
         admin: Whether models may be loaded and unloaded by request.
+        keys: Who may ask; None: anybody.
     """
 
     models: ModelManager
     metrics: ServingMetrics
     timeout_seconds: float | None = 30.0
     admin: bool = False
+    keys: AccessKeys | None = None
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """InferenceAnswer a request, at once or later."""
+        if self.keys is not None:
+            try:
+                _admit(self.keys, request)
+            except RequestError as error:
+                respond(error_response(error, request_id=request_id_of(request.headers.get(REQUEST_ID))))
+                return
         if request.method == "POST" and (inference := inference_of(request.target)) is not None:
             self._predict(request, inference, respond)
             return
@@ -216,6 +226,44 @@ def inference_of(target: str) -> InferencePath | None:
     return InferencePath(_ref(name, version, label), verb.lower())
 
 
+class Needs(NamedTuple):
+    """What a key must be allowed, for a request."""
+
+    duty: str
+    models: tuple[str, ...] | None
+
+
+@lru_cache(1024)
+def needs_of(target: str) -> Needs | None:
+    """What a request needs of its key; None: it needs none, being about the server's health."""
+    path = path_of(target)
+    if path in _HEALTH:
+        return None
+    if path in _METRICS:
+        return Needs("metrics", None)
+    if (match := _CHANGE.fullmatch(path)) is not None:
+        return Needs("admin", (match[1],))
+    if (inference := inference_of(target)) is not None:
+        return Needs("predict", (inference.ref.name,))
+    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    if match is not None and match[1] is not None:
+        return Needs("predict", (match[1],))
+    return Needs("predict", () if path in ("/v2", "/v2/") else None)
+
+
+def _admit(keys: AccessKeys, request: HttpRequest) -> None:
+    """Pass, if the key of a request may ask for it."""
+    needs = needs_of(request.target)
+    if needs is None:
+        return
+    headers = request.headers
+    authorization, api_key = headers.get("authorization"), headers.get("x-api-key")
+    key = keys.admit(
+        () if authorization is None else (authorization,), () if api_key is None else (api_key,)
+    )  # of a header that came twice, the values are joined by a comma, which no key has
+    key.allow(*needs)
+
+
 def path_of(target: str) -> str:
     """A target's path, decoded."""
     path = target.partition("?")[0]
@@ -244,5 +292,8 @@ def error_response(error: RequestError, status: int | None = None, *, request_id
     body = msgspec.json.encode({"error": text.encode("utf-8", "replace").decode()})
     headers: tuple[tuple[str, str], ...] = ((REQUEST_ID, request_id),) if request_id else ()
     if error.code in (StatusCode.UNAVAILABLE, StatusCode.RESOURCE_EXHAUSTED):
-        headers = (*headers, ("retry-after", "1"))
+        wait = error.retry_after if isinstance(error, OverRateError) else 1
+        headers = (*headers, ("retry-after", str(wait)))
+    elif error.code is StatusCode.UNAUTHENTICATED:
+        headers = (*headers, ("www-authenticate", 'Bearer realm="drivetrain"'))
     return HttpResponse(status or HTTP_STATUS[error.code], body, headers=headers)

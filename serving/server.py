@@ -9,14 +9,18 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from ..errors import DrivetrainError, InputError
+from .access import AccessKeys
 from .config import ModelConfig
-from .http import Connections, HttpLimits
+from .cors import CrossOrigin
+from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
 from .metrics import ServingMetrics
 from .rest import RestApi
+from .tls import TlsFiles
 
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -35,10 +39,14 @@ class ServerOptions:
         drain_seconds: How long a server that is told to end says that it is not ready, and goes on answering, before it
             closes its port: as long as a load balancer needs to see it.
         limits: What clients may send.
-        admin: Whether models may be loaded and unloaded by request; None: where the host is this machine alone.
+        admin: Whether models may be loaded and unloaded by request; None: where the host is this machine alone, or keys
+            say who may.
         workers: How many processes answer at the ports, each with every model; see `workers`.
         memory_bytes: What the versions in a process's memory may take together, by the size of their files; None: all
             stay in memory.
+        keys: A file of the keys that may ask; None: anybody may.
+        tls: Certificates; None: plain text.
+        cors_origins: Whose pages may ask from a browser.
     """
 
     host: str = "127.0.0.1"
@@ -51,6 +59,14 @@ class ServerOptions:
     admin: bool | None = None
     workers: int = 1
     memory_bytes: int | None = None
+    keys: Path | None = None
+    tls: TlsFiles | None = None
+    cors_origins: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """Of the addresses over HTTP."""
+        return "http" if self.tls is None else "https"
 
 
 @dataclass(frozen=True)
@@ -88,26 +104,38 @@ async def serve(
         started: Called when the port is open and every version that is there was tried.
         ended: Set by who ends it.
     """
-    admin = options.host in _LOCAL if options.admin is None else options.admin
-    connections = Connections(RestApi(models, metrics, options.timeout_seconds, admin), options.limits)
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
+        keys = AccessKeys(options.keys) if options.keys is not None else None
+        context = options.tls.context() if options.tls is not None else None
+        admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
+        handler: Handler = RestApi(models, metrics, options.timeout_seconds, admin, keys)
+        if options.cors_origins:
+            handler = CrossOrigin(handler, frozenset(options.cors_origins))
+        connections = Connections(handler, options.limits)
         stack.enter_context(ended_by_signals(ended))
-        grpc_server, grpc_address = _grpc(models, metrics, options, admin=admin)
+        grpc_server, grpc_address = _grpc(models, metrics, options, keys, admin=admin)
         await models.start()
         if grpc_server is not None:
             await grpc_server.start()
-        server = await loop.create_server(connections, sock=port)
-        watching = loop.create_task(connections.watch())
+        handshake = options.limits.request_seconds if context is not None else None
+        server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
+        watching = [loop.create_task(connections.watch())]
+        if keys is not None:
+            watching.append(loop.create_task(keys.watch()))
+        if context is not None and options.tls is not None:
+            watching.append(loop.create_task(options.tls.watch(context)))
         try:
-            await started(Listening(f"http://{shown(port)}", models.names(), models.ready, grpc_address))
+            address = f"{options.scheme}://{shown(port)}"
+            await started(Listening(address, models.names(), models.ready, grpc_address))
             await ended.wait()
             _LOG.info("told to end")
             models.drain()
             await asyncio.sleep(options.drain_seconds)
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             server.close()
             grace = options.timeout_seconds or 30.0
             await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
@@ -115,7 +143,7 @@ async def serve(
 
 
 def _grpc(
-    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, *, admin: bool
+    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, keys: AccessKeys | None, *, admin: bool
 ) -> tuple[Any, str | None]:
     """The gRPC server, which has its port and is to be started, and its address; where one is wanted."""
     if options.grpc_port is None:
@@ -133,8 +161,10 @@ def _grpc(
         admin=admin,
         metrics=metrics,
         reuse_port=options.workers > 1,
+        keys=keys,
     )
-    return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}')}"
+    credentials = options.tls.credentials() if options.tls is not None else None
+    return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}', credentials)}"
 
 
 def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None]) -> None:
@@ -149,6 +179,8 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
         InputError: A port cannot be had.
         DrivetrainError: Workers cannot be started.
     """
+    if options.keys is None and options.host not in _LOCAL:
+        _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
     if options.workers > 1:
         from .workers import Supervisor
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from ..errors import DrivetrainError
 from .channel import Channel
 from .config import ModelConfig
 from .manager import ModelManager
 from .metrics import ProcessCounts, ServingMetrics
 from .server import Listening, ServerOptions, configure_jax, log_to_stderr, serve
+
+_LOG: Final = logging.getLogger("drivetrain.serving")
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ async def work(end: socket.socket, port: socket.socket) -> None:
 
     supervisor = Channel(answer)
     listening = await supervisor.open(end)
-    setup = msgspec.convert(await supervisor.ask("setup"), WorkerSetup, str_keys=True)
+    setup = msgspec.convert(await supervisor.ask("setup"), WorkerSetup, str_keys=True, dec_hook=_path_of)
     metrics = _SharedMetrics(supervisor)
     models = _SharedModels(setup, supervisor)
     prepared.set_result((models, metrics))
@@ -109,6 +113,10 @@ async def work(end: socket.socket, port: socket.socket) -> None:
     await serve(models, metrics, setup.options, port, started, ended)
 
 
+def _path_of(kind: type, text: Any) -> Any:
+    return kind(text)  # of Path, the only type that JSON has no form of
+
+
 def main() -> None:
     """Work for the supervisor: the arguments are the file descriptors of the socket to it, and of the port."""
     import uvloop
@@ -116,7 +124,11 @@ def main() -> None:
     log_to_stderr()
     configure_jax()
     end, port = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3])
-    uvloop.run(work(end, port))
+    try:
+        uvloop.run(work(end, port))
+    except DrivetrainError as error:
+        _LOG.error("%s", error)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import DrivetrainError, InputError
+from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
 from .config import ModelConfig
@@ -67,6 +68,7 @@ class Supervisor:
         """
         if not sys.platform.startswith("linux"):
             raise InputError("only Linux shares a port out among processes", fix="start one worker")
+        check_files(self._options)
         with contextlib.ExitStack() as stack:
             # One socket that all accept from: what waits at it when a worker dies is answered by the others.
             self._port = stack.enter_context(bind(self._options.host, self._options.rest_port))
@@ -81,7 +83,7 @@ class Supervisor:
                 if await self._all_up(keeping):
                     ready = all(self._ready.values())
                     names = [config.name for config in self._configs]
-                    started(Listening(f"http://{shown(self._port)}", names, ready, grpc_address))
+                    started(Listening(f"{self._options.scheme}://{shown(self._port)}", names, ready, grpc_address))
                     await self._ended.wait()
                     _LOG.info("told to end")
             finally:
@@ -152,7 +154,7 @@ class Supervisor:
                 async with self._changing:
                     self._told.add(worker)
                     setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options)
-                    return msgspec.to_builtins(setup, str_keys=True)
+                    return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
                 self._ready[worker.name] = value["ready"]
                 if len(self._ready) == self._options.workers:
@@ -187,6 +189,18 @@ class Supervisor:
             if isinstance(answer, RequestError):
                 raise answer
         return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+def check_files(options: ServerOptions) -> None:
+    """Read the files that the workers will read.
+
+    Raises:
+        InputError: One of them cannot be used.
+    """
+    if options.keys is not None:
+        AccessKeys(options.keys)
+    if options.tls is not None:
+        options.tls.context()
 
 
 @contextlib.contextmanager

@@ -55,6 +55,12 @@ SECURITY: limits what a client may send in size and
   test_slow_clients_are_closed test_too_many_connections_are_closed test_ten_thousand_broken_requests
 SECURITY: refuses what two parsers might read differently
   test_what_is_no_request_is_refused
+SECURITY: answers nobody without a known key but for its health, over HTTP and gRPC
+  test_a_request_needs_one_known_key test_every_grpc_method_asks_for_a_key test_what_a_key_may
+SECURITY: no key is in its errors or logs
+  test_a_request_needs_one_known_key test_the_file_is_read_again test_a_wrong_file_says_what_is_wrong
+SECURITY: it answers only clients whose certificate that authority signed
+  test_clients_need_certificates
 SECURITY: an error that tells nothing of what is
   test_a_model_that_fails_tells_nothing_of_what_is_inside
 SECURITY: CI carries out the same cases on each change
@@ -253,7 +259,7 @@ def test_a_promise_stands_and_is_kept_by_tests(page: str, words: str, kept_by: l
 def test_every_point_of_the_security_policy_is_among_them() -> None:
     page = (ROOT / PAGES["SECURITY"]).read_text("utf-8")
     points = [" ".join(point.split()) for point in re.findall(r"^- (.*?)(?=^- |^\n|\Z)", page, re.M | re.S)]
-    assert len(points) == 10
+    assert len(points) == 11
     words = [words for which, words, _ in promises() if which == "SECURITY"]
     assert [point for point in points if not any(each in point for each in words)] == []
 

@@ -1,0 +1,113 @@
+"""A server's certificates: for HTTP and gRPC, read again when their files change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import InputError
+
+_LOOK_SECONDS: Final = 1.0
+_LOG: Final = logging.getLogger("drivetrain.serving")
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """What a server proves itself with.
+
+    Attributes:
+        certificate: Its certificate and those between it and the root, PEM.
+        key: The certificate's private key, PEM, without a password.
+        client_ca: Who signs clients' certificates, PEM: a client without one is refused; None: none is asked for.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """For HTTP; TLS 1.2 and later.
+
+        Raises:
+            InputError: A file cannot be read, is no PEM, or the key is another certificate's.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.load(context)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"the clients' authority {self.client_ca} cannot be used: {_reason(error)}",
+                    fix="give a file of certificates in PEM",
+                ) from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Put the certificate as the files have it now into a context.
+
+        Raises:
+            InputError: As by `context`.
+        """
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")  # without, OpenSSL asks
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"the certificate {self.certificate} with the key {self.key} cannot be used: {_reason(error)}",
+                fix="give a certificate and its key in PEM, the key without a password",
+            ) from None
+
+    def credentials(self) -> Any:  # Any: gRPC is imported late
+        """The same for gRPC, which looks at the files at each connection."""
+        import grpc
+
+        authority = self.client_ca.read_bytes() if self.client_ca is not None else None
+        pair = [(self.key.read_bytes(), self.certificate.read_bytes())]
+        first = grpc.ssl_server_certificate_configuration(pair, authority)
+        last = pair
+
+        def current() -> Any:
+            nonlocal last
+            try:
+                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+                pair = [(self.key.read_bytes(), self.certificate.read_bytes())]
+            except (InputError, OSError):
+                return None  # stay with what was there; `watch` logs it
+            if pair == last:
+                return None
+            last = pair
+            return grpc.ssl_server_certificate_configuration(pair, authority)
+
+        return grpc.dynamic_ssl_server_credentials(first, current, require_client_authentication=authority is not None)
+
+    async def watch(self, context: ssl.SSLContext) -> None:
+        """Load the certificate again whenever its files change, for ever; a broken one is logged, and the old stays."""
+        seen = self._stamps()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if (stamps := self._stamps()) == seen:
+                continue
+            seen = stamps
+            try:
+                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a pair that does not fit would harm the live one
+                self.load(context)
+                _LOG.info("the certificate was read again")
+            except InputError as error:
+                _LOG.error("the certificate stays as it was: %s", error)
+
+    def _stamps(self) -> list[int]:
+        try:
+            return [path.stat().st_mtime_ns for path in (self.certificate, self.key)]
+        except OSError:
+            return []
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+    return str(reason).lower().replace("_", " ")
