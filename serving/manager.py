@@ -28,6 +28,7 @@ from .api import (
 )
 from .batching import Done
 from .config import ModelConfig
+from .request_log import RequestLog
 from .version import LoadedVersion, load_bundle
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -66,6 +67,12 @@ class ModelManager:
     Args:
         configs: The models.
         poll_seconds: How often their versions are looked for; 0: once, when the server starts.
+
+    Attributes:
+        request_log: Where requests and answers are logged; None: nowhere. It stays as it was at the start.
+
+    Raises:
+        InputError: Columns of the request log are to be hashed, and there is no salt.
     """
 
     def __init__(self, configs: Sequence[ModelConfig], *, poll_seconds: float = 1.0) -> None:
@@ -77,9 +84,17 @@ class ModelManager:
         self._poller: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._ending = False
+        logs = {config.name: config.request_log for config in configs if config.request_log is not None}
+        self.request_log = RequestLog(logs) if logs else None
 
     async def start(self) -> None:
-        """Load what is there, then keep looking."""
+        """Load what is there, then keep looking.
+
+        Raises:
+            InputError: The folder of the request log cannot be made.
+        """
+        if self.request_log is not None:
+            self.request_log.start()
         await self._poll()
         if self._poll_seconds > 0:
             self._poller = asyncio.get_running_loop().create_task(self._poll_forever())
@@ -100,6 +115,8 @@ class ModelManager:
             await asyncio.sleep(0.005)
         self._loader.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
+        if self.request_log is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.request_log.close)
 
     # --- what protocols ask ---
 
@@ -164,6 +181,9 @@ class ModelManager:
                         f"{name!r} has no output {output!r:.80}",
                         fix=suggest(output, [*signature.outputs]),
                     )
+        log = self.request_log  # every protocol comes by here
+        if log is not None and log.wants(request.model.name, request.request_id):
+            done = log.recording(loaded.described, name, request, done)
         loaded.batchers[name].submit(request, done)
 
     async def infer(self, request: InferenceRequest) -> InferenceAnswer:
@@ -336,6 +356,8 @@ class ModelManager:
         gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
         version.loaded, version.state, version.failures = loaded, VersionState.AVAILABLE, 0
         self._switch(model)
+        if self.request_log is not None:
+            self.request_log.check(described)
         _LOG.info("model %s version %d serves after %.2f s", config.name, number, time.monotonic() - start)
 
     async def _let_go(self, model: _ServedModel, number: int) -> None:

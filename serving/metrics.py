@@ -101,6 +101,19 @@ class ServingMetrics:
             for status in models.statuses(ModelRef(name)) if models.has_versions(name) else []:
                 loaded.add_metric([name, str(status.version)], float(status.state is VersionState.AVAILABLE))
         yield from (requests, rows, latency, alias, loaded)
+        if models.request_log is not None:
+            logged = CounterMetricFamily(
+                "drivetrain_serving_logged_rows", "Rows that the request log has written.", labels=["model"]
+            )
+            dropped = CounterMetricFamily(
+                "drivetrain_serving_log_dropped_rows", "Rows that the request log has lost.", labels=["model", "reason"]
+            )
+            written, lost = models.request_log.counts()
+            for model, count in written.items():
+                logged.add_metric([model], count)
+            for (model, reason), count in lost.items():
+                dropped.add_metric([model, reason], count)
+            yield from (logged, dropped)
 
 
 _MOST_SERIES: Final = 1000
