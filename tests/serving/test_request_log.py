@@ -334,15 +334,26 @@ def test_what_waits_is_bounded_and_an_odd_value_costs_its_own_request_alone(
     assert (row["request_id"], row["hour"], row["distance"]) == ("whole", 17, 5.0)
 
 
+WRITER = """
+import sys, time
+import numpy as np
+from drivetrain.engine.bundles.manifest import Signature
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.serving import request_log
+from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef
+request_log._LOOK = 0.001
+log = request_log.RequestLog({"m": request_log.RequestLogOptions(sys.argv[1], write_seconds=0.001)})
+log.start()
+model = Described("m", 1, {"predict": Signature({"x": FieldSpec("int64")}, {"y": FieldSpec("int64")})})
+for number in range(10**9):
+    request = InferenceRequest(ModelRef("m"), "predict", {"x": [number]}, 1, request_id=str(number))
+    log.recording(model, "predict", request, id)(InferenceAnswer("m", 1, {"y": np.array([-number])}))
+    time.sleep(0.0005)
+"""
+
+
 def test_a_killed_server_leaves_whole_files_alone(tmp_path: Path) -> None:
-    code = (
-        "import time; from pathlib import Path; import sys;"
-        "from drivetrain.tests.serving.test_request_log import RequestLog, RequestLogOptions, ROW, answered;"
-        "from drivetrain.serving import request_log; request_log._LOOK = 0.001;"
-        "log = RequestLog({'flights': RequestLogOptions(sys.argv[1], write_seconds=0.001)}); log.start()\n"
-        "for number in range(10**9): answered(log, str(number), ROW); time.sleep(0.0005)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
     try:
         until(lambda: len([*tmp_path.rglob("*.parquet")]) > 20)
     finally:
@@ -350,6 +361,7 @@ def test_a_killed_server_leaves_whole_files_alone(tmp_path: Path) -> None:
         process.wait(30)
     rows = logged(tmp_path)
     assert [row["request_id"] for row in rows] == [str(number) for number in range(len(rows))]
+    assert [(row["x"], row["prediction_y"]) for row in rows] == [(number, -number) for number in range(len(rows))]
 
 
 def test_retention_deletes_what_the_log_wrote_and_nothing_else(tmp_path: Path) -> None:
