@@ -25,6 +25,7 @@ _VALUES: Final[Mapping[str, pa.DataType]] = {
     "int64": pa.int64(), "uint8": pa.uint8(), "uint16": pa.uint16(), "uint32": pa.uint32(), "uint64": pa.uint64(),
 }  # fmt: skip
 """The Arrow type of each dtype that has one; the floats of 16 bits in the narrowest type that readers know."""
+_NUMBERS: Final = {float, int, bool, type(None)}
 _NUMBER: Final = 32  # bytes that a number takes among Python's objects, with its reference
 
 
@@ -56,6 +57,8 @@ def bytes_of(values: Any) -> int:  # Any: a column of a request
     if isinstance(values, str | bytes):
         return _NUMBER + len(values)
     if isinstance(values, list | tuple | np.ndarray):
+        if _NUMBERS.issuperset(map(type, values)):
+            return _NUMBER + _NUMBER * len(values)
         return _NUMBER + sum(map(bytes_of, values))
     return int(values.nbytes) if isinstance(values, pa.Array) else _NUMBER
 
@@ -108,7 +111,7 @@ class RowSchema:
         self.footer = LogFooter(name, version, bundle, signature_name, tuple(self._inputs), kept, facts)
 
     def table(self, requests: Sequence[AnsweredRequest]) -> pa.Table:
-        """The rows of some requests, in order.
+        """The rows of some requests, in order, without what all rows have in common: see `whole`.
 
         Raises:
             ValueError, TypeError, InputError, pyarrow.ArrowException: A value is not of its column's type.
@@ -125,7 +128,6 @@ class RowSchema:
             columns[footer.outputs[name]] = self._column(
                 footer.outputs[name], parts, signature.outputs[name], kind, name
             )
-        total = sum(counts)
         ids, times = (
             np.repeat(np.array(values, kind), counts)
             for values, kind in (
@@ -137,13 +139,21 @@ class RowSchema:
             "request_id": pa.array(ids, pa.string()),
             "request_time": pa.array(times).cast(pa.timestamp("us", "UTC")),
             "request_row": pa.array(np.concatenate([np.arange(count, dtype=np.int32) for count in counts])),
-            "model_name": pa.repeat(pa.scalar(footer.model), total),
-            "model_version": pa.repeat(pa.scalar(footer.version, pa.int64()), total),
-            "model_bundle": pa.repeat(pa.scalar(footer.bundle), total),
-            "model_signature": pa.repeat(pa.scalar(footer.signature), total),
         }
         columns |= {footer.facts[fact]: values for fact, values in facts.items()}
-        return pa.table(columns).replace_schema_metadata({FOOTER: footer.to_bytes()})
+        return pa.table(columns)
+
+    def whole(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """The content of a file: rows that `table` made, with who answered, and with the footer."""
+        rows, footer = pa.concat_tables(tables), self.footer
+        for fact, value in (
+            ("model_name", pa.scalar(footer.model)),
+            ("model_version", pa.scalar(footer.version, pa.int64())),
+            ("model_bundle", pa.scalar(footer.bundle)),
+            ("model_signature", pa.scalar(footer.signature)),
+        ):
+            rows = rows.append_column(footer.facts[fact], pa.repeat(value, rows.num_rows))
+        return rows.replace_schema_metadata({FOOTER: footer.to_bytes()})
 
     def _column(
         self, name: str, parts: Sequence[ColumnValues], spec: FieldSpec, kind: pa.DataType, source: str = ""

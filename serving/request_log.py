@@ -326,7 +326,7 @@ class RequestLog:
 
     def _write(self, kind: _Kind, file: _OpenFile) -> None:
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.concat_tables(file.tables), sink, compression="zstd")
+        pq.write_table(self._schemas[kind[:4]].whole(file.tables), sink, compression="zstd")
         folder = day_folder(self._folders[kind.model], kind.version, file.first)
         for each in (folder.parent, folder):  # not the model's: where that is gone, a disk may not be mounted
             each.mkdir(exist_ok=True)

@@ -40,7 +40,8 @@ def write(
     ]  # fmt: skip
     path = day_folder(folder / model, version, start) / file_name(signature, start)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(RowSchema(model, version, f"digest-{version}", signature, asked).table(requests), path)
+    schema = RowSchema(model, version, f"digest-{version}", signature, asked)
+    pq.write_table(schema.whole([schema.table(requests)]), path)
     return path
 
 

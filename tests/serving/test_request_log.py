@@ -370,7 +370,7 @@ def test_retention_deletes_what_the_log_wrote_and_nothing_else(tmp_path: Path) -
 
     def write(days: int, name: str = "") -> Path:
         when = now - days * 86_400_000_000
-        rows = schema.table([AnsweredRequest("a", when, {name: [ROW[name]] for name in ROW}, 1, {}, 0)])
+        rows = schema.whole([schema.table([AnsweredRequest("a", when, {name: [ROW[name]] for name in ROW}, 1, {}, 0)])])
         folder = day_folder(tmp_path / "flights", 3, when)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (name or file_name("predict", when))
