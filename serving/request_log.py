@@ -197,8 +197,12 @@ class RequestLog:
 
         def answered(result: InferenceAnswer | RequestError) -> None:
             done(result)
-            if not isinstance(result, RequestError):
+            if isinstance(result, RequestError):
+                return
+            try:
                 self._add(described, signature, request, result, microseconds)
+            except Exception as error:  # whatever it is, others of the batch still wait for their answers
+                self._drop(described.name, "value", request.rows, f"they are unusual ({type(error).__name__})")
 
         return answered
 

@@ -324,12 +324,16 @@ def test_what_waits_is_bounded_and_an_odd_value_costs_its_own_request_alone(
 ) -> None:
     log = RequestLog({"flights": RequestLogOptions(str(tmp_path))})
     answered(log, "odd", ROW | {"carrier": "\ud800"})  # a lone surrogate has no UTF-8
+    nested: list[Any] = []
+    for _ in range(5000):  # too deep to be measured
+        nested = [nested]
+    answered(log, "deep", ROW | {"vector": nested})
     answered(log, "whole", ROW | {"hour": 17.0, "distance": 5})
     monkeypatch.setattr(request_log, "_QUEUE", 50_000)
     answered(log, "large", ROW | {"carrier": "x" * 50_000})
     log.start()
     log.close()
-    assert log.counts() == ({"flights": 1}, {("flights", "value"): 1, ("flights", "queue"): 1})
+    assert log.counts() == ({"flights": 1}, {("flights", "value"): 2, ("flights", "queue"): 1})
     (row,) = logged(tmp_path)
     assert (row["request_id"], row["hour"], row["distance"]) == ("whole", 17, 5.0)
 
