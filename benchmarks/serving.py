@@ -2,7 +2,8 @@
 
 A network of 16 → 64 → 64 → 1 and the flights bundle, one row a request, REST, at 1, 16 and 64 connections, by `wrk` (of
 Debian's packages) in one thread. Each cell is the median of passes that go through all cells in turn, since these
-machines are noisy: only ratios count. Peers are installed into environments of their own when they are named.
+machines are noisy: only ratios count. `bare` is the network without metrics, split and log; `logged` has all of them,
+and logs 10 % of the requests. Peers are installed into environments of their own when they are named.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ BARS: Bars = {
     "network / no-op, 64 connections": (0.35, False),
     "flights / network, 64 connections": (0.5, False),
     "network, 64 connections: p99 ms": (10.0, True),
+    "logged / bare, 64 connections": (0.75, False),
     "network / fastapi, 16 connections": (3.0, False),
     "network / fastapi, 64 connections": (3.0, False),
 }
@@ -54,6 +56,17 @@ async def predict(request: Request) -> dict[str, list[float]]:
     return {"predictions": (1 / (1 + np.exp(-logits[:, 0]))).tolist()}
 
 uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False)
+"""
+
+
+_BARE = """
+import sys
+from drivetrain.serving.metrics import ServingMetrics
+
+ServingMetrics.answered = lambda *_: None
+from drivetrain.console.cli import cli
+
+cli(sys.argv[1:])
 """
 
 
@@ -91,9 +104,10 @@ def wrk(target: Target, connections: int, seconds: float, folder: Path) -> Rate:
 
 
 @contextmanager
-def ours(folder: Path, models: Path) -> Iterator[str]:
-    """Our server; gives its address."""
-    command = [sys.executable, "-m", "drivetrain", "serve", "--json", "--rest-port", "0", "--config", str(models)]
+def ours(folder: Path, models: Path, *, bare: bool = False) -> Iterator[str]:
+    """Our server, or one that counts nothing; gives its address."""
+    program = ["-c", _BARE] if bare else ["-m", "drivetrain"]
+    command = [sys.executable, *program, "serve", "--json", "--rest-port", "0", "--config", str(models)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder) as process:
         assert process.stdout is not None
@@ -139,11 +153,14 @@ def write_models(folder: Path) -> dict[str, Target]:
     network.mkdir()
     write_network(network / "1", 0)
     shutil.rmtree(network / "1-transform")
+    log = f"request_log: {{folder: {folder}/log, sample: 0.1, write_seconds: 5}}"
     lines = ["models:", f"  network: {{base_path: {network}}}"]
+    lines.append(f"  logged: {{base_path: {network}, traffic: {{1: 10}}, {log}}}")
     x = rows_of(1, 1)["x"][0].as_py()
     targets = {
         "no-op": Target("/v2/health/live", None),
         "network": Target("/v1/models/network:predict", json.dumps({"instances": [x]})),
+        "logged": Target("/v1/models/logged:predict", json.dumps({"instances": [x]})),
     }
     trained = Path(__file__).parent.parent / "served" / "flights"
     if trained.is_dir():
@@ -169,6 +186,8 @@ def main() -> None:
         targets = write_models(folder)
         address = stack.enter_context(ours(folder, folder / "models.yaml"))
         asked = {name: Target(address + target.url, target.body) for name, target in targets.items()}
+        bare = stack.enter_context(ours(folder, folder / "models.yaml", bare=True))
+        asked["bare"] = Target(bare + targets["network"].url, targets["network"].body)
         if "fastapi" in options.peers:
             peer = stack.enter_context(fastapi(folder))
             asked["fastapi"] = Target(peer + targets["network"].url, targets["network"].body)
@@ -185,7 +204,8 @@ def main() -> None:
         figures[f"{name}, {connections} connections: QPS"] = middle[name, connections]
         figures[f"{name}, {connections} connections: p99 ms"] = statistics.median(rate.p99 for rate in each)
     for connections in CONNECTIONS:
-        for above, below in (("network", "no-op"), ("flights", "network"), ("network", "fastapi")):
+        pairs = ("network", "no-op"), ("flights", "network"), ("logged", "network"), ("logged", "bare")
+        for above, below in (*pairs, ("network", "fastapi")):
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio

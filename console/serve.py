@@ -57,6 +57,14 @@ if TYPE_CHECKING:
     help="How long a request waits for others to be answered with it.",
 )  # fmt: skip
 @click.option(
+    "--request-log", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
+    help="Log requests and their answers there, as Parquet.",
+)  # fmt: skip
+@click.option(
+    "--request-log-sample", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True, metavar="SHARE",
+    help="Of the requests, how many are logged.",
+)  # fmt: skip
+@click.option(
     "--admin/--no-admin",
     default=None,
     help="Load and unload models by request; only where --host is this machine alone, or by a key that may.",
@@ -100,6 +108,8 @@ def serve(
     poll: float,
     drain: float,
     batch_wait: int,
+    request_log: Path | None,
+    request_log_sample: float,
     admin: bool | None,
     workers: int,
     memory_mb: int | None,
@@ -118,6 +128,7 @@ def serve(
     """
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
+    from ..serving.request_log import RequestLogOptions
     from ..serving.server import ServerOptions, log_to_stderr, run
     from ..serving.tls import TlsFiles
 
@@ -126,14 +137,20 @@ def serve(
     address = address or base_path
     if (address is None) == (config is None):
         raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve served/flights")
+    if request_log is None and request_log_sample != 1.0:
+        raise InputError("--request-log-sample is the share of a log", fix="say where: --request-log FOLDER")
     if config is not None:
-        if name is not None or batch_wait:
-            raise InputError("--name and --batch-wait are of a single model", fix=f"write them into {config}")
+        if name is not None or batch_wait or request_log is not None:
+            raise InputError(
+                "--name, --batch-wait and --request-log are of a single model", fix=f"write them into {config}"
+            )
         models = read_models(config)
     else:
         assert address is not None
         name = name or re.split(r"[/\\]", address.rstrip("/\\"))[-1]
-        models = [ModelConfig(name, address, batching=BatchingOptions(batch_timeout_micros=batch_wait))]
+        batching = BatchingOptions(batch_timeout_micros=batch_wait)
+        log = None if request_log is None else RequestLogOptions(str(request_log), request_log_sample)
+        models = [ModelConfig(name, address, batching=batching, request_log=log)]
     log_to_stderr()
 
     def started(listening: Listening) -> None:

@@ -14,9 +14,12 @@ REQUEST_ID: Final = "x-request-id"
 _PLAIN: Final = re.compile(r"[ -~]{1,200}")
 
 
-def request_id_of(known: str | None) -> str:
-    """The client's, where it is plain text; else a new one."""
-    return known if known is not None and _PLAIN.fullmatch(known) else secrets.token_hex(8)
+def request_id_of(*known: str | None) -> str:
+    """The first of what the client may have called its request that is plain text; else a new one."""
+    for each in known:
+        if each is not None and _PLAIN.fullmatch(each):
+            return each
+    return secrets.token_hex(8)
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class CallFacts:
         key: What keeps a caller on one side of a traffic split.
         deadline: When the client stops waiting, by `time.monotonic`; None: never.
         request_id: The client's, or one that was drawn.
+        is_drawn: Whether it was: an id in the message itself takes its place.
         model: The model that was asked for predictions; "" for none.
         version: The version that answered, once one has.
         digest: Of its bundle.
@@ -36,6 +40,7 @@ class CallFacts:
     key: str | None = None
     deadline: float | None = None
     request_id: str = ""
+    is_drawn: bool = False
     model: str = ""
     version: int | None = None
     digest: str = ""

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from ..errors import InputError
 from ..yaml_lines import YamlValue, read_yaml
 from .batching import BatchingOptions
+from .request_log import RequestLogOptions
 from .traffic import TrafficSplit
 
 _DIGITS: Final = 19  # of a number that no version has
@@ -28,6 +29,7 @@ class ModelConfig:
         labels: Names for versions: requests to "stable" go to the version that it stands for.
         batching: How requests are put together.
         traffic: Shares of the requests that name no version for some versions; the rest goes to the newest without one.
+        request_log: What is logged of its requests and their answers; None: nothing.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ModelConfig:
     labels: Mapping[str, int] = field(default_factory=dict)
     batching: BatchingOptions = field(default_factory=BatchingOptions)
     traffic: TrafficSplit | None = None
+    request_log: RequestLogOptions | None = None
 
     def __post_init__(self) -> None:
         if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
@@ -64,8 +67,8 @@ def read_models(path: Path) -> list[ModelConfig]:
     """The models of a YAML file.
 
     Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
-    "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, and `traffic`, from
-    versions (by number or label) to percentages.
+    "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`, from
+    versions (by number or label) to percentages, and `request_log` with the fields of `RequestLogOptions`.
 
     Raises:
         InputError: It is no such file; the line is named.
@@ -83,7 +86,8 @@ def read_models(path: Path) -> list[ModelConfig]:
 
 
 def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
-    entries = value.mapping(("base_path", "versions", "labels", "batching", "traffic"), required=("base_path",))
+    known = ("base_path", "versions", "labels", "batching", "traffic", "request_log")
+    entries = value.mapping(known, required=("base_path",))
     fields: dict[str, Any] = {}  # Any: by the field's type
     base_path = entries["base_path"].string()
     if "://" not in base_path:
@@ -93,12 +97,12 @@ def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
     if "labels" in entries:
         fields["labels"] = {label: number.whole() for label, number in entries["labels"].mapping().items()}
     if "batching" in entries:
-        known = tuple(BatchingOptions.__dataclass_fields__)
-        fields["batching"] = BatchingOptions(**{
-            key: number.whole() for key, number in entries["batching"].mapping(known).items()
-        })  # fmt: skip
+        parameters = entries["batching"].mapping(tuple(BatchingOptions.__dataclass_fields__))
+        fields["batching"] = BatchingOptions(**{key: number.whole() for key, number in parameters.items()})
     if "traffic" in entries:
         fields["traffic"] = _traffic(entries["traffic"], fields.get("labels", {}), name)
+    if "request_log" in entries:
+        fields["request_log"] = _request_log(entries["request_log"], folder)
     try:
         return ModelConfig(name, base_path, **fields)
     except InputError as error:
@@ -114,6 +118,27 @@ def _traffic(value: YamlValue, labels: Mapping[str, int], salt: str) -> TrafficS
         shares[version] = share.number()
     try:
         return TrafficSplit(shares, salt)
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=value.where) from error
+
+
+def _request_log(value: YamlValue, folder: Path) -> RequestLogOptions:
+    entries = value.mapping(tuple(RequestLogOptions.__dataclass_fields__), required=("folder",))
+    fields: dict[str, Any] = {}  # Any: by the field's type
+    for key, entry in entries.items():
+        match key:
+            case "deny" | "hash":
+                fields[key] = entry.texts()
+            case "sample" | "write_seconds":
+                fields[key] = entry.number()
+            case "keep_days":
+                fields[key] = entry.whole()
+            case _:
+                fields[key] = entry.string()
+    if "://" not in fields["folder"]:
+        fields["folder"] = str(folder / fields["folder"])
+    try:
+        return RequestLogOptions(**fields)
     except InputError as error:
         raise InputError(error.message, fix=error.fix, where=value.where) from error
 

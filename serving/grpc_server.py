@@ -258,10 +258,12 @@ class _Calls:
         """What a call says beside its message."""
         headers = dict(context.invocation_metadata() or ())
         limits = [each for each in (context.time_remaining(), self.timeout_seconds) if each is not None]
+        request_id = request_id_of(headers.get(REQUEST_ID))
         return CallFacts(
             key=headers.get(KEY_HEADER),
             deadline=time.monotonic() + min(limits) if limits else None,
-            request_id=request_id_of(headers.get(REQUEST_ID)),
+            request_id=request_id,
+            is_drawn=request_id != headers.get(REQUEST_ID),
         )
 
     async def _abort(self, context: Any, error: Exception, facts: CallFacts) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from ..engine.graphs.graph import FieldSpec
 from ..redaction import printable
 from .api import InferenceRequest, ModelRef, Models, RequestError, StatusCode, VersionState
-from .calls import CallFacts
+from .calls import CallFacts, request_id_of
 from .infer_tensors import add_outputs, check_parameters, datatype, request_tensors
 from .protos import (
     Message,
@@ -100,6 +100,8 @@ class OpenInference:
         """Tensors in, tensors out: raw where the request's are."""
         ref = self._models.route(model_ref(request.model_name, request.model_version), facts.key)
         facts.model = ref.name
+        if facts.is_drawn and request.id:
+            facts.request_id = request_id_of(request.id)
         described = self._models.describe(ref)
         wanted = (
             request.parameters[SIGNATURE_PARAMETER].string_param if SIGNATURE_PARAMETER in request.parameters else ""

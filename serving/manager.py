@@ -30,6 +30,7 @@ from .api import (
 )
 from .batching import Done
 from .config import ModelConfig
+from .request_log import RequestLog
 from .version import LoadedVersion, Prepared, check_files, load_bundle, prepare
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -84,6 +85,12 @@ class ModelManager:
         unloaded: The models that are not loaded until `load` asks for them.
         most_bytes: What the versions in memory may take together, by the size of their files. Those that were not asked
             for longest are put to sleep, and woken by the next request. None: all stay in memory.
+
+    Attributes:
+        request_log: Where requests and answers are logged; None: nowhere. It stays as it was at the start.
+
+    Raises:
+        InputError: Columns of the request log are to be hashed, and there is no salt.
     """
 
     def __init__(
@@ -107,9 +114,17 @@ class ModelManager:
         self._changing = asyncio.Lock()
         self._reading = asyncio.Lock()  # room is made for one version at a time
         self._ending = False
+        logs = {config.name: config.request_log for config in configs if config.request_log is not None}
+        self.request_log = RequestLog(logs) if logs else None
 
     async def start(self) -> None:
-        """Load what is there, then keep looking."""
+        """Load what is there, then keep looking.
+
+        Raises:
+            InputError: The folder of the request log cannot be made.
+        """
+        if self.request_log is not None:
+            self.request_log.start()
         await self._poll()
         if self._poll_seconds > 0:
             self._poller = asyncio.get_running_loop().create_task(self._poll_forever())
@@ -130,6 +145,8 @@ class ModelManager:
             await asyncio.sleep(0.005)
         self._loader.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
+        if self.request_log is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self.request_log.close)
 
     # --- what protocols ask ---
 
@@ -194,6 +211,9 @@ class ModelManager:
                         f"{name!r} has no output {output!r:.80}",
                         fix=suggest(output, [*signature.outputs]),
                     )
+        log = self.request_log  # every protocol comes by here
+        if log is not None and log.wants(request.model.name, request.request_id):
+            done = log.recording(prepared.described, name, request, done)
         if self._most_bytes is not None:
             version.used = time.monotonic()
         if version.loaded is None:
@@ -375,6 +395,8 @@ class ModelManager:
         version.prepared, version.state, version.failures = prepared, VersionState.AVAILABLE, 0
         version.used = time.monotonic()
         self._switch(model)
+        if self.request_log is not None:
+            self.request_log.check(prepared.described)
         how = "serves" if version.loaded is not None else "is asleep until it is asked"
         _LOG.info("model %s version %d %s after %.2f s", config.name, number, how, time.monotonic() - start)
 

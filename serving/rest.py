@@ -142,7 +142,8 @@ class RestApi:
 
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
-        request_id = request_id_of(request.headers.get(REQUEST_ID))
+        client_id = request.headers.get(REQUEST_ID)
+        request_id = request_id_of(client_id)
         ref = path.ref
         try:
             if not ref.name:
@@ -155,6 +156,8 @@ class RestApi:
                 if length is not None and not length.isdecimal():
                     raise RequestError(StatusCode.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
                 inference, wishes = oip.decode(request.body, None if length is None else int(length), described, ref)
+                if request_id != client_id and wishes.id:
+                    request_id = request_id_of(wishes.id)
                 encode = partial(
                     oip.encode_answer, signature=described.signatures[str(inference.signature)], wishes=wishes
                 )

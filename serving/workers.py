@@ -20,6 +20,7 @@ from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
 from .config import ModelConfig
+from .request_log import RequestLog
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown
 from .worker import WorkerSetup
 
@@ -68,7 +69,7 @@ class Supervisor:
         """
         if not sys.platform.startswith("linux"):
             raise InputError("only Linux shares a port out among processes", fix="start one worker")
-        check_files(self._options)
+        check_inputs(self._configs, self._options)
         with contextlib.ExitStack() as stack:
             # One socket that all accept from: what waits at it when a worker dies is answered by the others.
             self._port = stack.enter_context(bind(self._options.host, self._options.rest_port))
@@ -191,12 +192,13 @@ class Supervisor:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
-def check_files(options: ServerOptions) -> None:
-    """Read the files that the workers will read.
+def check_inputs(configs: Sequence[ModelConfig], options: ServerOptions) -> None:
+    """Look beforehand at what every worker would be refused for.
 
     Raises:
-        InputError: One of them cannot be used.
+        InputError: The files of keys or certificates cannot be used, or the request log lacks its salt.
     """
+    RequestLog({config.name: config.request_log for config in configs if config.request_log is not None})
     if options.keys is not None:
         AccessKeys(options.keys)
     if options.tls is not None:

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -444,7 +445,7 @@ def test_grpc_beside_rest(bundles: Path, tmp_path: Path) -> None:
 
     push(bundles / "1", tmp_path / "net")
     scores, x = expected(1, HIDDEN), np.array([row["x"] for row in ROWS])
-    with serving(tmp_path, "net", "--grpc-port", "0", "--poll", "0.1") as server:
+    with serving(tmp_path, "net", "--grpc-port", "0", "--poll", "0.1", "--request-log", "log") as server:
         assert server.grpc is not None
         with grpc.insecure_channel(server.grpc) as channel:
 
@@ -475,6 +476,11 @@ def test_grpc_beside_rest(bundles: Path, tmp_path: Path) -> None:
         rows = [line for line in ask(server, "GET", "/metrics")[2].splitlines() if "serving_rows_total{" in line]
         assert rows == ['drivetrain_serving_rows_total{model="net",version="1"} 412.0']
         assert server.end() == 0
+    log = pq.read_table([*(tmp_path / "log" / "net" / "1").glob("*/*.parquet")])  # written when it was told to end
+    assert log.num_rows == 412
+    asked = {tuple(row): score for row, score in zip(x.tolist(), scores.tolist(), strict=True)}
+    for row, score in zip(log["x"].to_pylist(), log["prediction_score"].to_pylist(), strict=True):
+        assert score == pytest.approx(asked[tuple(row)], abs=1e-6)
 
 
 @pytest.mark.parametrize("module", ["httptools", "uvloop", "msgspec"])

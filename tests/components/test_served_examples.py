@@ -1,0 +1,171 @@
+"""ServedExamples: the log of a server as examples: which rows, in which order, when it runs again; a planted skew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.components.served_examples import ServedExamples
+from drivetrain.engine import FieldSpec, Signature
+from drivetrain.errors import InputError
+from drivetrain.metadata import Examples
+from drivetrain.pipelines import Home, NodeResult, files, load_pipeline, run_pipeline
+from drivetrain.serving.log_files import day_folder, file_name
+from drivetrain.serving.logged_rows import AnsweredRequest, RowSchema
+
+SIGNATURE = Signature({"carrier": FieldSpec("string"), "hour": FieldSpec("int64")}, {"late": FieldSpec("float32")})
+START = datetime(2026, 11, 26, 23, 0, tzinfo=UTC)
+
+
+def write(
+    folder: Path, carriers: Sequence[str | None], hour: int = 7, *, version: int = 3, minute: int = 0,
+    model: str = "flights", signature: str = "predict", **more: FieldSpec,
+) -> Path:  # fmt: skip
+    """A file as the server writes it: a request a second, from a minute after `START` on."""
+    start = (START + timedelta(minutes=minute) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    asked = Signature({**SIGNATURE.inputs, **more}, SIGNATURE.outputs, dict.fromkeys(more))
+    requests = [
+        AnsweredRequest(
+            f"{minute}-{number}", start + number * 1_000_000, {"carrier": [carrier], "hour": [hour]}, 1,
+            {"late": np.array([0.5], np.float32)}, 0,
+        )
+        for number, carrier in enumerate(carriers)
+    ]  # fmt: skip
+    path = day_folder(folder / model, version, start) / file_name(signature, start)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schema = RowSchema(model, version, f"digest-{version}", signature, asked)
+    pq.write_table(schema.whole([schema.table(requests)]), path)
+    return path
+
+
+def rows_of(examples: Examples) -> list[dict[str, Any]]:
+    (split,) = examples.rows
+    table = pa.concat_tables(
+        pq.read_table(path, partitioning=None) for path in sorted(examples.content.glob(f"split={split}/*.parquet"))
+    )
+    assert examples.rows[split] == table.num_rows
+    return list(table.to_pylist())
+
+
+def ids(examples: Examples) -> list[str]:
+    return [row["request_id"] for row in rows_of(examples)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    write(tmp_path / "log", ["UA", None], minute=5)
+    write(tmp_path / "log", ["DL"], minute=1)
+    write(tmp_path / "log", ["AA", "AA"], minute=90)  # on the next day
+    write(tmp_path / "log", ["B6"], version=4, minute=2)
+    return tmp_path / "log"
+
+
+def test_rows_come_in_the_order_of_versions_and_times(log: Path) -> None:
+    examples = ServedExamples(f"{log}/flights/*/*/*.parquet")
+    assert examples.rows == {"served": 6}
+    assert ids(examples) == ["1-0", "5-0", "5-1", "90-0", "90-1", "2-0"]
+    assert rows_of(examples)[2] == {
+        "carrier": None, "hour": 7, "prediction_late": 0.5, "request_id": "5-1",
+        "request_time": START + timedelta(minutes=5, seconds=1), "request_row": 0, "model_name": "flights",
+        "model_version": 3, "model_bundle": "digest-3", "model_signature": "predict",
+    }  # fmt: skip
+    inputs = ServedExamples(f"{log}/flights/*/*/*.parquet", inputs_only=True, split="serving", span=4)
+    assert rows_of(inputs)[0] == {"carrier": "DL", "hour": 7}
+    assert (inputs.span, inputs.rows) == (4, {"serving": 6})
+
+
+def test_versions_and_times_are_chosen(log: Path) -> None:
+    every = f"{log}/flights/**/*.parquet"
+    assert ids(ServedExamples(every, versions=[4])) == ["2-0"]
+    assert ids(ServedExamples(every, since="2026-11-27")) == ["90-0", "90-1"]
+    assert ids(ServedExamples(every, since="2026-11-26T23:02", until="2026-11-26T23:05:01")) == ["5-0", "2-0"]
+    assert ids(ServedExamples(every, since="2026-11-27T01:30:01+01:00")) == ["90-1"]
+    newest = ServedExamples(files(f"{log}/flights/*/{{YYYY}}-{{MM}}-{{DD}}/*.parquet"))
+    assert (ids(newest), newest.span) == (["90-0", "90-1"], (datetime(2026, 11, 27) - datetime(1970, 1, 1)).days)
+
+
+def test_mistakes_are_named(log: Path) -> None:
+    every = f"{log}/**/*.parquet"
+    for parameters, words in (
+        ({"versions": [7]}, "no rows of version 7\\n.*it has 3, 4"),
+        ({"since": "yesterday"}, "since='yesterday' is no time"),
+        ({"since": "2027-01-01"}, "not one of the 6 rows"),
+        ({"signature": "evaluate"}, "no rows of the signature 'evaluate'"),
+        ({"split": "a/b"}, "a/b"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ServedExamples(every, **parameters)
+    write(log, ["UA"], signature="evaluate")
+    assert len(ids(ServedExamples(every))) == 6
+    assert len(ids(ServedExamples(every, signature="evaluate"))) == 1
+    write(log, ["UA"], version=5, distance=FieldSpec("float64"))
+    with pytest.raises(InputError, match="version 5 has other columns than version 3"):
+        ServedExamples(every)
+    write(log, ["UA"], model="delays")
+    with pytest.raises(InputError, match="several models, 'delays' and 'flights'"):
+        ServedExamples(every)
+    pq.write_table(pa.table({"carrier": ["UA"]}), log / "other.parquet")
+    with pytest.raises(InputError, match="is of no request log"):
+        ServedExamples(str(log / "other.parquet"))
+    (log / "half.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        ServedExamples(str(log / "half.parquet"))
+
+
+def test_small_files_become_few_parts(log: Path) -> None:
+    for minute in range(100, 130):
+        write(log, ["UA"], minute=minute)
+    examples = ServedExamples(f"{log}/flights/*/*/*.parquet")
+    assert len([*examples.content.glob("split=served/*.parquet")]) == 1
+    assert examples.rows == {"served": 36}
+
+
+PIPELINE = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen, ExampleValidator, ImportSchema, ServedExamples, StatisticsGen
+
+
+@dt.pipeline
+def shop() -> None:
+    examples = ExampleGen("train.csv")
+    served = ServedExamples("log/flights/*/*/*.parquet", inputs_only=True)
+    serving = StatisticsGen.options(id="ServingStatistics")(served)
+    ExampleValidator(examples, StatisticsGen(examples), ImportSchema("schema.yaml"), serving=serving)
+"""
+
+
+def test_a_planted_skew_is_found_and_only_what_is_new_is_run(project: Callable[..., Path]) -> None:
+    folder = project(pipeline=PIPELINE)
+    lines = [f"{('UA', 'DL')[number % 2]},{number % 24}" for number in range(600)]
+    (folder / "train.csv").write_text("carrier,hour\n" + "\n".join(lines) + "\n")
+    (folder / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nfeatures:\n  carrier: {type: string, skew: {l_infinity: 0.1}}\n"
+        "  hour: {type: int}\n"
+    )
+    write(folder / "log", ["UA", "DL"] * 100)
+    home = Home(folder / "root")
+
+    def run() -> tuple[set[str], NodeResult]:
+        """The nodes that were not taken from the cache, and the validator's result."""
+        nodes = run_pipeline(home, load_pipeline(folder)).nodes
+        return {name for name, node in nodes.items() if node.state != "CACHED"}, nodes["ExampleValidator"]
+
+    ran, validator = run()
+    assert len(ran) == 6
+    assert not validator.vetoed
+    assert run()[0] == set()
+    write(folder / "log", ["UA"] * 200, minute=10)
+    ran, validator = run()
+    assert ran == {"ServedExamples", "ServingStatistics", "ExampleValidator"}
+    assert validator.vetoed
+    (anomalies,) = validator.outputs["anomalies"]
+    found = json.loads((home.payloads.local(anomalies.uri) / "content" / "anomalies.json").read_text())["anomalies"]
+    assert {(each["feature"], each["split"]) for each in found} == {("carrier", "train"), ("carrier", "eval")}
+    home.close()
