@@ -87,6 +87,32 @@ class Listening:
 
 
 async def serve(
+    configs: Sequence[ModelConfig],
+    options: ServerOptions,
+    port: socket.socket,
+    started: Callable[[Listening], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until the task is cancelled.
+
+    Args:
+        configs: The models.
+        options: How.
+        port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
+        started: Called when the port is open and every version that is there was tried.
+    """
+
+    async def up(listening: Listening) -> None:
+        started(listening)
+
+    try:
+        models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
+    except BaseException:
+        port.close()
+        raise
+    await serve_models(models, ServingMetrics(), options, port, up, asyncio.Event())
+
+
+async def serve_models(
     models: ModelManager,
     metrics: ServingMetrics,
     options: ServerOptions,
@@ -182,22 +208,15 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
     if options.keys is None and options.host not in _LOCAL:
         _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
     if options.workers > 1:
-        from .workers import Supervisor
+        from .workers import WorkerSupervisor
 
-        asyncio.run(Supervisor(configs, options).run(started))
+        asyncio.run(WorkerSupervisor(configs, options).run(started))
         return
     port = bind(options.host, options.rest_port)
     configure_jax()
     import uvloop
 
-    async def up(listening: Listening) -> None:
-        started(listening)
-
-    async def alone() -> None:
-        models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
-        await serve(models, ServingMetrics(), options, port, up, asyncio.Event())
-
-    uvloop.run(alone())
+    uvloop.run(serve(configs, options, port, started))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A worker: one of the processes that answer at a server's ports. `Supervisor` starts it and tells it what to serve."""
+"""A worker: one of the processes at a server's ports, which `WorkerSupervisor` starts and tells what to serve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .channel import Channel
 from .config import ModelConfig
 from .manager import ModelManager
 from .metrics import ProcessCounts, ServingMetrics
-from .server import Listening, ServerOptions, configure_jax, log_to_stderr, serve
+from .server import Listening, ServerOptions, configure_jax, log_to_stderr, serve_models
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
@@ -110,7 +110,7 @@ async def work(end: socket.socket, port: socket.socket) -> None:
     async def started(at: Listening) -> None:
         await supervisor.ask("started", {"ready": at.ready})
 
-    await serve(models, metrics, setup.options, port, started, ended)
+    await serve_models(models, metrics, setup.options, port, started, ended)
 
 
 def _path_of(kind: type, text: Any) -> Any:

@@ -38,7 +38,7 @@ class _Worker:
     channel: Channel
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Keeps workers that share the ports of one server; each has every model, and the system gives it its connections.
 
     Args:
@@ -51,7 +51,7 @@ class Supervisor:
         self._options = options
         self._unloaded: set[str] = set()
         self._workers: set[_Worker] = set()
-        self._told: set[_Worker] = set()  # those that were told what to serve: changes go to them
+        self._informed: set[_Worker] = set()  # those that were told what to serve: changes go to them
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._ready: dict[str, bool] = {}
@@ -145,7 +145,7 @@ class Supervisor:
             await listening
         finally:
             self._workers.discard(worker)
-            self._told.discard(worker)
+            self._informed.discard(worker)
         return code
 
     async def _answer(self, worker: _Worker, question: str, value: Any) -> Any:
@@ -153,7 +153,7 @@ class Supervisor:
             case "setup":
                 # Under the lock: what is changed meanwhile is either told here or asked of it later.
                 async with self._changing:
-                    self._told.add(worker)
+                    self._informed.add(worker)
                     setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options)
                     return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
@@ -184,7 +184,7 @@ class Supervisor:
         Raises:
             RequestError: What the first of them raised.
         """
-        asked = [worker.channel.ask(question, value) for worker in sorted(self._told, key=lambda each: each.name)]
+        asked = [worker.channel.ask(question, value) for worker in sorted(self._informed, key=lambda each: each.name)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, RequestError):

@@ -30,7 +30,7 @@ from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.channel import Channel
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
-from drivetrain.serving.workers import Supervisor
+from drivetrain.serving.workers import WorkerSupervisor
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.running import RunningServer, serving
@@ -181,7 +181,7 @@ def test_grpc_too(server: RunningServer) -> None:
 def test_all_end_together(server: RunningServer, tmp_path: Path) -> None:
     port = urlsplit(server.address).port
     with pytest.raises(InputError, match="Address already in use"):  # another server of workers is none of ours
-        asyncio.run(Supervisor([], ServerOptions(rest_port=int(port or 0), workers=2)).run(print))
+        asyncio.run(WorkerSupervisor([], ServerOptions(rest_port=int(port or 0), workers=2)).run(print))
     workers = workers_of(server)
     assert server.end() == 0
     assert not any(psutil.pid_exists(pid) for pid in workers)
@@ -198,7 +198,7 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
     started: list[Any] = []
     with pytest.raises(DrivetrainError, match=r"worker \d ended with code 1 before it was up"):
         asyncio.run(
-            Supervisor([ModelConfig("m", "/nowhere")], ServerOptions(rest_port=0, workers=2)).run(started.append)
+            WorkerSupervisor([ModelConfig("m", "/nowhere")], ServerOptions(rest_port=0, workers=2)).run(started.append)
         )
     assert not started
 
