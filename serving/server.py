@@ -104,6 +104,7 @@ async def serve(
     async def up(listening: Listening) -> None:
         started(listening)
 
+    warn_of_strangers(options)
     try:
         models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
     except BaseException:
@@ -205,8 +206,6 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
         InputError: A port cannot be had.
         DrivetrainError: Workers cannot be started.
     """
-    if options.keys is None and options.host not in _LOCAL:
-        _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
     if options.workers > 1:
         from .workers import WorkerSupervisor
 
@@ -217,6 +216,12 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
     import uvloop
 
     uvloop.run(serve(configs, options, port, started))
+
+
+def warn_of_strangers(options: ServerOptions) -> None:
+    """Say so in the log where anybody may ask who reaches the port from another machine."""
+    if options.keys is None and options.host not in _LOCAL:
+        _LOG.warning("listening at %s without --keys: whoever reaches the port may ask", options.host)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from .api import RequestError
 from .channel import Channel
 from .config import ModelConfig
 from .request_log import RequestLog
-from .server import Listening, ServerOptions, bind, ended_by_signals, shown
+from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -70,6 +70,7 @@ class WorkerSupervisor:
         if not sys.platform.startswith("linux"):
             raise InputError("only Linux shares a port out among processes", fix="start one worker")
         check_inputs(self._configs, self._options)
+        warn_of_strangers(self._options)
         with contextlib.ExitStack() as stack:
             # One socket that all accept from: what waits at it when a worker dies is answered by the others.
             self._port = stack.enter_context(bind(self._options.host, self._options.rest_port))

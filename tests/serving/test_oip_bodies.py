@@ -25,6 +25,7 @@ from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.http import HttpRequest, HttpResponse
 from drivetrain.serving.metrics import ServingMetrics
 from drivetrain.serving.rest import RestApi
+from drivetrain.serving.version import Prepared
 from numpy.typing import NDArray
 
 pytestmark = pytest.mark.engine
@@ -58,8 +59,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     loop = asyncio.new_event_loop()
     models = manager.ModelManager([ModelConfig("m", str(folder))], poll_seconds=0)
     with pytest.MonkeyPatch.context() as patch:
-        loaded = Described("m", 3, bundle.signatures), bundle, dict.fromkeys(bundle.signatures, 0.0)
-        patch.setattr(manager, "load_bundle", lambda *_: loaded)
+        prepared = Prepared(Described("m", 3, bundle.signatures), folder / "3", 0)
+        patch.setattr(manager, "prepare", lambda *_: prepared)
+        patch.setattr(manager, "load_bundle", lambda _: (bundle, dict.fromkeys(bundle.signatures, 0.0)))
         loop.run_until_complete(models.start())
     api = RestApi(models, ServingMetrics())
 

@@ -39,6 +39,7 @@ from drivetrain.serving.logged_rows import AnsweredRequest, RowSchema, arrow_typ
 from drivetrain.serving.request_log import SALT, RequestLog, RequestLogOptions, is_sampled
 from drivetrain.serving.server import Listening, ServerOptions, bind, serve
 from drivetrain.serving.tensor_proto import to_tensor_proto
+from drivetrain.serving.version import Prepared
 
 SIGNATURE = Signature(
     {
@@ -78,7 +79,8 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     """Serves version 3 of `flights` over both protocols with a log; what waits is written where the block ends."""
     (tmp_path / "flights" / "3").mkdir(parents=True)
     (tmp_path / "flights" / "3" / "manifest.json").write_text("{}")
-    monkeypatch.setattr(manager, "load_bundle", lambda *_: (MODEL, NumpyBundle(), {}))
+    monkeypatch.setattr(manager, "prepare", lambda *_: Prepared(MODEL, tmp_path / "flights" / "3", 0))
+    monkeypatch.setattr(manager, "load_bundle", lambda _: (NumpyBundle(), {}))
 
     @contextmanager
     def start(**options: Any) -> Iterator[Listening]:
@@ -442,7 +444,7 @@ def test_options_in_the_file_of_models(tmp_path: Path) -> None:
         (FieldSpec("list<string>"), [[["a", "b"], []], [None]], pa.list_(pa.string()), [["a", "b"], [], None]),
         (FieldSpec("bool"), [[True], np.array([False])], pa.bool_(), [True, False]),
     ],
-    ids=str,
+    ids=lambda value: value.dtype if isinstance(value, FieldSpec) else "",
 )  # fmt: skip
 def test_values_have_the_types_of_the_signature(spec: FieldSpec, parts: Any, kind: pa.DataType, values: Any) -> None:
     assert arrow_type(spec) == kind
