@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -103,8 +103,9 @@ class ModelManager:
     ) -> None:
         self._models = {config.name: _ServedModel(config, paused=config.name in unloaded) for config in configs}
         self._poll_seconds = poll_seconds
-        # One version is loaded at a time, by a thread that gives way to requests.
-        self._loader = ThreadPoolExecutor(1, "drivetrain-load", initializer=_give_way)
+        # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.
+        self._replacer = ThreadPoolExecutor(1, "drivetrain-replace", initializer=_give_way)
+        self._loader = ThreadPoolExecutor(1, "drivetrain-load")
         self._workers = ThreadPoolExecutor(2, "drivetrain-batch")
         self._poller: asyncio.Task[None] | None = None
         self._most_bytes = most_bytes
@@ -143,7 +144,8 @@ class ModelManager:
         deadline = time.monotonic() + seconds
         while not all(version.idle for version in versions) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
-        self._loader.shutdown(wait=False, cancel_futures=True)
+        for loader in (self._loader, self._replacer):
+            loader.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
         if self.request_log is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.request_log.close)
@@ -376,14 +378,15 @@ class ModelManager:
         config = model.config
         version.state, version.code, version.message = VersionState.LOADING, StatusCode.OK, ""
         loop = asyncio.get_running_loop()
+        loader = self._loader if model.current is None else self._replacer
         start = time.monotonic()
         try:
-            prepared = await loop.run_in_executor(self._loader, prepare, config.name, config.base_path, number)
+            prepared = await loop.run_in_executor(loader, prepare, config.name, config.base_path, number)
             # One that replaces another is asked at once; any other may sleep until it is.
             if model.current is not None or self._free(prepared.size):
-                version.loaded = await self._read(prepared, config)
+                version.loaded = await self._read(prepared, config, loader)
             else:
-                await loop.run_in_executor(self._loader, check_files, prepared)
+                await loop.run_in_executor(loader, check_files, prepared)
         except Exception as error:  # bytes of others are read: whatever they cause, what serves goes on
             version.failures += 1
             wait = min(_FIRST_RETRY * 2 ** (version.failures - 1), _LAST_RETRY)
@@ -400,12 +403,12 @@ class ModelManager:
         how = "serves" if version.loaded is not None else "is asleep until it is asked"
         _LOG.info("model %s version %d %s after %.2f s", config.name, number, how, time.monotonic() - start)
 
-    async def _read(self, prepared: Prepared, config: ModelConfig) -> LoadedVersion:
+    async def _read(self, prepared: Prepared, config: ModelConfig, loader: Executor) -> LoadedVersion:
         """Bring a version into memory, where others make room for it."""
         async with self._reading:
             self._put_to_sleep(prepared.size)
             loop = asyncio.get_running_loop()
-            bundle, seconds = await loop.run_in_executor(self._loader, load_bundle, prepared)
+            bundle, seconds = await loop.run_in_executor(loader, load_bundle, prepared)
         gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
         return LoadedVersion(prepared.described, bundle, seconds, config.batching, self._workers)
 
@@ -450,7 +453,7 @@ class ModelManager:
 
     async def _wake_up(self, version: _Version, prepared: Prepared, config: ModelConfig) -> None:
         try:
-            loaded = await self._read(prepared, config)
+            loaded = await self._read(prepared, config, self._loader)
         except Exception as error:
             _LOG.exception("model %s version %d does not wake", config.name, prepared.described.version)
             failed = RequestError(StatusCode.UNAVAILABLE, f"the model cannot be loaded: {printable(_line(error))}")
