@@ -80,6 +80,9 @@ def test_the_least_recently_asked_sleeps_and_every_answer_is_the_right_models(mo
 
     async def use() -> None:
         assert manager.ready  # those asleep too can be asked
+        assert len(in_memory(manager)) == 2  # whichever were found first
+        for seed in (1, 2):
+            await check(manager, seed)
         assert in_memory(manager) == ["m1", "m2"]
         assert {manager.statuses(ModelRef(name))[0].state for name in manager.names()} == {VersionState.AVAILABLE}
         assert manager.describe(ModelRef("m6")).signatures["predict"].outputs.keys() == {"score"}
@@ -101,6 +104,8 @@ def test_a_version_that_replaces_one_wakes_nobody_up_and_rolls_back(models: Path
     manager = ModelManager(changing, poll_seconds=0, most_bytes=bytes_of(models, 1))
 
     async def use() -> None:
+        assert len(in_memory(manager)) == 1
+        await manager.infer(InferenceRequest(ModelRef("m"), None, {"x": X}, len(X)))
         assert in_memory(manager) == ["m"]
         push(models / "bundles" / "3", tmp_path / "m")
         await manager.load("m")
@@ -125,9 +130,10 @@ def test_what_is_damaged_asleep_is_refused_and_what_cannot_wake_says_why(models:
     manager = ModelManager(several, poll_seconds=0, most_bytes=bytes_of(models, 1))
 
     async def use() -> None:
-        assert in_memory(manager) == ["a"]
         assert "does not match its digest" in manager.statuses(ModelRef("b"))[0].message
         assert not manager.ready
+        await manager.infer(InferenceRequest(ModelRef("a"), None, {"x": X}, len(X)))
+        assert in_memory(manager) == ["a"]
         weights = next((tmp_path / "c").glob("*/weights/*"))
         whole = weights.read_bytes()
         weights.write_bytes(whole[:-1] + b"\x07")
