@@ -100,6 +100,8 @@ class Batcher:
                 f"{self._rows:,} rows wait already",
                 fix="try again, later and less at once",
             )
+        if self._slow or rows > self._options.max_batch_size:
+            done = on_time(done, request.deadline)
         waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, done)
         self._rows += rows
         if rows > self._options.max_batch_size:
@@ -158,7 +160,7 @@ class Batcher:
             taken += 1
             if waiting.deadline is not None and now > waiting.deadline:
                 self._rows -= waiting.rows
-                waiting.done(RequestError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed while the request waited"))
+                waiting.done(_late())
                 continue
             batch.append(waiting)
             rows += waiting.rows
@@ -174,6 +176,32 @@ class Batcher:
             if waiting.outputs is not None:
                 result = {name: result[name] for name in waiting.outputs}
             waiting.done(InferenceAnswer(of.name, of.version, result, of.digest))
+
+
+def on_time(done: Done, deadline: float | None) -> Done:
+    """What gives a result to `done`, or DEADLINE_EXCEEDED when the deadline passes before there is one.
+
+    Args:
+        done: Called once.
+        deadline: By `time.monotonic`; None: there is none.
+    """
+    if deadline is None:
+        return done
+    is_answered = False
+
+    def once(result: InferenceAnswer | RequestError) -> None:
+        nonlocal is_answered
+        if not is_answered:
+            is_answered = True
+            timer.cancel()
+            done(result)
+
+    timer = asyncio.get_running_loop().call_later(max(deadline - time.monotonic(), 0), lambda: once(_late()))
+    return once
+
+
+def _late() -> RequestError:
+    return RequestError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before there was an answer")
 
 
 _STOPPED: Final = RequestError(StatusCode.UNAVAILABLE, "the server is ending")

@@ -28,7 +28,7 @@ from .api import (
     VersionState,
     VersionStatus,
 )
-from .batching import Done
+from .batching import Done, on_time
 from .config import ModelConfig
 from .request_log import RequestLog
 from .version import LoadedVersion, Prepared, check_files, load_bundle, prepare
@@ -445,7 +445,7 @@ class ModelManager:
         config = self._models[prepared.described.name].config
         if sum(waiting.rows for waiting, _ in version.waiting) >= config.batching.max_enqueued_rows:
             raise RequestError(StatusCode.RESOURCE_EXHAUSTED, "too many rows wait for this model to be loaded")
-        version.waiting.append((request, done))
+        version.waiting.append((request, on_time(done, request.deadline)))
         if len(version.waiting) == 1:
             task = asyncio.get_running_loop().create_task(self._wake_up(version, prepared, config))
             self._waking.add(task)  # a loop alone does not keep its tasks

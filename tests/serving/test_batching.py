@@ -121,6 +121,29 @@ def test_a_large_request_does_not_hold_the_loop() -> None:
     assert predict.threads != {threading.get_ident()}
 
 
+def test_a_deadline_holds_while_a_slow_model_computes() -> None:
+    predict = Doubling(seconds=0.5)
+
+    async def main(executor: ThreadPoolExecutor) -> float:
+        batcher = Batcher(MODEL, predict, BatchingOptions(max_batch_size=2), executor, slow=True)
+        start = time.monotonic()
+        asked = [
+            submit(batcher, request(at, deadline=start + seconds)) for at, seconds in ((1, 0.05), (2, 9), (3, 0.1))
+        ]
+        for at in (0, 2):  # the first is computed, the last waits behind it
+            with pytest.raises(RequestError) as late:
+                await asked[at]
+            assert late.value.code is StatusCode.DEADLINE_EXCEEDED
+        seconds = time.monotonic() - start
+        assert (await asked[1]).outputs["y"].tolist() == [4]
+        while not batcher.idle:
+            await asyncio.sleep(0.01)
+        return seconds
+
+    assert 0.1 <= run(main) < 0.5
+    assert predict.batches == [1, 1]  # what was late before it was computed never is
+
+
 def test_a_slow_model_gathers_what_comes_meanwhile() -> None:
     predict = Doubling(0.05)
 
