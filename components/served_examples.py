@@ -182,7 +182,7 @@ def _footer(path: str) -> LogFooter:
         raise damaged_parquet(path, error) from error
     try:
         return LogFooter.from_bytes(metadata[FOOTER])
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path} is of no request log", fix="ServedExamples reads what `drivetrain serve --request-log` writes"
         ) from error
@@ -196,6 +196,11 @@ def _opened(chosen: Sequence[tuple[str, LogFooter]], *, inputs_only: bool) -> tu
 
     (first_path, first), *others = chosen
     for path, footer in others:
+        if footer.hashed != first.hashed:
+            raise InputError(
+                f"a column is hashed in {path if footer.hashed else first_path} and not in the other files of the log",
+                fix="read the days before and after apart, by since= and until=",
+            )
         if (footer.inputs, footer.outputs, footer.facts) != (first.inputs, first.outputs, first.facts):
             raise InputError(
                 f"version {footer.version} has other columns than version {first.version}: {path} than {first_path}",

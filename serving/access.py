@@ -24,6 +24,7 @@ _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,256}")  # what RFC 6750 lets 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _LOOK_SECONDS: Final = 1.0
+_SLOWEST: Final = 1e-6  # requests a second: one in eleven days
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
@@ -106,15 +107,20 @@ class AccessKeys:
 
     Attributes:
         path: The file.
+        text: What it held when it was last in order; read from it, if not given.
     """
 
     path: Path
+    text: str = ""
     _keys: dict[str, AccessKey] = field(default_factory=dict, init=False, repr=False)
     _seen: tuple[int, ...] = field(default=(), init=False)
+    _problem: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self._seen = _stamp(self.path)
-        self._keys = read_keys(self.path)
+        if not self.text:
+            self._seen = _stamp(self.path)
+            self.text = _text_of(self.path)
+        self._keys = read_keys(self.text, self.path)
 
     def known(self, authorizations: Sequence[str], api_keys: Sequence[str] = ()) -> AccessKey:
         """The key of a request, by its headers; no request is counted.
@@ -158,12 +164,15 @@ class AccessKeys:
         stamp = _stamp(self.path)
         if stamp == self._seen:
             return
-        self._seen = stamp
         try:
-            keys = read_keys(self.path)
-        except InputError as error:
-            _LOG.error("the keys stay as they were: %s", error)
+            text = _text_of(self.path)
+            keys = read_keys(text, self.path)
+        except InputError as error:  # tried again at the next look: a file may be unreadable for a while
+            if str(error) != self._problem:
+                _LOG.error("the keys stay as they were: %s", error)
+            self._problem = str(error)
             return
+        self._seen, self._problem, self.text = stamp, "", text
         for digest, key in keys.items():  # whoever has used up its rate does not get it anew
             old = self._keys.get(digest)
             if key.bucket and old and old.bucket:
@@ -178,18 +187,22 @@ class AccessKeys:
             self.look()
 
 
-def read_keys(path: Path) -> dict[str, AccessKey]:
-    """The keys of a YAML file, by the SHA-256 of their secrets.
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", fix="drivetrain serve --new-key NAME makes a key") from None
+
+
+def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
+    """The keys in the text of a YAML file, by the SHA-256 of their secrets.
 
     Its `keys` maps names to `sha256`, and where wanted `may`, `models`, `rate`, `burst` and `expires`.
 
     Raises:
         InputError: It is no such file; the line is named.
     """
-    try:
-        top = read_yaml(path.read_text("utf-8"), str(path), name="the file")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="drivetrain serve --new-key NAME makes a key") from None
+    top = read_yaml(text, str(path), name="the file")
     if top is None:
         raise InputError(f"{path} has no keys", fix="drivetrain serve --new-key NAME makes a key")
     keys: dict[str, AccessKey] = {}
@@ -222,8 +235,8 @@ def _bucket(value: YamlValue, entries: dict[str, YamlValue]) -> TokenBucket | No
             raise value.error("a burst without a rate means nothing", "write a rate, too")
         return None
     rate = entries["rate"].number()
-    if not 0 < rate < math.inf:
-        raise entries["rate"].error(f"the rate is {rate:g}", "write requests a second, more than 0")
+    if not _SLOWEST <= rate < math.inf:
+        raise entries["rate"].error(f"the rate is {rate:g}", f"write requests a second, {_SLOWEST:g} at least")
     burst = entries["burst"].number() if "burst" in entries else max(1.0, rate)
     if not 1 <= burst < math.inf:
         raise entries["burst"].error(f"the burst is {burst:g}", "write at least 1")
@@ -271,4 +284,4 @@ def _stamp(path: Path) -> tuple[int, ...]:
         status = path.stat()
     except OSError:
         return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -45,3 +45,8 @@ class CallFacts:
     version: int | None = None
     digest: str = ""
     rows: int = 0
+
+    def begin(self, call: CallFacts) -> None:
+        """Start with the next message of a stream: what it says, and nobody who answered."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(call, name))

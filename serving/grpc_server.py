@@ -231,6 +231,7 @@ class _Calls:
                     yield self._allowed(request_class, contents, context)
                     return
                 async for content in contents:
+                    facts.begin(self._facts(context))  # each message has a time of its own, and an id
                     yield self._allowed(request_class, content, context)
 
             context.set_trailing_metadata(_metadata(facts))

@@ -44,6 +44,7 @@ class LogFooter:
         inputs: The columns of inputs, under the inputs' names.
         outputs: Output → its column.
         facts: Each of `FACTS` → its column.
+        hashed: The columns of inputs and outputs that hold an HMAC in place of the value.
     """
 
     model: str
@@ -53,6 +54,7 @@ class LogFooter:
     inputs: tuple[str, ...]
     outputs: Mapping[str, str]
     facts: Mapping[str, str]
+    hashed: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The footer as a file has it."""
@@ -63,10 +65,16 @@ class LogFooter:
         """What `to_bytes` gave.
 
         Raises:
-            ValueError, TypeError: It is something else.
+            ValueError, TypeError, LookupError, RecursionError: It is something else.
         """
         body: dict[str, Any] = json.loads(data)  # Any: JSON
-        return cls(**{**body, "inputs": tuple(body["inputs"])})
+        lists = {name: tuple(body[name]) for name in ("inputs", "hashed")}
+        footer = cls(**{**body, **lists})
+        texts = [footer.model, footer.bundle, footer.signature, *footer.inputs, *footer.hashed]
+        texts += [*footer.outputs.values(), *(footer.facts[fact] for fact in FACTS)]
+        if type(footer.version) is not int or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a footer of a request log holds text and the number of a version")
+        return footer
 
 
 def free_name(name: str, names: Mapping[str, object] | set[str]) -> str:

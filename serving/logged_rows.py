@@ -96,7 +96,9 @@ class RowSchema:
             names.add(outputs[output])
         facts = {fact: free_name(fact, names) for fact in FACTS}
         self._signature = signature
-        self._hashed, self._key = frozenset(hashed), key
+        # An output is meant by its own name, too.
+        self._hashed = {*hashed, *(column for output, column in outputs.items() if output in hashed)}
+        self._key = key
         self._inputs = {
             each: kind
             for each, spec in signature.inputs.items()
@@ -105,10 +107,12 @@ class RowSchema:
         self._outputs = {
             each: kind
             for each, spec in signature.outputs.items()
-            if outputs[each] not in deny and (kind := arrow_type(spec)) is not None
+            if not {each, outputs[each]} & {*deny} and (kind := arrow_type(spec)) is not None
         }
         kept = {each: outputs[each] for each in self._outputs}
-        self.footer = LogFooter(name, version, bundle, signature_name, tuple(self._inputs), kept, facts)
+        columns = {*self._inputs, *kept.values()}
+        are_hashed = tuple(sorted(self._hashed & columns))
+        self.footer = LogFooter(name, version, bundle, signature_name, tuple(self._inputs), kept, facts, are_hashed)
 
     def table(self, requests: Sequence[AnsweredRequest]) -> pa.Table:
         """The rows of some requests, in order, without what all rows have in common: see `whole`.

@@ -28,10 +28,10 @@ from .api import (
     VersionState,
     VersionStatus,
 )
-from .batching import Done, on_time
+from .batching import Done, as_request_error, on_time
 from .config import ModelConfig
 from .request_log import RequestLog
-from .version import LoadedVersion, Prepared, check_files, load_bundle, prepare
+from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _FIRST_RETRY: Final = 5.0  # seconds after which a version that failed is tried again; each time twice as many
@@ -48,6 +48,7 @@ class _Version:
     loaded: LoadedVersion | None = None  # None where it is asleep: a request wakes it
     used: float = 0.0  # when it was asked last, by `time.monotonic`
     waiting: list[tuple[InferenceRequest, Done]] = field(default_factory=list)  # for it to wake
+    waiting_rows: int = 0
     failures: int = 0
     retry_at: float = 0.0
 
@@ -55,6 +56,14 @@ class _Version:
     def size(self) -> int:
         """Bytes that it takes, or will."""
         return 0 if self.prepared is None else self.prepared.size
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot be used: for a while nobody tries again."""
+        self.failures += 1
+        self.retry_at = time.monotonic() + min(_FIRST_RETRY * 2 ** (self.failures - 1), _LAST_RETRY)
+        self.prepared, self.loaded = None, None
+        self.state, self.code = VersionState.END, StatusCode.FAILED_PRECONDITION
+        self.message = printable(_line(error))
 
     @property
     def idle(self) -> bool:
@@ -115,6 +124,7 @@ class ModelManager:
         self._changing = asyncio.Lock()
         self._reading = asyncio.Lock()  # room is made for one version at a time
         self._ending = False
+        self.tells_names = True  # whether an error about a model that is not there lists those that are
         logs = {config.name: config.request_log for config in configs if config.request_log is not None}
         self.request_log = RequestLog(logs) if logs else None
 
@@ -259,6 +269,7 @@ class ModelManager:
         async with self._changing:
             for number in model.available():
                 await self._let_go(model, number)
+            model.current = None  # it may be of a path that was configured before
 
     async def configure(self, configs: Sequence[ModelConfig]) -> None:
         """Serve these models, and no others.
@@ -275,7 +286,9 @@ class ModelManager:
         for name, config in wanted.items():
             known = self._models.get(name)
             if known is None or known.config.base_path != config.base_path:
-                self._models[name] = _ServedModel(config, current=None if known is None else known.current)
+                self._models[name] = _ServedModel(config)
+                if known is not None:  # the old path's answers until the new one has
+                    self._models[name].current, self._models[name].paused = known.current, known.paused
             else:
                 known.config = config
         await self._poll()
@@ -288,7 +301,7 @@ class ModelManager:
             raise RequestError(
                 StatusCode.NOT_FOUND,
                 f"there is no model {name!r:.100}",
-                fix=suggest(name, [*self._models], "the server has"),
+                fix=suggest(name, [*self._models], "the server has") if self.tells_names else None,
             )
         return model
 
@@ -382,17 +395,14 @@ class ModelManager:
         start = time.monotonic()
         try:
             prepared = await loop.run_in_executor(loader, prepare, config.name, config.base_path, number)
-            # One that replaces another is asked at once; any other may sleep until it is.
-            if model.current is not None or self._free(prepared.size):
+            # One that replaces another that is awake is asked at once; any other may sleep until it is.
+            awake = model.current is not None and model.current.loaded is not None
+            if awake or self._free(prepared.size):
                 version.loaded = await self._read(prepared, config, loader)
             else:
                 await loop.run_in_executor(loader, check_files, prepared)
         except Exception as error:  # bytes of others are read: whatever they cause, what serves goes on
-            version.failures += 1
-            wait = min(_FIRST_RETRY * 2 ** (version.failures - 1), _LAST_RETRY)
-            version.retry_at = time.monotonic() + wait
-            version.state, version.code = VersionState.END, StatusCode.FAILED_PRECONDITION
-            version.message = printable(_line(error))
+            version.fail(error)
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
         version.prepared, version.state, version.failures = prepared, VersionState.AVAILABLE, 0
@@ -406,9 +416,10 @@ class ModelManager:
     async def _read(self, prepared: Prepared, config: ModelConfig, loader: Executor) -> LoadedVersion:
         """Bring a version into memory, where others make room for it."""
         async with self._reading:
-            self._put_to_sleep(prepared.size)
             loop = asyncio.get_running_loop()
-            bundle, seconds = await loop.run_in_executor(loader, load_bundle, prepared)
+            bundle = await loop.run_in_executor(loader, read_bundle, prepared)
+            self._put_to_sleep(prepared.size)  # for one that is whole
+            seconds = await loop.run_in_executor(loader, compile_bundle, bundle)
         gc.freeze()  # what was loaded stays: looking through it again and again holds up requests by milliseconds
         return LoadedVersion(prepared.described, bundle, seconds, config.batching, self._workers)
 
@@ -428,7 +439,9 @@ class ModelManager:
     # --- versions that sleep ---
 
     def _in_memory(self) -> list[_Version]:
-        return [each for model in self._models.values() for each in model.versions.values() if each.loaded is not None]
+        versions = {id(each): each for model in self._models.values() for each in model.versions.values()}
+        versions |= {id(model.current): model.current for model in self._models.values() if model.current is not None}
+        return [each for each in versions.values() if each.loaded is not None]
 
     def _free(self, size: int) -> bool:
         """Whether a version can be brought into memory without another one's leaving it."""
@@ -442,36 +455,40 @@ class ModelManager:
 
     def _wake(self, version: _Version, prepared: Prepared, request: InferenceRequest, done: Done) -> None:
         """Bring a version back into memory for a request, and all that come meanwhile."""
-        config = self._models[prepared.described.name].config
-        if sum(waiting.rows for waiting, _ in version.waiting) >= config.batching.max_enqueued_rows:
+        model = self._models[prepared.described.name]
+        if version.waiting_rows >= model.config.batching.max_enqueued_rows:
             raise RequestError(StatusCode.RESOURCE_EXHAUSTED, "too many rows wait for this model to be loaded")
         version.waiting.append((request, on_time(done, request.deadline)))
+        version.waiting_rows += request.rows
         if len(version.waiting) == 1:
-            task = asyncio.get_running_loop().create_task(self._wake_up(version, prepared, config))
+            task = asyncio.get_running_loop().create_task(self._wake_up(model, version, prepared))
             self._waking.add(task)  # a loop alone does not keep its tasks
             task.add_done_callback(self._waking.discard)
 
-    async def _wake_up(self, version: _Version, prepared: Prepared, config: ModelConfig) -> None:
+    async def _wake_up(self, model: _ServedModel, version: _Version, prepared: Prepared) -> None:
+        loaded: LoadedVersion | RequestError = RequestError(StatusCode.UNAVAILABLE, "the server is ending")
         try:
-            loaded = await self._read(prepared, config, self._loader)
+            version.loaded = loaded = await self._read(prepared, model.config, self._loader)
         except Exception as error:
-            _LOG.exception("model %s version %d does not wake", config.name, prepared.described.version)
-            failed = RequestError(StatusCode.UNAVAILABLE, f"the model cannot be loaded: {printable(_line(error))}")
-            for _, done in version.waiting:
-                done(failed)
-        else:
-            version.loaded = loaded
-            for request, done in version.waiting:
+            version.fail(error)
+            self._switch(model)
+            _LOG.error("model %s version %d: %s", model.config.name, prepared.described.version, version.message)
+            loaded = RequestError(StatusCode.UNAVAILABLE, f"the model cannot be loaded: {version.message}")
+        finally:
+            waiting, version.waiting, version.waiting_rows = version.waiting, [], 0
+            for request, done in waiting:
                 _pass_on(loaded, request, done)
-        version.waiting = []
 
 
-def _pass_on(loaded: LoadedVersion, request: InferenceRequest, done: Done) -> None:
-    """Submit what had to wait for its version."""
+def _pass_on(loaded: LoadedVersion | RequestError, request: InferenceRequest, done: Done) -> None:
+    """Submit what had to wait for its version, or say why it cannot be."""
+    if isinstance(loaded, RequestError):
+        done(loaded)
+        return
     try:
         loaded.batchers[str(request.signature)].submit(request, done)
-    except RequestError as error:
-        done(error)
+    except Exception as error:
+        done(as_request_error(error))
 
 
 def _return_large_blocks() -> None:

@@ -96,7 +96,7 @@ class ServingMetrics:
         """A request was not answered."""
         # Names are the client's: one that no model has is counted under none.
         self._refused[model, code] += 1
-        if len(self._refused) > _MOST_SERIES:
+        if len(self._refused) > _MOST_SERIES and code is StatusCode.NOT_FOUND:
             self._refused["", code] += self._refused.pop((model, code))
 
     def counts(self, models: ModelManager, worker: str = "") -> ProcessCounts:

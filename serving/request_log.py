@@ -42,6 +42,7 @@ _TURN: Final = 64  # requests that become rows before other threads have their t
 _SAY: Final = 60.0  # seconds between two messages about dropped rows
 _CLEAN: Final = 3600.0  # seconds between two looks for files that are too old
 _SALT_LENGTH: Final = 16
+_MOST_DAYS: Final = 36_500
 _OVERHEAD: Final = 400  # bytes of a request beside its values
 _DAY: Final = 86_400_000_000
 
@@ -79,8 +80,10 @@ class RequestLogOptions:
             )
         if not 0 < self.sample <= 1:
             raise InputError(f"the request log has a sample of {self.sample!r}", fix="write a share: 0.1, say")
-        if self.keep_days is not None and self.keep_days < 1:
-            raise InputError(f"keep_days is {self.keep_days}", fix="keep them for a day at least, or leave it out")
+        if self.keep_days is not None and not 1 <= self.keep_days <= _MOST_DAYS:
+            raise InputError(
+                f"keep_days is {self.keep_days}", fix=f"keep them for 1 to {_MOST_DAYS:,} days, or leave it out"
+            )
         if not 0 < self.write_seconds < math.inf:
             raise InputError(f"write_seconds is {self.write_seconds!r}", fix="write 60, say")
         if both := sorted({*self.deny} & {*self.hash}):

@@ -37,6 +37,7 @@ _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
 _HEADER_LENGTH: Final = "inference-header-content-length"
+_DIGITS: Final = 19  # of a number of bytes that no body has
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
 
@@ -51,6 +52,7 @@ class RestApi:
         timeout_seconds: How long a request may take before it is answered 504; None: for ever.
         admin: Whether models may be loaded and unloaded by request.
         keys: Who may ask; None: anybody.
+        cors_origins: Whose pages may ask from a browser.
     """
 
     models: ModelManager
@@ -58,6 +60,7 @@ class RestApi:
     timeout_seconds: float | None = 30.0
     admin: bool = False
     keys: AccessKeys | None = None
+    cors_origins: frozenset[str] = frozenset()
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
@@ -73,7 +76,8 @@ class RestApi:
             return
         path = path_of(request.target)
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
-            self._later(self._change(*change.groups()), respond)
+            name, verb = change.groups()
+            self._later(self._change(name, verb, request.headers.get("origin")), respond)
         elif request.method in ("GET", "HEAD") and path in _METRICS:
             self._later(self._metrics(), respond)
         else:
@@ -130,12 +134,19 @@ class RestApi:
     def _statuses(self, name: str) -> list[VersionStatus]:
         return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
 
-    async def _change(self, name: str, verb: str) -> HttpResponse:
+    async def _change(self, name: str, verb: str, origin: str | None) -> HttpResponse:
         if not self.admin:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
                 "this server loads and unloads nothing by request",
                 fix="start it with --admin",
+            )
+        # A browser says whose page asks; any page reaches a server of its user's machine.
+        if self.keys is None and origin is not None and origin not in self.cors_origins:
+            raise RequestError(
+                StatusCode.PERMISSION_DENIED,
+                f"pages of {origin!r:.100} may change nothing here",
+                fix="start it with --cors-origin, or --keys",
             )
         await (self.models.load(name) if verb == "load" else self.models.unload(name))
         return HttpResponse(200, b"{}")
@@ -153,7 +164,7 @@ class RestApi:
             encode: Encode
             if path.verb == "infer":
                 length = request.headers.get(_HEADER_LENGTH)
-                if length is not None and not length.isdecimal():
+                if length is not None and not (length.isdecimal() and len(length) < _DIGITS):
                     raise RequestError(StatusCode.INVALID_ARGUMENT, f"{_HEADER_LENGTH} is {length!r:.40}")
                 inference, wishes = oip.decode(request.body, None if length is None else int(length), described, ref)
                 if request_id != client_id and wishes.id:

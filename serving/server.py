@@ -106,17 +106,19 @@ async def serve(
 
     warn_of_strangers(options)
     try:
+        keys = AccessKeys(options.keys) if options.keys is not None else None
         models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
     except BaseException:
         port.close()
         raise
-    await serve_models(models, ServingMetrics(), options, port, up, asyncio.Event())
+    await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
 
 
 async def serve_models(
     models: ModelManager,
     metrics: ServingMetrics,
     options: ServerOptions,
+    keys: AccessKeys | None,
     port: socket.socket,
     started: Callable[[Listening], Awaitable[None]],
     ended: asyncio.Event,
@@ -127,6 +129,7 @@ async def serve_models(
         models: The models, not started.
         metrics: What is counted.
         options: How.
+        keys: Who may ask; None: anybody.
         port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the port is open and every version that is there was tried.
         ended: Set by who ends it.
@@ -134,20 +137,31 @@ async def serve_models(
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
-        keys = AccessKeys(options.keys) if options.keys is not None else None
+        models.tells_names = keys is None
         context = options.tls.context() if options.tls is not None else None
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
-        handler: Handler = RestApi(models, metrics, options.timeout_seconds, admin, keys)
+        handler: Handler = RestApi(
+            models, metrics, options.timeout_seconds, admin, keys, frozenset(options.cors_origins)
+        )
         if options.cors_origins:
             handler = CrossOrigin(handler, frozenset(options.cors_origins))
         connections = Connections(handler, options.limits)
         stack.enter_context(ended_by_signals(ended))
+        # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
+        if options.workers > 1:
+            await models.start()
         grpc_server, grpc_address = _grpc(models, metrics, options, keys, admin=admin)
-        await models.start()
+        if options.workers == 1:
+            await models.start()
         if grpc_server is not None:
             await grpc_server.start()
         handshake = options.limits.request_seconds if context is not None else None
-        server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
+        try:
+            server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
+        except OSError as error:
+            raise InputError(
+                "another server began to listen at this port meanwhile", fix="choose another --rest-port"
+            ) from error
         watching = [loop.create_task(connections.watch())]
         if keys is not None:
             watching.append(loop.create_task(keys.watch()))

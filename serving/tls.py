@@ -88,22 +88,26 @@ class TlsFiles:
 
     async def watch(self, context: ssl.SSLContext) -> None:
         """Load the certificate again whenever its files change, for ever; a broken one is logged, and the old stays."""
-        seen = self._stamps()
+        seen, problem = self._stamps(), ""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if (stamps := self._stamps()) == seen:
                 continue
-            seen = stamps
             try:
                 self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a pair that does not fit would harm the live one
                 self.load(context)
+            except InputError as error:  # tried again at the next look: of a pair, one file may still be the old one
+                if str(error) != problem:
+                    _LOG.error("the certificate stays as it was: %s", error)
+                problem = str(error)
+            else:
+                seen, problem = stamps, ""
                 _LOG.info("the certificate was read again")
-            except InputError as error:
-                _LOG.error("the certificate stays as it was: %s", error)
 
     def _stamps(self) -> list[int]:
         try:
-            return [path.stat().st_mtime_ns for path in (self.certificate, self.key)]
+            statuses = [path.stat() for path in (self.certificate, self.key)]
+            return [stamp for status in statuses for stamp in (status.st_mtime_ns, status.st_ctime_ns)]
         except OSError:
             return []
 

@@ -111,19 +111,30 @@ def check_files(prepared: Prepared) -> None:
     verified_folder(prepared.folder)
 
 
-def load_bundle(prepared: Prepared) -> tuple[Bundle, dict[str, float]]:
-    """Read and compile a version. Takes seconds; nothing of it belongs in an event loop.
-
-    Returns:
-        The bundle, and the seconds that a batch of 64 rows takes by signature.
+def read_bundle(prepared: Prepared) -> Bundle:
+    """Read a version and check its files; weights stay there, mapped. Nothing of it belongs in an event loop.
 
     Raises:
-        DrivetrainError: It cannot be used: it is damaged, or its programs fail.
+        DrivetrainError: It is damaged, or another one than was prepared.
     """
     bundle = Bundle.load(prepared.folder).for_serving()
+    if read_manifest(prepared.folder)[0]["digest"] != prepared.described.digest:
+        raise InputError(f"{prepared.folder} holds another bundle than before", fix="push each bundle as a new version")
+    return bundle
+
+
+def compile_bundle(bundle: Bundle) -> dict[str, float]:
+    """Compile a bundle and try it. Takes seconds.
+
+    Returns:
+        The seconds that a batch of 64 rows takes, by signature.
+
+    Raises:
+        DrivetrainError: Its programs fail.
+    """
     seconds = {signature: warm_up(bundle, signature) for signature in bundle.signatures}
     give_back(bundle.payload.weights.values())  # the device has its own
-    return bundle, seconds
+    return seconds
 
 
 def warm_up(bundle: Bundle, signature: str) -> float:

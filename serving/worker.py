@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import DrivetrainError
+from .access import AccessKeys
 from .channel import Channel
 from .config import ModelConfig
 from .manager import ModelManager
@@ -31,12 +32,14 @@ class WorkerSetup:
         configs: The models.
         unloaded: Those that clients had unloaded.
         options: How to serve, with the ports that the supervisor holds.
+        keys: What the file of keys held when it was last in order; None: anybody may ask.
     """
 
     name: str
     configs: list[ModelConfig]
     unloaded: list[str]
     options: ServerOptions
+    keys: str | None = None
 
 
 class _SharedModels(ModelManager):
@@ -110,7 +113,9 @@ async def work(end: socket.socket, port: socket.socket) -> None:
     async def started(at: Listening) -> None:
         await supervisor.ask("started", {"ready": at.ready})
 
-    await serve_models(models, metrics, setup.options, port, started, ended)
+    path = setup.options.keys
+    keys = AccessKeys(path, setup.keys) if path is not None and setup.keys is not None else None
+    await serve_models(models, metrics, setup.options, keys, port, started, ended)
 
 
 def _path_of(kind: type, text: Any) -> Any:

@@ -27,6 +27,7 @@ from .worker import WorkerSetup
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at once
 _LONGEST_WAIT: Final = 30.0
+_UNHEARD: Final = 30.0  # seconds after which a worker that answers nothing is killed
 
 
 @dataclass(eq=False)
@@ -54,6 +55,7 @@ class WorkerSupervisor:
         self._informed: set[_Worker] = set()  # those that were told what to serve: changes go to them
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
+        self._keys: AccessKeys | None = None
         self._ready: dict[str, bool] = {}
         self._up = asyncio.Event()
 
@@ -69,7 +71,12 @@ class WorkerSupervisor:
         """
         if not sys.platform.startswith("linux"):
             raise InputError("only Linux shares a port out among processes", fix="start one worker")
-        check_inputs(self._configs, self._options)
+        # What every worker would be refused for is looked at beforehand.
+        RequestLog({config.name: config.request_log for config in self._configs if config.request_log is not None})
+        if self._options.keys is not None:
+            self._keys = AccessKeys(self._options.keys)
+        if self._options.tls is not None:
+            self._options.tls.context()
         warn_of_strangers(self._options)
         with contextlib.ExitStack() as stack:
             # One socket that all accept from: what waits at it when a worker dies is answered by the others.
@@ -81,6 +88,7 @@ class WorkerSupervisor:
                 grpc_address = shown(grpc)
             stack.enter_context(ended_by_signals(self._ended))
             keeping = [asyncio.create_task(self._keep(str(index))) for index in range(self._options.workers)]
+            watching = asyncio.create_task(self._watch())
             try:
                 if await self._all_up(keeping):
                     ready = all(self._ready.values())
@@ -90,11 +98,34 @@ class WorkerSupervisor:
                     _LOG.info("told to end")
             finally:
                 self._ended.set()
+                watching.cancel()
                 self._port.close()  # the workers' own go on until they have drained
-                for worker in self._workers:
-                    with contextlib.suppress(ProcessLookupError):
-                        worker.process.send_signal(signal.SIGTERM)
+                self._signal(signal.SIGTERM)
+                grace = self._options.drain_seconds + 2 * (self._options.timeout_seconds or 30.0) + _UNHEARD
+                await asyncio.wait(keeping, timeout=grace)
+                self._signal(signal.SIGKILL)
                 await asyncio.gather(*keeping, return_exceptions=True)
+
+    def _signal(self, number: int) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.send_signal(number)
+
+    async def _watch(self) -> None:
+        """End workers that no longer answer, for ever; others take their places."""
+        while True:
+            await asyncio.sleep(_UNHEARD / 6)
+            await asyncio.gather(*(self._listen_for(worker) for worker in [*self._informed]))
+
+    async def _listen_for(self, worker: _Worker) -> None:
+        try:
+            await asyncio.wait_for(worker.channel.ask("counts"), _UNHEARD)
+        except TimeoutError:
+            _LOG.error("worker %s has not answered for %g s and is killed", worker.name, _UNHEARD)
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.kill()
+        except (RequestError, ConnectionError):
+            pass  # it lives, or is known to be dead
 
     async def _all_up(self, keeping: Sequence[asyncio.Task[None]]) -> bool:
         """Wait until all workers are up, and say whether they are; a worker that cannot be started is raised."""
@@ -113,21 +144,25 @@ class WorkerSupervisor:
         soon = 0
         while not self._ended.is_set():
             start = time.monotonic()
-            code = await self._run_one(name)
+            try:
+                how = f"ended with code {await self._run_one(name)}"
+            except OSError as error:  # too many files are open, say
+                how = f"could not be started ({error})"
             if self._ended.is_set():
                 return
             if not self._up.is_set():
-                raise DrivetrainError(f"worker {name} ended with code {code} before it was up", fix="see the log above")
+                raise DrivetrainError(f"worker {name} {how} before it was up", fix="see the log above")
             soon = soon + 1 if time.monotonic() - start < _SOON else 0
             wait = min(2.0 ** (soon - 2), _LONGEST_WAIT) if soon > 1 else 0.0
-            _LOG.error("worker %s ended with code %s; another takes its place in %g s", name, code, wait)
+            _LOG.error("worker %s %s; another takes its place in %g s", name, how, wait)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), wait)
 
     async def _run_one(self, name: str) -> int:
         """Start a worker, and wait until it has ended."""
         mine, its = socket.socketpair()
-        with its:
+        with contextlib.ExitStack() as not_started, its:
+            not_started.callback(mine.close)
             passed = [its.fileno(), self._port.fileno()]
             # A group of its own: Ctrl-C at the terminal is for the supervisor to pass on.
             process = await asyncio.create_subprocess_exec(
@@ -135,11 +170,15 @@ class WorkerSupervisor:
                 pass_fds=passed, stdin=asyncio.subprocess.DEVNULL, process_group=0,
             )  # fmt: skip
 
+            not_started.pop_all()
+
         async def answer(question: str, value: Any) -> Any:
             return await self._answer(worker, question, value)
 
         worker = _Worker(name, process, Channel(answer))
         self._workers.add(worker)
+        if self._ended.is_set():  # since it was being made
+            process.terminate()
         try:
             listening = await worker.channel.open(mine)
             code = await process.wait()
@@ -155,7 +194,10 @@ class WorkerSupervisor:
                 # Under the lock: what is changed meanwhile is either told here or asked of it later.
                 async with self._changing:
                     self._informed.add(worker)
-                    setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options)
+                    if self._keys is not None:
+                        self._keys.look()
+                    keys = None if self._keys is None else self._keys.text
+                    setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options, keys)
                     return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
                 self._ready[worker.name] = value["ready"]
@@ -170,13 +212,16 @@ class WorkerSupervisor:
     async def _change(self, what: str, value: Any) -> None:
         """Change what every worker serves, and every worker that starts later."""
         async with self._changing:
-            await self._of_all(what, value)
-            if what == "load":
+            if what == "load":  # what cannot be loaded now is looked for from now on
                 self._unloaded.discard(value)
-            elif what == "unload":
+            await self._of_all(what, value)
+            if what == "unload":
                 self._unloaded.add(value)
-            else:
-                self._configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
+            elif what == "configure":
+                # A request log stays as it was at the start.
+                logs = {config.name: config.request_log for config in self._configs}
+                configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
+                self._configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
                 self._unloaded &= {config.name for config in self._configs}
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:
@@ -193,23 +238,17 @@ class WorkerSupervisor:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
-def check_inputs(configs: Sequence[ModelConfig], options: ServerOptions) -> None:
-    """Look beforehand at what every worker would be refused for.
-
-    Raises:
-        InputError: The files of keys or certificates cannot be used, or the request log lacks its salt.
-    """
-    RequestLog({config.name: config.request_log for config in configs if config.request_log is not None})
-    if options.keys is not None:
-        AccessKeys(options.keys)
-    if options.tls is not None:
-        options.tls.context()
-
-
 @contextlib.contextmanager
 def _reserved(host: str, port: int, option: str) -> Iterator[socket.socket]:
     """A socket that holds a port for workers, and does not listen itself."""
-    with bind(host, port, option=option) as alone:  # refused where another server has it, workers or not
+    with bind(host, port, option=option) as alone:  # refused where another server listens
         port = alone.getsockname()[1]
-    with bind(host, port, option=option, reuse_port=True) as shared:
+    with bind(host, port, option=option, reuse_port=True) as shared, socket.socket(socket.AF_UNIX) as lock:
+        # Another supervisor, whose workers do not listen yet, holds this name, which ends with its process.
+        try:
+            lock.bind(f"\0drivetrain-serve-{port}")
+        except OSError as error:
+            raise InputError(
+                f"another server is about to listen at port {port}", fix=f"choose another {option}"
+            ) from error
         yield shared

@@ -17,7 +17,7 @@ from drivetrain.engine import FieldSpec, Signature
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, NodeResult, files, load_pipeline, run_pipeline
-from drivetrain.serving.log_files import day_folder, file_name
+from drivetrain.serving.log_files import FOOTER, day_folder, file_name
 from drivetrain.serving.logged_rows import AnsweredRequest, RowSchema
 
 SIGNATURE = Signature({"carrier": FieldSpec("string"), "hour": FieldSpec("int64")}, {"late": FieldSpec("float32")})
@@ -26,7 +26,7 @@ START = datetime(2026, 11, 26, 23, 0, tzinfo=UTC)
 
 def write(
     folder: Path, carriers: Sequence[str | None], hour: int = 7, *, version: int = 3, minute: int = 0,
-    model: str = "flights", signature: str = "predict", **more: FieldSpec,
+    model: str = "flights", signature: str = "predict", hashed: Sequence[str] = (), **more: FieldSpec,
 ) -> Path:  # fmt: skip
     """A file as the server writes it: a request a second, from a minute after `START` on."""
     start = (START + timedelta(minutes=minute) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -40,7 +40,7 @@ def write(
     ]  # fmt: skip
     path = day_folder(folder / model, version, start) / file_name(signature, start)
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema = RowSchema(model, version, f"digest-{version}", signature, asked)
+    schema = RowSchema(model, version, f"digest-{version}", signature, asked, hashed=hashed, key=b"k" * 16)
     pq.write_table(schema.whole([schema.table(requests)]), path)
     return path
 
@@ -105,6 +105,10 @@ def test_mistakes_are_named(log: Path) -> None:
     write(log, ["UA"], signature="evaluate")
     assert len(ids(ServedExamples(every))) == 6
     assert len(ids(ServedExamples(every, signature="evaluate"))) == 1
+    path = write(log, ["UA"], minute=9, hashed=["carrier"])
+    with pytest.raises(InputError, match=r"a column is hashed in .* and not in the other files"):
+        ServedExamples(every)
+    path.unlink()
     write(log, ["UA"], version=5, distance=FieldSpec("float64"))
     with pytest.raises(InputError, match="version 5 has other columns than version 3"):
         ServedExamples(every)
@@ -114,6 +118,11 @@ def test_mistakes_are_named(log: Path) -> None:
     pq.write_table(pa.table({"carrier": ["UA"]}), log / "other.parquet")
     with pytest.raises(InputError, match="is of no request log"):
         ServedExamples(str(log / "other.parquet"))
+    for footer in ("{}", "[" * 100_000, '{"facts": []}', "null", "1"):
+        table = pa.table({"carrier": ["UA"]}).replace_schema_metadata({FOOTER: footer})
+        pq.write_table(table, log / "other.parquet")
+        with pytest.raises(InputError, match="is of no request log"):
+            ServedExamples(str(log / "other.parquet"))
     (log / "half.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="not a whole Parquet file"):
         ServedExamples(str(log / "half.parquet"))

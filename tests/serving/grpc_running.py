@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,7 +44,7 @@ class Client:
         """The answers to a stream, or to one request that has many."""
         kind = _response_class(method)
         options = {"request_serializer": lambda request: request.SerializeToString()}
-        if isinstance(requests, list):
+        if isinstance(requests, list | Generator):
             call = self.channel.stream_stream(method, **options)(iter(requests), timeout=timeout)
         else:
             call = self.channel.unary_stream(method, **options)(requests, timeout=timeout)

@@ -18,7 +18,7 @@ pytest.importorskip("grpc")
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
-from drivetrain.serving.access import AccessKeys, OverRateError, TokenBucket, read_keys
+from drivetrain.serving.access import AccessKeys, OverRateError, TokenBucket
 from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.client import Client, ServerError
 from drivetrain.serving.protos import message_class
@@ -237,11 +237,20 @@ def test_the_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture
             keys.admit((), ["slow-secret"])
         write("keys: {app: {sha256: app-secret}}")
         assert keys.known((), ["new-secret"]).name == "new"
+        keys.look()
+        assert caplog.text.count("no SHA-256") == 1  # told once, tried again
+        later = AccessKeys(path, keys.text)  # who starts now has the keys that were last in order
+        assert later.known((), ["new-secret"]).name == "new"
+        later.look()
+        assert later.known((), ["new-secret"]).name == "new"
+        write("keys:\n" + line("app"))
+        later.look()
+        assert later.known((), ["app-secret"]).name == "app"
     assert "no SHA-256" in caplog.text
     assert "app-secret" not in caplog.text
     path.unlink()
     keys.look()
-    assert keys.known((), ["new-secret"]).name == "new"
+    assert keys.known((), ["app-secret"]).name == "app"
 
 
 @pytest.mark.parametrize(
@@ -251,6 +260,7 @@ def test_the_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture
         ("keys: {app: {sha256: hunter2}}", "no SHA-256"),
         ("keys:\n" + line("app", ", may: [everything]"), "everything"),
         ("keys:\n" + line("app", ", rate: 0"), "rate is 0"),
+        ("keys:\n" + line("app", ", rate: 1.0e-320"), "1e-06 at least"),
         ("keys:\n" + line("app", ", burst: 3"), "without a rate"),
         ("keys:\n" + line("app", ", expires: soon"), "no date"),
         ("keys:\n" + line("app") + line("app").replace("  app", "  twin"), "the same"),
@@ -261,7 +271,7 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, message: str
     """Without what may be a secret."""
     (tmp_path / "keys.yaml").write_text(text)
     with pytest.raises(InputError) as caught:
-        read_keys(tmp_path / "keys.yaml")
+        AccessKeys(tmp_path / "keys.yaml")
     assert message in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
@@ -276,6 +286,14 @@ def test_a_new_key_works(tmp_path: Path) -> None:
     other = json.loads(CliRunner().invoke(cli, ["serve", "--new-key", "app", "--json"]).output)
     assert other["secret"] != secret
     assert other["sha256"] == hashlib.sha256(other["secret"].encode()).hexdigest()
+
+
+def test_a_limited_key_is_not_told_which_models_there_are(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text("keys:\n" + line("app", ", models: [flights]"))
+    for options, says in ((ServerOptions(keys=tmp_path / "keys.yaml"), False), (ServerOptions(), True)):
+        with open_server(options) as server:
+            status, _, body = server.ask("POST", PREDICT, bearer("app"), body=b'{"instances": [1]}')
+            assert (status, "the server has" in body["error"]) == (404, says)
 
 
 def test_a_server_that_anybody_may_ask_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

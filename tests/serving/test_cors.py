@@ -42,6 +42,20 @@ def test_pages_of_allowed_origins(tmp_path: Path) -> None:
             assert ALLOWED not in server.ask("GET", "/v2/health/live", [("Origin", origin)])[1]
 
 
+def test_pages_change_nothing_unless_they_are_allowed() -> None:
+    """A page that a developer looks at reaches the developer's server."""
+    unload = "/v2/repository/models/m/unload"
+    with open_server(ServerOptions(cors_origins=(PAGE,))) as server:
+        assert server.ask("POST", unload)[0] == 404
+        assert server.ask("POST", unload, [("Origin", PAGE)])[0] == 404
+        for origin in ("https://evil.example", "null"):
+            status, _, body = server.ask("POST", unload, [("Origin", origin), ("Content-Type", "text/plain")])
+            assert status == 403
+            assert "may change nothing here" in body["error"]
+    with open_server(ServerOptions(cors_origins=("*",))) as server:
+        assert server.ask("POST", unload, [("Origin", "https://evil.example")])[0] == 403
+
+
 def test_any_origin_and_none() -> None:
     """With "*" any page may ask; without the option none may."""
     with open_server(ServerOptions(cors_origins=("*",))) as server:

@@ -10,6 +10,7 @@ import json
 import logging
 import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.serving import grpc_server as module
 from drivetrain.serving import protos
+from drivetrain.serving.api import InferenceAnswer, InferenceRequest
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.grpc_server import start_grpc
 from drivetrain.serving.metrics import ServingMetrics
@@ -210,6 +212,32 @@ def test_typed_contents_are_answered_with_typed_contents(client: Client) -> None
     assert not answer.raw_output_contents
     request.parameters["sequence_id"].int64_param = 7
     assert client.code(INFER, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_each_message_of_a_stream_has_its_time_and_its_id() -> None:
+    """However long the stream is open."""
+    models = FakeModels()
+    seen: list[tuple[str, float]] = []
+    infer = models.infer
+
+    async def noting(request: InferenceRequest) -> InferenceAnswer:
+        assert request.deadline is not None
+        seen.append((request.request_id, request.deadline - time.monotonic()))
+        return await infer(request)
+
+    models.infer = noting  # type: ignore[method-assign]
+
+    def requests() -> Iterator[Message]:
+        for name in ("first", "", "third", ""):
+            yield infer_request(id=name)
+            time.sleep(0.2)
+
+    with grpc_running(models, timeout_seconds=0.3) as client:
+        answers = [*client.stream("/inference.GRPCInferenceService/ModelStreamInfer", requests())]
+    assert not any(each.error_message for each in answers)
+    assert [name for name, _ in seen][::2] == ["first", "third"]
+    assert len({name for name, _ in seen}) == 4
+    assert all(0.2 < seconds <= 0.3 for _, seconds in seen)
 
 
 def test_a_stream_goes_on_after_an_error(client: Client) -> None:

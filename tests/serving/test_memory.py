@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -143,10 +145,61 @@ def test_what_is_damaged_asleep_is_refused_and_what_cannot_wake_says_why(models:
             assert isinstance(error, RequestError)
             assert error.code is StatusCode.UNAVAILABLE
             assert "does not match its digest" in error.message
-        weights.write_bytes(whole)  # mended: the next request wakes it
+        assert in_memory(manager) == ["a"]  # nobody had to make room for it
+        assert manager.statuses(ModelRef("c"))[0].state is VersionState.END  # and it is not tried at each request
+        weights.write_bytes(whole)
+        await manager.load("c")
         await manager.infer(InferenceRequest(ModelRef("c"), None, {"x": X}, len(X)))
         with pytest.raises(RequestError, match="no signature"):
             manager.submit(InferenceRequest(ModelRef("a"), "nonsense", {"x": X}, len(X)), lambda _: None)
+
+    with_manager(manager, use)
+
+
+def test_a_version_whose_folder_holds_another_bundle_does_not_answer_for_it(models: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "2")):
+        push(models / "bundles" / seed, tmp_path / name)
+    several = [ModelConfig(name, str(tmp_path / name)) for name in "ab"]
+    manager = ModelManager(several, poll_seconds=0, most_bytes=bytes_of(models, 1))
+
+    async def use() -> None:
+        for name in "ab":  # b stays
+            await manager.infer(InferenceRequest(ModelRef(name), None, {"x": X}, len(X)))
+        shutil.rmtree(tmp_path / "a" / "1")
+        shutil.copytree(tmp_path / "b" / "1", tmp_path / "a" / "1")
+        with pytest.raises(RequestError, match="holds another bundle than before"):
+            await manager.infer(InferenceRequest(ModelRef("a"), None, {"x": X}, len(X)))
+
+    with_manager(manager, use)
+
+
+def test_requests_that_wait_are_answered_whatever_wakes(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = ModelManager(configs(models, (1, 2)), poll_seconds=0, most_bytes=bytes_of(models, 1))
+
+    async def use() -> None:
+        await check(manager, 1)
+        empty = SimpleNamespace(signatures={}, payload=SimpleNamespace(weights={}))
+        monkeypatch.setattr("drivetrain.serving.manager.read_bundle", lambda _: empty)
+        asked = [manager.infer(InferenceRequest(ModelRef("m2"), None, {"x": X}, len(X))) for _ in range(3)]
+        errors = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
+        assert [type(error) for error in errors] == [RequestError] * 3
+        await asyncio.wait_for(manager.unload("m2"), 10)
+
+    with_manager(manager, use)
+
+
+def test_unloading_holds_whatever_path_is_configured(models: Path) -> None:
+    manager = ModelManager(configs(models, (1,)), poll_seconds=0)
+
+    async def use() -> None:
+        await manager.configure([ModelConfig("m1", str(models / "nowhere"))])
+        await check(manager, 1)  # the old path's answers until the new one has some
+        await manager.unload("m1")
+        with pytest.raises(RequestError, match="is unloaded"):
+            await check(manager, 1)
+        await manager.configure(configs(models, (1,)))
+        with pytest.raises(RequestError, match="is unloaded"):
+            await check(manager, 1)
 
     with_manager(manager, use)
 

@@ -61,7 +61,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     with pytest.MonkeyPatch.context() as patch:
         prepared = Prepared(Described("m", 3, bundle.signatures), folder / "3", 0)
         patch.setattr(manager, "prepare", lambda *_: prepared)
-        patch.setattr(manager, "load_bundle", lambda _: (bundle, dict.fromkeys(bundle.signatures, 0.0)))
+        patch.setattr(manager, "read_bundle", lambda _: bundle)
+        patch.setattr(manager, "compile_bundle", lambda _: dict.fromkeys(bundle.signatures, 0.0))
         loop.run_until_complete(models.start())
     api = RestApi(models, ServingMetrics())
 

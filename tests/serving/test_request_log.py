@@ -80,7 +80,8 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     (tmp_path / "flights" / "3").mkdir(parents=True)
     (tmp_path / "flights" / "3" / "manifest.json").write_text("{}")
     monkeypatch.setattr(manager, "prepare", lambda *_: Prepared(MODEL, tmp_path / "flights" / "3", 0))
-    monkeypatch.setattr(manager, "load_bundle", lambda _: (NumpyBundle(), {}))
+    monkeypatch.setattr(manager, "read_bundle", lambda _: NumpyBundle())
+    monkeypatch.setattr(manager, "compile_bundle", lambda _: {})
 
     @contextmanager
     def start(**options: Any) -> Iterator[Listening]:
@@ -224,7 +225,7 @@ def test_columns_that_are_denied_or_hashed(
     monkeypatch.setenv(SALT, KEY)
     with (
         caplog.at_level(logging.WARNING, "drivetrain.serving"),
-        serving(deny=("distance", "prediction_shout", "careier"), hash=("carrier", "hour", "vector")) as up,
+        serving(deny=("distance", "shout", "careier"), hash=("carrier", "hour", "vector", "score")) as up,
     ):
         post(up, "/v1/models/flights:predict", {"instances": [ROW, OTHER]})
     assert "careier" in caplog.text
@@ -239,6 +240,7 @@ def test_columns_that_are_denied_or_hashed(
     assert (first["hour"], second["hour"]) == (hashed("17"), hashed("5"))
     assert first["vector"] == hashed("[0.5, -1.0]")
     assert second["carrier"] is None
+    assert len(first["prediction_score"]) == 64  # an output is meant by its own name, too
     files = b"".join(path.read_bytes() for path in (tmp_path / "log").rglob("*") if path.is_file())
     assert KEY.encode() not in files
     assert KEY not in caplog.text
@@ -420,6 +422,7 @@ def test_options_in_the_file_of_models(tmp_path: Path) -> None:
         ("{folder: log, keep_days: 0}", "keep_days is 0"),
         ("{folder: log, deny: [a], hash: [a]}", "'a' is both denied and hashed"),
         ("{folder: log, salt: abc}", "'salt'"),
+        ("{folder: log, keep_days: 1000000}", "keep_days is 1000000"),
     ):
         path.write_text(text + mistake)
         with pytest.raises(InputError, match=words) as error:

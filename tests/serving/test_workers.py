@@ -26,6 +26,8 @@ pytest.importorskip("httptools")
 
 from drivetrain.components.pusher import push
 from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.serving import workers
+from drivetrain.serving.access import digest_of
 from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.channel import Channel
 from drivetrain.serving.config import ModelConfig
@@ -191,6 +193,62 @@ def test_all_end_together(server: RunningServer, tmp_path: Path) -> None:
         assert len(workers) == 2
         running.process.kill()
         until(lambda: not any(psutil.pid_exists(pid) for pid in workers))
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_a_worker_that_cannot_be_started_or_does_not_answer_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In this process: too many open files for a while, a broken file of keys, a worker that is stopped."""
+    write_network(tmp_path / "bundle", 1, hidden=HIDDEN)
+    push(tmp_path / "bundle", tmp_path / "m")
+    (tmp_path / "keys.yaml").write_text(f"keys: {{app: {{sha256: {digest_of('secret')}}}}}")
+    monkeypatch.setattr(workers, "_UNHEARD", 3.0)
+    monkeypatch.setattr(workers, "_SOON", 0.0)
+    options = ServerOptions(rest_port=0, workers=2, keys=tmp_path / "keys.yaml")
+    supervisor = WorkerSupervisor([ModelConfig("m", str(tmp_path / "m"))], options)
+
+    async def pids(other: set[int] = frozenset()) -> set[int]:  # type: ignore[assignment]
+        while len(found := {each.process.pid for each in supervisor._informed}) < 2 or found & other:
+            await asyncio.sleep(0.05)
+        return found
+
+    async def main() -> None:
+        serving = asyncio.create_task(supervisor.run(lambda _: None))
+        first = await asyncio.wait_for(pids(), 60)
+        await supervisor._up.wait()
+        (tmp_path / "keys.yaml").write_text("keys: [broken")  # the old ones stay, for those that come later too
+        real, refusals = socket.socketpair, iter([OSError(24, "Too many open files")])
+
+        def scarce(*arguments: Any) -> Any:
+            for refusal in refusals:
+                raise refusal
+            return real(*arguments)
+
+        monkeypatch.setattr(socket, "socketpair", scarce)
+        stopped, killed = sorted(first)
+        os.kill(stopped, signal.SIGSTOP)
+        os.kill(killed, signal.SIGKILL)
+        await asyncio.wait_for(pids(first), 60)
+        supervisor._ended.set()
+        await asyncio.wait_for(serving, 60)
+
+    asyncio.run(main())
+    assert "could not be started ([Errno 24] Too many open files)" in caplog.text
+    assert "has not answered for 3 s and is killed" in caplog.text
+
+
+def test_a_port_is_held_before_a_worker_listens() -> None:
+    with workers._reserved("127.0.0.1", 0, "--grpc-port") as held:
+        port = held.getsockname()[1]
+        with (
+            pytest.raises(InputError, match=f"another server is about to listen at port {port}"),
+            workers._reserved("127.0.0.1", port, "--grpc-port"),
+        ):
+            pass
+    with workers._reserved("127.0.0.1", port, "--grpc-port"):
+        pass
 
 
 def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
