@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PREFIX: Final = "DRIVETRAIN_PARAM_"
-_PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\bpassword=[^&]*&?")
+_PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\b(?:ssl)?password=[^&]*&?")
 
 RUN: Final = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
 

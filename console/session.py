@@ -294,10 +294,12 @@ def payload_file(home: Home, artifact: ArtifactRecord, name: str) -> bytes | Non
     """A small file of an artifact's payload, without fetching the others; None where it cannot be read."""
     from ..stores import Store
 
-    path = f"{artifact.uri}/{name}"
     with suppress(OSError, DrivetrainError):
-        url = home.payloads.url
-        return (home.root / path).read_bytes() if url is None else Store(url).read(path)
+        if home.payloads.url is not None:
+            return Store(home.payloads.url).read(f"{artifact.uri}/{name}")
+        folder = home.payloads.path(artifact.uri).resolve()
+        file = (folder / name).resolve()
+        return file.read_bytes() if file.is_relative_to(folder) else None  # not through a link
     return None
 
 

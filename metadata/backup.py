@@ -92,13 +92,23 @@ def restore(copy: Path, store: Path) -> Path | None:
         raise InputError(f"there is no file {copy}", fix="name a copy that `drivetrain backup` made")
     _check_copy(copy)
     unfinished = store.parent / f".{store.name}.{secrets.token_hex(4)}"
+    new = [path for path in _beside(copy) if not path.exists()]  # what SQLite makes to read it
     try:
         with explain_full_disk(f"restoring {store}"):
             _make_folder(store.parent)
-            shutil.copyfile(copy, unfinished)
+            # By SQLite, since what a process that was killed wrote last is in the log beside the copy.
+            dialect = Sqlite(copy, readonly=True)
+            try:
+                with closing(dialect.connect()) as source, closing(sqlite3.connect(unfinished)) as target:
+                    source.backup(target)
+                    target.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.Error as error:
+                raise dialect.translate(error) from error
+            shutil.copymode(copy, unfinished)
             return replace_store(unfinished, store)
     finally:
-        unfinished.unlink(missing_ok=True)
+        for path in (unfinished, *_beside(unfinished), *new):
+            path.unlink(missing_ok=True)
 
 
 def replace_store(new: Path, store: Path) -> Path | None:

@@ -29,9 +29,14 @@ class PayloadChecks:
 
     def remember(self, uri: str, path: Path) -> None:
         """Note that the payload of that URI, which lies at a path, is whole now."""
-        self._keep(uri, _state(path))
+        self.keep(uri, self.state(path))
 
-    def _keep(self, uri: str, state: str) -> None:
+    def state(self, path: Path) -> str:
+        """The size, dates and inode of each file of the payload that lies at a path, as a digest."""
+        return _state(path)
+
+    def keep(self, uri: str, state: str) -> None:
+        """Note that the payload of that URI was whole when its `state` was this."""
         self._known[uri] = state
         with suppress(OSError):  # a root that cannot be written: its bytes are read again
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +58,7 @@ class PayloadChecks:
         problems = compared(path, fingerprint)
         if not problems and state is not None:
             # What it was before it was read: were it looked at now, a write in between would count as compared.
-            self._keep(uri, state)
+            self.keep(uri, state)
         return problems
 
     def _file(self, uri: str) -> Path:
@@ -82,7 +87,7 @@ def _state(path: Path) -> str:
 
 def _stats(path: str) -> Iterator[str]:
     """A line for a file and for each below a folder."""
-    if not os.path.isdir(path):  # noqa: PTH112 - text, as a path object each would cost more
+    if os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114 - text, as paths would cost more
         with suppress(FileNotFoundError):
             yield _line(path, os.lstat(path))
         return

@@ -14,6 +14,7 @@ from ..progress import Progress, no_progress
 from .errors import AlreadyExists
 from .payload import (
     MANIFEST,
+    PARTS,
     PayloadEntry,
     Payloads,
     digests_of,
@@ -66,6 +67,7 @@ class LocalPayloads(Payloads):
         """Move a staged folder to its URI; its files become read-only. See `Payloads.publish`."""
         target = self.path(uri)
         with explain_full_disk(f"publishing {uri}"):
+            written = _written(staged)
             digests = digests_of(staged)
             if target.exists():
                 self._same(target, uri, digests["content"])
@@ -83,7 +85,10 @@ class LocalPayloads(Payloads):
                 os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
             sync_files(staged, names)
             self._move(staged, target)
-        self._checks.remember(uri, target)
+        # A file that was written to since its digest was taken is not known to be whole: its next use compares it.
+        state = self._checks.state(target)
+        if _written(target) == written:
+            self._checks.keep(uri, state)
         return digests["content"]
 
     def present(self, uri: str) -> bool:
@@ -164,6 +169,17 @@ class LocalPayloads(Payloads):
                 sync_folder(each.parent)
                 self._durable.add(each)
             each = each.parent
+
+
+def _written(payload: Path) -> dict[str, tuple[int, int]]:
+    """When each file of a payload was last written to, and its size."""
+    files = {}
+    for part in PARTS:
+        for folder, _, names in os.walk(payload / part):
+            for name in names:
+                status = os.lstat(f"{folder}/{name}")
+                files[f"{folder}/{name}"[len(str(payload)) :]] = (status.st_mtime_ns, status.st_size)
+    return files
 
 
 def _break_hard_link(path: str) -> None:

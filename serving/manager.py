@@ -374,6 +374,13 @@ class ModelManager:
                 version = model.versions.setdefault(number, _Version())
                 if version.prepared is None and version.retry_at <= time.monotonic():
                     await self._load(model, number, version)
+            # Where the newest cannot be used from the start, the newest of the others that can.
+            for number in reversed([number for number in numbers if number not in wanted]):
+                if model.available() or model.config.policy != "latest":
+                    break
+                version = model.versions.setdefault(number, _Version())
+                if version.retry_at <= time.monotonic():
+                    await self._load(model, number, version)
             serving = set(model.available())
             if serving & set(wanted):
                 for number in sorted(serving - set(wanted)):

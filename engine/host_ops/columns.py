@@ -139,6 +139,8 @@ def _as_float(value: int | float | decimal.Decimal, name: str) -> float:
 
 
 def _is_int64(value: int | float | decimal.Decimal) -> bool:
+    if isinstance(value, int):  # of any size
+        return value in INT64
     return math.isfinite(value) and value == int(value) and int(value) in INT64
 
 

@@ -95,7 +95,7 @@ class Logs:
 
     def redact(self, task: str, start: int = 0) -> None:
         """Overwrite the secrets that this process knows, from a byte on, in place: others may be appending."""
-        secrets = [value.encode() for value in marked_secrets()]
+        secrets = [_bytes_of(value) for value in marked_secrets()]
         path = self.path(task)
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is empty
             if not secrets or path.stat().st_size <= start:
@@ -157,6 +157,14 @@ def flush() -> None:
             stream.flush()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
+
+
+def _bytes_of(secret: str) -> bytes:
+    """A secret as it stands in a log; one from the environment may hold bytes that are no UTF-8."""
+    try:
+        return secret.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return secret.encode("utf-8", "surrogatepass")
 
 
 def _copier(path: Path, number: int) -> subprocess.Popen[bytes] | None:

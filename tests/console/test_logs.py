@@ -278,3 +278,13 @@ def test_a_secret_is_redacted_however_late_it_is_written(
         os.write(1, f"token {Secret('THE_TOKEN').reveal()}\n".encode())
     assert logs.path("Talk").read_text() == f"token {'*' * 13}\n"
     assert capfd.readouterr().out == "token s3cret-s3cret\n"
+
+
+def test_a_secret_that_is_no_utf_8_leaves_others_redacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.redaction._secrets", frozenset({"p\udce4ssw\udcf6rdlong", "correcthorsebattery"}))
+    logs = Logs(tmp_path, "run")
+    logs.folder.mkdir(parents=True)
+    logs.path("Talk").write_bytes(b"one p\xe4ssw\xf6rdlong, the other correcthorsebattery\n")
+    logs.redact("Talk")
+    assert b"p\xe4ssw" not in logs.path("Talk").read_bytes()
+    assert b"correct" not in logs.path("Talk").read_bytes()

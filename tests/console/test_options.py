@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from drivetrain.console.options import ConsoleSettings
 
 Json = dict[str, Any]
 Command = Callable[..., Result]
@@ -47,3 +48,10 @@ def test_root_is_where_everything_lies(shop: Path, drivetrain: Command, last_jso
     assert len(last_json(drivetrain("runs", "--store", elsewhere, "--json"))["runs"]) == 1
     assert (tmp_path / "other.db").is_file()
     assert not (tmp_path / ".drivetrain" / "metadata.db").exists()
+
+
+@pytest.mark.parametrize("name", ["password", "sslpassword"])
+def test_a_suggested_command_shows_no_password(name: str) -> None:
+    settings = ConsoleSettings(None, f"postgresql://u@h/db?{name}=hunter22hunter", None, False)
+    assert "--store" in settings.as_options
+    assert "hunter22" not in settings.as_options

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,10 +13,11 @@ import drivetrain as dt
 import pytest
 from click.testing import Result
 from drivetrain import report as drivetrain_report
-from drivetrain.console.session import RunView
-from drivetrain.metadata import Evaluation
+from drivetrain.console.session import RunView, payload_file
+from drivetrain.metadata import Evaluation, LocalPayloads
 from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
 from drivetrain.report.artifact import render
+from drivetrain.tests.metadata.payloads import staged
 
 Command = Callable[..., Result]
 NASTY = "<img src=x onerror=alert(1)>&\"'"
@@ -239,3 +241,23 @@ def test_a_run_and_its_nodes_are_one_line(opened: RunView, drivetrain: Command, 
     result = run_pipeline(home, load_pipeline(tmp_path / "shop"))
     assert repr(result) == f"RunResult({result.run}, COMPLETE, 5 nodes)"
     home.close()
+
+
+def test_no_file_of_a_payload_is_read_through_a_link_or_out_of_the_root(tmp_path: Path) -> None:
+    payloads = LocalPayloads(tmp_path / "root")
+    path = staged(payloads)
+    payloads.publish(path, "artifacts/Make/1/out")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "report.html").write_text("private")
+    home: Any = SimpleNamespace(payloads=payloads)
+
+    def read(uri: str, name: str) -> bytes | None:
+        artifact: Any = SimpleNamespace(uri=uri)
+        return payload_file(home, artifact, name)
+
+    assert read("artifacts/Make/1/out", "content/deep/file.txt") == b"hello"
+    assert read("artifacts/../../outside", "report.html") is None
+    extra = payloads.path("artifacts/Make/1/out") / "extra"
+    extra.rename(tmp_path / "was-extra")
+    extra.symlink_to(tmp_path / "outside")
+    assert read("artifacts/Make/1/out", "extra/report.html") is None

@@ -138,3 +138,16 @@ def test_a_copy_is_durable_before_it_has_its_name(path: Path, tmp_path: Path, mo
     back_up(path, copy)
     assert left == [copy.read_bytes()]
     assert (disk.left(copy.parent) or {})["a.db"] == copy.read_bytes()
+
+
+def test_the_log_beside_a_copy_is_restored_with_it(path: Path, tmp_path: Path) -> None:
+    """What was kept of a killed process's store has its last writes in a log beside it."""
+    with MetadataStore.open(path) as store:
+        publish(store, "later")
+        kept = tmp_path / "metadata.db.replaced-1"
+        shutil.copyfile(path, kept)
+        shutil.copyfile(f"{path}-wal", f"{kept}-wal")
+    restore(kept, tmp_path / "restored" / "metadata.db")
+    with MetadataStore.open(tmp_path / "restored" / "metadata.db") as store:
+        assert sorted(context.name for context in store.contexts("run")) == ["first", "later"]
+    assert {file.name for file in (tmp_path / "restored").iterdir()} == {"metadata.db"}

@@ -322,3 +322,31 @@ def test_a_write_while_a_payload_is_compared_is_found_the_next_time(
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"content/a.txt changed"):
         LocalPayloads(tmp_path).local(uri, fingerprint)
+
+
+def test_a_write_while_it_is_published_is_not_taken_for_compared(
+    payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a child of the component, say, after the digests were taken."""
+    path = staged(payloads)
+    sync = payload_module.sync_files
+
+    def late(folder: Path, names: list[str]) -> None:
+        sync(folder, names)
+        file = path / "content" / "deep" / "file.txt"
+        file.chmod(0o644)
+        file.write_text("other")
+        file.chmod(0o444)
+
+    monkeypatch.setattr(payload_module, "sync_files", late)
+    tree = payloads.publish(path, URI)
+    assert payloads.changes(URI, tree.fingerprint) == ["content/deep/file.txt changed"]
+
+
+def test_a_part_that_became_a_link_is_not_as_it_was(payloads: LocalPayloads, tmp_path: Path) -> None:
+    tree = payloads.publish(staged(payloads), URI)
+    assert payloads.changes(URI, tree.fingerprint) == []
+    content = payloads.path(URI) / "content"
+    content.rename(tmp_path / "outside")
+    content.symlink_to(tmp_path / "outside")
+    assert payloads.changes(URI, tree.fingerprint)

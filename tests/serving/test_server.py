@@ -490,3 +490,32 @@ def test_a_missing_package_names_the_extra(module: str, tmp_path: Path) -> None:
     assert ended.returncode == USER_ERROR
     fix = "fix: pip install 'drivetrain[serving]'"
     assert ended.stderr.splitlines() == [f"error: {module} is not installed", f"  {fix}"]
+
+
+def test_a_server_that_starts_beside_a_damaged_newest_version_serves_the_one_before(
+    bundles: Path, tmp_path: Path
+) -> None:
+    for seed in (1, 2, 3):
+        push(bundles / str(seed), tmp_path / "net")
+    weights = next((tmp_path / "net" / "3").glob("weights/*"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")
+    with serving(tmp_path, "net", "--poll", "0.2") as server:
+        status, headers, answer = ask(
+            server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:2]}).encode()
+        )
+        assert (status, headers["x-drivetrain-version"]) == (200, "2")
+        np.testing.assert_allclose(answer["predictions"], expected(2, HIDDEN)[:2], atol=1e-6)
+        states = {
+            each["version"]: each["state"] for each in ask(server, "GET", "/v1/models/net")[2]["model_version_status"]
+        }
+        assert states == {"3": "END", "2": "AVAILABLE"}
+        push(bundles / "1", tmp_path / "net")  # and a newer one that can be used takes over
+        until(lambda: ask(server, "GET", "/v1/models/net/versions/4")[0] == 200)
+        until(
+            lambda: (
+                ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:2]}).encode())[1][
+                    "x-drivetrain-version"
+                ]
+                == "4"
+            )
+        )

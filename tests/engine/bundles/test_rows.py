@@ -174,3 +174,9 @@ def test_so_in_lists(values: list[list[float] | None]) -> None:
     else:
         with pytest.raises(InputError, match=r"column 'x' has 0\.5, which does not fit int64"):
             as_column(column, "list<int64>", "x")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**63, Decimal("1e400"), float("inf")])
+def test_a_whole_number_beyond_int64_is_unusable(value: object) -> None:
+    with pytest.raises(InputError, match="distance"):
+        as_value(value, "int64", "distance")
