@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ..errors import InputError
+from ..redaction import CREDENTIALS, holds_credentials, without_credentials
 from ..yaml_lines import YamlValue, read_yaml
 from .batching import BatchingOptions
 from .request_log import RequestLogOptions
@@ -45,6 +46,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
             raise InputError(f"{self.name!r:.80} is no name for a model", fix="use letters, digits, - and _")
+        if holds_credentials(self.base_path):
+            raise InputError(f"the address {without_credentials(self.base_path)!r:.200} holds a password or a token",
+                             fix=CREDENTIALS)  # fmt: skip
         if self.num_versions < 1:
             raise InputError(f"num_versions is {self.num_versions}", fix="serve at least one version")
         if self.policy == "specific" and not self.versions:

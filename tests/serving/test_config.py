@@ -25,6 +25,13 @@ models:
 """
 
 
+def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
+    for address in ("s3://u:pa55word99@host/x", "https://host/x?token=pa55word99"):
+        with pytest.raises(InputError, match="holds a password or a token") as refused:
+            ModelConfig("m", address)
+        assert "pa55word99" not in str(refused.value)
+
+
 def test_every_field(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text(WHOLE)
     batching = BatchingOptions(32, 500)
