@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
+from ..metadata.uri import resolve
 from ..pipelines import Home, Run, find_root, open_run
 from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
@@ -297,7 +298,7 @@ def payload_file(home: Home, artifact: ArtifactRecord, name: str) -> bytes | Non
     with suppress(OSError, DrivetrainError):
         if home.payloads.url is not None:
             return Store(home.payloads.url).read(f"{artifact.uri}/{name}")
-        folder = home.payloads.path(artifact.uri).resolve()
+        folder = resolve(home.root, artifact.uri).resolve()
         file = (folder / name).resolve()
         return file.read_bytes() if file.is_relative_to(folder) else None  # not through a link
     return None

@@ -249,7 +249,7 @@ def test_no_file_of_a_payload_is_read_through_a_link_or_out_of_the_root(tmp_path
     payloads.publish(path, "artifacts/Make/1/out")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "report.html").write_text("private")
-    home: Any = SimpleNamespace(payloads=payloads)
+    home: Any = SimpleNamespace(payloads=payloads, root=tmp_path / "root")
 
     def read(uri: str, name: str) -> bytes | None:
         artifact: Any = SimpleNamespace(uri=uri)

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from drivetrain.digest import TreeDigest, digest_tree
+from drivetrain.digest import TreeDigest, digest_tree, sync_files
 from drivetrain.errors import InputError
 from drivetrain.metadata import AlreadyExists, DiskFull, LocalPayloads, payload_checks
 from drivetrain.metadata import payload_local as payload_module
@@ -329,10 +329,9 @@ def test_a_write_while_it_is_published_is_not_taken_for_compared(
 ) -> None:
     """By a child of the component, say, after the digests were taken."""
     path = staged(payloads)
-    sync = payload_module.sync_files
 
     def late(folder: Path, names: list[str]) -> None:
-        sync(folder, names)
+        sync_files(folder, names)
         file = path / "content" / "deep" / "file.txt"
         file.chmod(0o644)
         file.write_text("other")
