@@ -216,7 +216,14 @@ def _made_from(
             inputs = todo.pop()
             readers = {e.execution for e in graph.edges if e.direction == "INPUT" and e.artifact == inputs}
             unsure = {reader for reader in readers if not graph.executions[reader].properties.get(INPUTS_COMPARED)}
-            outputs = {e.artifact for e in graph.edges if e.direction == "OUTPUT" and e.execution in unsure}
+            # A cached execution has outputs that another one made.
+            outputs = {
+                e.artifact
+                for e in graph.edges
+                if e.direction == "OUTPUT"
+                and e.execution in unsure
+                and graph.artifacts[e.artifact].producer in (None, e.execution)
+            }
             todo += outputs - tainted
             tainted |= outputs
         below |= {number: graph.artifacts[number] for number in tainted}

@@ -69,3 +69,16 @@ def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
     # Made anew with the same content; what stands between compared what it read, so it is still the same work.
     assert again["nodes"]["Train"]["state"] == "CACHED"
     assert last_json(drivetrain("fsck", "--json"))["missing"] == []
+
+
+def test_a_cached_run_over_a_changed_payload_makes_nothing_suspect(
+    shop: Path, ran: Json, drivetrain: Command, last_json: Read
+) -> None:
+    rows = payload(shop, ran, "Make") / "content" / "rows"
+    rows.chmod(0o644)
+    rows.write_text("4")
+    again = last_json(drivetrain("run", "shop", "--json"))
+    assert {node["state"] for node in again["nodes"].values()} == {"CACHED"}
+    report = last_json(drivetrain("fsck", "--json"))
+    assert len(report["corrupt"]) == 1
+    assert report["derived"] == []
