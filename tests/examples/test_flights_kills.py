@@ -15,8 +15,9 @@ from drivetrain.tests.examples import flights_job as job
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
-def killed(root: Path, after: float, *command: str, begun: bool = False) -> bool:
-    """Start a command and kill it so many seconds later, or after it made its store; says whether it was killed."""
+def killed(root: Path, after: float, *arguments: str, begun: bool = False) -> int:
+    """Start the job and kill it so many seconds later, or after it made its store; gives its code, 0 if it was done."""
+    command = job.command("run", str(job.PROJECT), "--root", str(root), "--json", *arguments)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
     while begun and process.poll() is None and not (root / "metadata.db").exists():
         time.sleep(0.01)
@@ -24,7 +25,7 @@ def killed(root: Path, after: float, *command: str, begun: bool = False) -> bool
         process.wait(after)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    return process.wait()
 
 
 def check_resumed(root: Path, undisturbed: job.Done) -> job.Done | None:
@@ -49,23 +50,13 @@ def test_forty_kills_on_a_sample(tmp_path: Path) -> None:
     undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
     whole = time.monotonic() - begin
     moments = random.Random(0)
-    kills, finished = 0, 0
+    resumed = 0
     for index in range(40):
-        if kills >= 40:
-            break
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        # The run, and those that resume it.
-        commands = [job.command("run", str(job.PROJECT), "--root", str(root), "--json", *options)]
-        commands += [job.command("resume", "--root", str(root), "--json")] * 3
-        for number, command in enumerate(commands):
-            begun = number == 0 and index % 4 > 0
-            if not killed(root, moments.uniform(0.2, whole / (1 + number)), *command, begun=begun):
-                break  # it was done, or there was nothing to resume
-            kills += 1
-        finished += check_resumed(root, undisturbed) is not None
-    assert kills >= 40
-    assert finished >= 10, "most kills must hit a run that had begun"
+        killed(root, moments.uniform(0.2, whole), *options, begun=index % 4 > 0)
+        resumed += check_resumed(root, undisturbed) is not None
+    assert resumed >= 30, "most kills must hit a run that had begun"
 
 
 @pytest.mark.timeout(1200)
@@ -79,7 +70,7 @@ def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path) -> None:
     for index in range(4):
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        killed(root, moments.uniform(0.2, whole), *job.command("run", str(job.PROJECT), "--root", str(root), *options))
+        killed(root, moments.uniform(0.2, whole), *options)
         check_resumed(root, undisturbed)
 
     # The fifth dies in its training, after a checkpoint: it resumes there, and trains less than a whole run.
