@@ -66,7 +66,7 @@ def predict(
     predictions: list[Any] = []
     version, digest = 0, ""
     number = None if match["version"] is None else int(match["version"])
-    api_key = None if key_file is None else key_file.read_text("utf-8", "replace").strip()
+    api_key = None if key_file is None else _key_in(key_file)
     tls = None if tls_ca is None else _trusting(tls_ca)
     with Client(
         match["server"], match["model"], version=number, label=match["label"], api_key=api_key, tls=tls
@@ -80,6 +80,15 @@ def predict(
     if settings.json:
         echo(json.dumps({"predictions": predictions, "version": version, "digest": digest}))
     return OK
+
+
+def _key_in(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace").strip()
+    except OSError as error:
+        raise InputError(
+            f"the key in {file} cannot be read: {error.strerror}", fix="give a file that this user may read"
+        ) from error
 
 
 def _trusting(authority: Path) -> ssl.SSLContext:

@@ -58,7 +58,7 @@ async def start_grpc(
     metrics: ServingMetrics | None = None,
     keys: AccessKeys | None = None,
 ) -> grpc.aio.Server:
-    """InferenceAnswer at an address; `Server.stop` ends it.
+    """Answer at an address; `Server.stop` ends it.
 
     Args:
         models: Whom to ask.

@@ -64,7 +64,7 @@ class RestApi:
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
-        """InferenceAnswer a request, at once or later."""
+        """Answer a request, at once or later."""
         if self.keys is not None:
             try:
                 _admit(self.keys, request)

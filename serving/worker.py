@@ -131,7 +131,7 @@ def main() -> None:
     end, port = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3])
     try:
         uvloop.run(work(end, port))
-    except DrivetrainError as error:
+    except (DrivetrainError, ConnectionError) as error:  # it is told what is wrong, or the supervisor is gone
         _LOG.error("%s", error)
         sys.exit(1)
 

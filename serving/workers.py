@@ -246,7 +246,7 @@ def _reserved(host: str, port: int, option: str) -> Iterator[socket.socket]:
     with bind(host, port, option=option, reuse_port=True) as shared, socket.socket(socket.AF_UNIX) as lock:
         # Another supervisor, whose workers do not listen yet, holds this name, which ends with its process.
         try:
-            lock.bind(f"\0drivetrain-serve-{port}")
+            lock.bind(f"\0drivetrain-serve-{host}-{port}")
         except OSError as error:
             raise InputError(
                 f"another server is about to listen at port {port}", fix=f"choose another {option}"

@@ -175,6 +175,6 @@ def test_a_planted_skew_is_found_and_only_what_is_new_is_run(project: Callable[.
     assert ran == {"ServedExamples", "ServingStatistics", "ExampleValidator"}
     assert validator.vetoed
     (anomalies,) = validator.outputs["anomalies"]
-    found = json.loads((home.payloads.local(anomalies.uri) / "content" / "anomalies.json").read_text())["anomalies"]
-    assert {(each["feature"], each["split"]) for each in found} == {("carrier", "train"), ("carrier", "eval")}
+    reported = json.loads((home.payloads.local(anomalies.uri) / "content" / "anomalies.json").read_text())["anomalies"]
+    assert {(each["feature"], each["split"]) for each in reported} == {("carrier", "train"), ("carrier", "eval")}
     home.close()

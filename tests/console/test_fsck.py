@@ -23,6 +23,12 @@ def payload(shop: Path, ran: Json, node: str) -> Path:
     return shop.parent / ".drivetrain" / str(items[0]["uri"])
 
 
+def damage(folder: Path) -> None:
+    rows = folder / "content" / "rows"
+    rows.chmod(0o644)
+    rows.write_text("4")
+
+
 def test_fsck_is_clean_after_a_run(ran: Json, drivetrain: Command, last_json: Read) -> None:
     assert drivetrain("fsck").exit_code == 0
     answer = last_json(drivetrain("fsck", "--json"))
@@ -47,9 +53,7 @@ def test_fsck_names_a_damaged_marker_and_the_fix(shop: Path, ran: Json, drivetra
 def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
     shop: Path, ran: Json, drivetrain: Command, last_json: Read
 ) -> None:
-    rows = payload(shop, ran, "Make") / "content" / "rows"
-    rows.chmod(0o644)
-    rows.write_text("4")
+    damage(payload(shop, ran, "Make"))
     shutil.rmtree(payload(shop, ran, "Judge"))
     result = drivetrain("fsck")
     assert result.exit_code == 1
@@ -74,9 +78,7 @@ def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
 def test_a_cached_run_over_a_changed_payload_makes_nothing_suspect(
     shop: Path, ran: Json, drivetrain: Command, last_json: Read
 ) -> None:
-    rows = payload(shop, ran, "Make") / "content" / "rows"
-    rows.chmod(0o644)
-    rows.write_text("4")
+    damage(payload(shop, ran, "Make"))
     again = last_json(drivetrain("run", "shop", "--json"))
     assert {node["state"] for node in again["nodes"].values()} == {"CACHED"}
     report = last_json(drivetrain("fsck", "--json"))

@@ -157,16 +157,16 @@ def test_grpc_asks_for_the_same_keys(server: OpenServer) -> None:
     """With gRPC's codes, before a message is read."""
     model = message_class("inference.ModelInferRequest")(model_name="other").SerializeToString()
     ours = message_class("inference.ModelInferRequest")(model_name="flights").SerializeToString()
-    one = (("x-api-key", "one-model-secret"),)
+    limited = (("x-api-key", "one-model-secret"),)
     app = (("authorization", "Bearer app-secret"),)
     assert server.call(METADATA) == "UNAUTHENTICATED"
     assert server.call(INFER, b"\xff") == "UNAUTHENTICATED"
     assert server.call(METADATA, metadata=app) == "OK"
-    assert server.call(METADATA, metadata=app + one) == "UNAUTHENTICATED"
+    assert server.call(METADATA, metadata=app + limited) == "UNAUTHENTICATED"
     assert server.call(METADATA, metadata=app + app) == "UNAUTHENTICATED"
-    assert server.call(INFER, ours, one) == "NOT_FOUND"
-    assert server.call(INFER, model, one) == "PERMISSION_DENIED"
-    assert server.call("/inference.GRPCInferenceService/RepositoryIndex", b"", one) == "PERMISSION_DENIED"
+    assert server.call(INFER, ours, limited) == "NOT_FOUND"
+    assert server.call(INFER, model, limited) == "PERMISSION_DENIED"
+    assert server.call("/inference.GRPCInferenceService/RepositoryIndex", b"", limited) == "PERMISSION_DENIED"
     assert server.call(LOAD, b"", app) == "PERMISSION_DENIED"
     assert server.call(LOAD, b"", (("x-api-key", "boss-secret"),)) != "PERMISSION_DENIED"
     slow = (("x-api-key", "slow-rpc-secret"),)
@@ -308,3 +308,12 @@ def test_a_server_that_anybody_may_ask_says_so(tmp_path: Path, caplog: pytest.Lo
         with open_server(options):
             pass
         assert caplog.text.count("without --keys") == warnings
+
+
+def test_a_file_of_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("x\n1\n")
+    words = ["predict", "http://127.0.0.1:1/v1/models/m", str(tmp_path / "rows.csv"), "--key-file", str(tmp_path)]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.stderr
+    assert "Traceback" not in result.stderr

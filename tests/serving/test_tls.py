@@ -86,7 +86,7 @@ def test_tls_and_its_renewal(tmp_path: Path) -> None:
 
 
 def test_clients_need_certificates(tmp_path: Path) -> None:
-    """Of the authority that was named: none, and another's, are refused; so is TLS 1.1."""
+    """Of the authority that was named: none, and another's, are refused."""
     certificate, key, _ = write_certificate(tmp_path, "server")
     known, known_key, _ = write_certificate(tmp_path, "client")
     other, other_key, _ = write_certificate(tmp_path, "other")

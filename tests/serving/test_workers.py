@@ -210,9 +210,9 @@ def test_a_worker_that_cannot_be_started_or_does_not_answer_is_replaced(
     supervisor = WorkerSupervisor([ModelConfig("m", str(tmp_path / "m"))], options)
 
     async def pids(other: set[int] = frozenset()) -> set[int]:  # type: ignore[assignment]
-        while len(found := {each.process.pid for each in supervisor._informed}) < 2 or found & other:
+        while len(running := {each.process.pid for each in supervisor._informed}) < 2 or running & other:
             await asyncio.sleep(0.05)
-        return found
+        return running
 
     async def main() -> None:
         serving = asyncio.create_task(supervisor.run(lambda _: None))
@@ -264,7 +264,7 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_either_end_of_a_channel_may_ask() -> None:
     async def main() -> None:
         async def first(question: str, value: Any) -> Any:
-            return [question, value, await one.ask("back", value + 1)] if question == "there" else None
+            return [question, value, await near.ask("back", value + 1)] if question == "there" else None
 
         async def second(question: str, value: Any) -> Any:
             if question == "refuse":
@@ -276,26 +276,26 @@ def test_either_end_of_a_channel_may_ask() -> None:
             return value * 2
 
         left, right = socket.socketpair()
-        one, other = Channel(first), Channel(second)
-        listening = [await one.open(left), await other.open(right)]
-        assert await other.ask("there", 20) == ["there", 20, 42]
-        assert await one.ask("large", "é" * 1_000_000) == "é" * 2_000_000
-        assert await asyncio.gather(*(one.ask("many", number) for number in range(100))) == [*range(0, 200, 2)]
+        near, far = Channel(first), Channel(second)
+        listening = [await near.open(left), await far.open(right)]
+        assert await far.ask("there", 20) == ["there", 20, 42]
+        assert await near.ask("large", "é" * 1_000_000) == "é" * 2_000_000
+        assert await asyncio.gather(*(near.ask("many", number) for number in range(100))) == [*range(0, 200, 2)]
         with pytest.raises(RequestError, match="there is no such thing") as refused:
-            await one.ask("refuse")
+            await near.ask("refuse")
         assert (refused.value.code, refused.value.fix) == (StatusCode.NOT_FOUND, "ask for another")
         with pytest.raises(RequestError, match="KeyError") as broken:
-            await one.ask("break", "secret")
+            await near.ask("break", "secret")
         assert broken.value.code is StatusCode.INTERNAL
-        waiting = asyncio.create_task(one.ask("never"))
+        waiting = asyncio.create_task(near.ask("never"))
         await asyncio.sleep(0)
         right.close()
         listening[1].cancel()
-        other._writer.close()  # type: ignore[union-attr]
+        far._writer.close()  # type: ignore[union-attr]
         with pytest.raises(ConnectionError):
             await waiting
         with pytest.raises(ConnectionError):
-            await one.ask("more", 1)
+            await near.ask("more", 1)
         await asyncio.gather(*listening, return_exceptions=True)
 
     asyncio.run(main())
