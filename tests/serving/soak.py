@@ -1,0 +1,312 @@
+"""A server under mixed load, while versions come and go and workers are killed: every answer is looked at.
+
+`python -m drivetrain.tests.serving.soak --seconds 600` prints what was seen. Clients keep their connections and ask by
+TensorFlow Serving's JSON (rows and columns), the Open Inference Protocol's JSON and binary tensors, and over gRPC. What
+each bundle must answer is computed with NumPy from its weights; the digest in an answer's header says which it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+import grpc
+import numpy as np
+import psutil
+from drivetrain.components.pusher import push
+from drivetrain.serving.protos import message_class
+from drivetrain.tests.serving.bundles import FEATURES, rows_of, weights, write_network
+from drivetrain.tests.serving.running import RunningServer, serving
+
+HIDDEN = 64
+SEEDS = (1, 2, 3)
+ROWS = np.array([row["x"] for row in rows_of(7, 32).to_pylist()], np.float32)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """When a request was answered, how long it took in seconds, and the version that the answer names."""
+
+    moment: float
+    latency: float
+    version: int
+
+
+@dataclass
+class SoakReport:
+    """What the clients saw.
+
+    Attributes:
+        answers: Every answer that was right.
+        by_door: Their number by door.
+        wrong: Answers that are not those of the bundle that they name, or not 200.
+        lost: When a request got no answer, by the client's number.
+        swaps, rollbacks: The moments at which clients first met the version.
+        kills: When a worker was killed.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    by_door: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    lost: dict[int, list[float]] = field(default_factory=dict)
+    swaps: list[float] = field(default_factory=list)
+    rollbacks: list[float] = field(default_factory=list)
+    kills: list[float] = field(default_factory=list)
+
+    def p99(self, begin: float, end: float) -> float | None:
+        """The latency in seconds that 99 of 100 answers kept between two moments; None where there were too few."""
+        latencies = [each.latency for each in self.answers if begin <= each.moment < end]
+        return quantiles(latencies, n=100)[98] if len(latencies) >= 100 else None
+
+    def lost_without_cause(self) -> list[float]:
+        """The losses that are neither in the two seconds after a kill nor a client's first of that kill."""
+        return [
+            moment
+            for moments in self.lost.values()
+            for number, moment in enumerate(moments)
+            if number >= len(self.kills) or not 0 <= moment - self.kills[number] <= 2
+        ]
+
+    def swap_ratio(self) -> float:
+        """Median over swaps: the p99 of the second around the swap by the p99 of the seconds far from any event."""
+        events = [*self.swaps, *self.rollbacks, *self.kills]
+        first, last = self.answers[0].moment, self.answers[-1].moment
+        seconds = [first + offset for offset in range(int(last - first))]
+        quiet = [second for second in seconds if all(abs(second + 0.5 - event) > 2 for event in events)]
+        steady = [p99 for second in quiet if (p99 := self.p99(second, second + 1)) is not None]
+        around = [p99 for swap in self.swaps if (p99 := self.p99(swap - 0.5, swap + 0.5)) is not None]
+        return median(around) / median(steady)
+
+
+def scores(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What the network of a seed says of `ROWS`, in float64."""
+    matrices = [matrix.astype(np.float64) for matrix in weights(seed, HIDDEN).values()]
+    hidden = np.tanh(np.tanh(ROWS.astype(np.float64) @ matrices[0]) @ matrices[1])
+    answer: np.ndarray[tuple[int], np.dtype[np.float64]] = 1 / (1 + np.exp(-(hidden @ matrices[2])[:, 0]))
+    return answer
+
+
+@dataclass
+class Soak:
+    """The clients, and what befalls the server.
+
+    Args:
+        server: A server of `models.yaml` in `folder`, with two workers at least and gRPC.
+        folder: Its folder, with the bundles by seed and the pushed versions in `a`.
+        connections: How many clients ask at once.
+        seed: Of what is asked.
+    """
+
+    server: RunningServer
+    folder: Path
+    connections: int
+    seed: int
+    report: SoakReport = field(default_factory=SoakReport)
+    _expected: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = field(init=False)
+    _ended: bool = False
+    _newest: int = 0
+
+    def __post_init__(self) -> None:
+        manifests = {seed: json.loads((self.folder / str(seed) / "manifest.json").read_bytes()) for seed in SEEDS}
+        self._expected = {manifest["digest"]: scores(seed) for seed, manifest in manifests.items()}
+
+    async def run(self, seconds: float, swaps: int, rollbacks: int, kills: int) -> SoakReport:
+        """Ask for so long, with these events spread over the time."""
+        clients = [asyncio.create_task(self._client(number)) for number in range(self.connections)]
+        clients += [asyncio.create_task(self._grpc_client(self.connections + number)) for number in range(2)]
+        events = ["swap"] * swaps + ["rollback"] * rollbacks + ["kill"] * kills
+        shuffle = random.Random(self.seed)
+        shuffle.shuffle(events)
+        begin = time.monotonic()
+        try:
+            for number, event in enumerate(events):
+                due = begin + seconds * (number + 0.5) / len(events)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await getattr(self, f"_{event}")()
+            await asyncio.sleep(max(0.0, begin + seconds - time.monotonic()))
+        finally:
+            self._ended = True
+        await asyncio.gather(*clients)
+        return self.report
+
+    def _versions(self) -> list[int]:
+        return sorted(int(path.name) for path in (self.folder / "a").iterdir() if path.name.isdigit())
+
+    async def _swap(self) -> None:
+        seed = SEEDS[len(self.report.swaps) % len(SEEDS)]
+        version, _ = await asyncio.to_thread(push, self.folder / str(seed), self.folder / "a")
+        self.report.swaps.append(await self._until_met(version))
+
+    async def _rollback(self) -> None:
+        *_, before, newest = self._versions()
+        (self.folder / "a" / str(newest)).rename(self.folder / f"removed-{len(self.report.rollbacks)}")
+        self.report.rollbacks.append(await self._until_met(before))
+
+    async def _kill(self) -> None:
+        children = psutil.Process(self.server.process.pid).children()
+        workers = [child for child in children if "drivetrain.serving.worker" in child.cmdline()]
+        os.kill(random.Random(self.seed).choice(workers).pid, signal.SIGKILL)
+        self.report.kills.append(time.monotonic())
+
+    async def _until_met(self, version: int) -> float:
+        """When an answer first named a version."""
+        deadline = time.monotonic() + 60
+        while self._newest != version:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"version {version} answers nothing: {self.server.log.read_text()[-2000:]}")
+            await asyncio.sleep(0.01)
+        return time.monotonic()
+
+    def _check(self, door: str, begin: float, rows: Sequence[int], values: object, version: str, digest: str) -> None:
+        now = time.monotonic()
+        expected = self._expected.get(digest)
+        if expected is None or not np.allclose(np.asarray(values, np.float64), expected[list(rows)], rtol=0, atol=1e-5):
+            self.report.wrong.append(f"{door}: version {version}, digest {digest}: {values}")
+            return
+        self._newest = int(version)
+        self.report.answers.append(Answer(now, now - begin, int(version)))
+        self.report.by_door[door] += 1
+
+    def _lose(self, number: int) -> None:
+        self.report.lost.setdefault(number, []).append(time.monotonic())
+
+    async def _client(self, number: int) -> None:
+        """One connection, opened again where it breaks."""
+        drawn = random.Random(f"{self.seed} {number}")
+        address = urlsplit(self.server.address)
+        while not self._ended:
+            try:
+                reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            except OSError:
+                self._lose(number)
+                continue
+            try:
+                while not self._ended:
+                    await self._ask(drawn, reader, writer)
+            except (OSError, asyncio.IncompleteReadError):
+                self._lose(number)
+            finally:
+                writer.close()
+
+    async def _ask(self, drawn: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        door = drawn.choice(("rows", "columns", "oip", "binary"))
+        rows = [drawn.randrange(len(ROWS)) for _ in range(drawn.choice((1, 1, 1, 3, 9)))]
+        path, headers, body = _request(door, rows)
+        begin = time.monotonic()
+        head = f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        writer.write(head.encode() + body)
+        answer_head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in answer_head[1:] if line)
+        data = await reader.readexactly(int(fields["content-length"]))
+        if " 200 " not in answer_head[0]:
+            self.report.wrong.append(f"{door}: {answer_head[0]} {data[:300]!r}")
+            return
+        values = _values(door, data, fields)
+        self._check(door, begin, rows, values, fields["x-drivetrain-version"], fields["x-drivetrain-digest"])
+
+    async def _grpc_client(self, number: int) -> None:
+        drawn = random.Random(f"{self.seed} {number}")
+        request_class, answer_class = (message_class(f"inference.ModelInfer{kind}") for kind in ("Request", "Response"))
+        while not self._ended:
+            async with grpc.aio.insecure_channel(
+                str(self.server.grpc), options=[("grpc.use_local_subchannel_pool", 1)]
+            ) as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+                try:
+                    while not self._ended:
+                        rows = [drawn.randrange(len(ROWS)) for _ in range(3)]
+                        request = request_class(model_name="a")
+                        request.inputs.add(name="x", datatype="FP32", shape=[len(rows), FEATURES])
+                        request.raw_input_contents.append(ROWS[rows].tobytes())
+                        begin = time.monotonic()
+                        pending = call(request.SerializeToString(), timeout=30)
+                        answer = answer_class.FromString(await pending)
+                        fields = {str(key): str(value) for key, value in await pending.trailing_metadata()}
+                        values = np.frombuffer(answer.raw_output_contents[0], np.float32)
+                        version, digest = fields["x-drivetrain-version"], fields["x-drivetrain-digest"]
+                        self._check("grpc", begin, rows, values, version, digest)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.UNAVAILABLE:  # its worker is gone
+                        self._lose(number)
+                    else:
+                        self.report.wrong.append(f"grpc: {error.code()} {error.details()}")
+
+
+def _request(door: str, rows: Sequence[int]) -> tuple[str, str, bytes]:
+    """Path, headers and body of a request for some of `ROWS`."""
+    values = ROWS[list(rows)]
+    if door == "rows":
+        return "/v1/models/a:predict", "", json.dumps({"instances": values.tolist()}).encode()
+    if door == "columns":
+        return "/v1/models/a:predict", "", json.dumps({"inputs": {"x": values.tolist()}}).encode()
+    tensor: dict[str, object] = {"name": "x", "shape": list(values.shape), "datatype": "FP32"}
+    if door == "oip":
+        return "/v2/models/a/infer", "", json.dumps({"inputs": [{**tensor, "data": values.ravel().tolist()}]}).encode()
+    data = values.astype("<f4").tobytes()
+    tensor["parameters"] = {"binary_data_size": len(data)}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    return "/v2/models/a/infer", f"Inference-Header-Content-Length: {len(head)}\r\n", head + data
+
+
+def _values(door: str, data: bytes, fields: Mapping[str, str]) -> object:
+    if door == "binary":
+        after = data[int(fields["inference-header-content-length"]) :]
+        return struct.unpack(f"<{len(after) // 4}f", after)
+    answer = json.loads(data)
+    if door == "oip":
+        return answer["outputs"][0]["data"]
+    return answer["predictions"] if door == "rows" else answer["outputs"]
+
+
+def soak(
+    folder: Path, seconds: float, *, swaps: int, rollbacks: int, kills: int, connections: int, seed: int
+) -> SoakReport:
+    """Start a server of two workers on new bundles, and put it to the test."""
+    for each in SEEDS:
+        write_network(folder / str(each), each, hidden=HIDDEN)
+    push(folder / str(SEEDS[-1]), folder / "a")
+    push(folder / str(SEEDS[-2]), folder / "a")
+    options = ("--workers", "2", "--poll", "0.2", "--grpc-port", "0")
+    with serving(folder, str(folder / "a"), *options) as server:
+        return asyncio.run(Soak(server, folder, connections, seed).run(seconds, swaps, rollbacks, kills))
+
+
+def main() -> None:
+    """Print what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp())
+    try:
+        report = soak(
+            folder, options.seconds, swaps=20, rollbacks=5, kills=1, connections=options.connections, seed=options.seed
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"seed {options.seed}: {len(report.answers)} answers, {dict(report.by_door)}")
+    print(f"{len(report.swaps)} swaps, {len(report.rollbacks)} rollbacks, {len(report.kills)} killed")
+    lost = sum(map(len, report.lost.values()))
+    print(
+        f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {len(report.lost_without_cause())} without a cause"
+    )
+    print(f"p99 in the second of a swap by the steady one, median: {report.swap_ratio():.2f}")
+
+
+if __name__ == "__main__":
+    main()
