@@ -1,4 +1,4 @@
-"""What the model server answers in a second, beside its own no-op: `python benchmarks/serving.py [--peers fastapi]`.
+"""What the model server answers in a second, beside its own no-op: `python benchmarks/serving.py [--peers kserve …]`.
 
 A network of 16 → 64 → 64 → 1 and the flights bundle, one row a request, REST, at 1, 16 and 64 connections, by `wrk` (of
 Debian's packages) in one thread. Each cell is the median of passes that go through all cells in turn, since these
@@ -18,15 +18,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from drivetrain.benchmarks.common import Bars, flights, report
-from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.benchmarks.serving_peers import PEERS, start
+from drivetrain.tests.serving.bundles import rows_of, weights, write_network
 
 CONNECTIONS = (1, 16, 64)
 BARS: Bars = {
@@ -36,29 +36,16 @@ BARS: Bars = {
     "logged / bare, 64 connections": (0.75, False),
     "network / fastapi, 16 connections": (3.0, False),
     "network / fastapi, 64 connections": (3.0, False),
+    "network / kserve, 16 connections": (6.0, False),
+    "network / kserve, 64 connections": (8.0, False),
+    "network / kserve, 64 connections: p99": (1 / 8, True),
+    "network / mlserver, 16 connections": (7.0, False),
+    "network / mlserver, 64 connections": (8.0, False),
+    "network / bentoml, 16 connections": (15.0, False),
+    "network / bentoml, 64 connections": (15.0, False),
+    "network / triton, 16 connections": (1.0, False),
+    "network / triton, 64 connections": (1.0, False),
 }
-_FASTAPI = """
-import sys, numpy as np, uvicorn
-from fastapi import FastAPI
-from pydantic import BaseModel
-
-weights = np.load(sys.argv[2])
-
-class Request(BaseModel):
-    instances: list[list[float]]
-
-app = FastAPI()
-
-@app.post("/v1/models/network:predict")
-async def predict(request: Request) -> dict[str, list[float]]:
-    x = np.array(request.instances, dtype=np.float32)
-    logits = np.tanh(np.tanh(x @ weights["w0"]) @ weights["w1"]) @ weights["w2"]
-    return {"predictions": (1 / (1 + np.exp(-logits[:, 0]))).tolist()}
-
-uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False)
-"""
-
-
 _BARE = """
 import sys
 from drivetrain.serving.metrics import ServingMetrics
@@ -117,36 +104,6 @@ def ours(folder: Path, models: Path, *, bare: bool = False) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
 
 
-@contextmanager
-def fastapi(folder: Path, port: int = 18080) -> Iterator[str]:
-    """A hand-written server of the same network, in NumPy."""
-    import numpy as np
-    from drivetrain.tests.serving.bundles import weights
-
-    environment = folder / "fastapi"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    python = environment / "bin" / "python"
-    packages = ["fastapi", "uvicorn[standard]", "numpy"]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-    np.savez(folder / "weights.npz", **weights(0, 64))  # type: ignore[arg-type]  # its stub means an option
-    with subprocess.Popen([python, "-c", _FASTAPI, str(port), str(folder / "weights.npz")]) as process:
-        try:
-            _wait(f"http://127.0.0.1:{port}/docs")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
-def _wait(url: str) -> None:
-    for _ in range(200):
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"{url} does not answer")
-
-
 def write_models(folder: Path) -> dict[str, Target]:
     """The bundles, and what each is asked, by its path."""
     network = folder / "network"
@@ -177,7 +134,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell")
-    parser.add_argument("--peers", nargs="*", choices=["fastapi"], default=[])
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=[])
+    parser.add_argument("--environments", type=Path, help="where peers are installed, and found by the next run")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
         parser.error("wrk is not installed: apt-get install wrk")
@@ -188,9 +146,12 @@ def main() -> None:
         asked = {name: Target(address + target.url, target.body) for name, target in targets.items()}
         bare = stack.enter_context(ours(folder, folder / "models.yaml", bare=True))
         asked["bare"] = Target(bare + targets["network"].url, targets["network"].body)
-        if "fastapi" in options.peers:
-            peer = stack.enter_context(fastapi(folder))
-            asked["fastapi"] = Target(peer + targets["network"].url, targets["network"].body)
+        (row,) = json.loads(targets["network"].body or "")["instances"]
+        weights_file = folder / "weights.npz"
+        np.savez(weights_file, **weights(0, 64))  # type: ignore[arg-type]  # its stub means an option
+        for name in options.peers:
+            peer = stack.enter_context(start(name, folder / name, weights_file, options.environments))
+            asked[name] = Target(peer + PEERS[name].path, PEERS[name].body(row))
         rates: dict[tuple[str, int], list[Rate]] = {}
         for turn in range(options.repeat + 1):
             for connections in CONNECTIONS:
@@ -205,10 +166,13 @@ def main() -> None:
         figures[f"{name}, {connections} connections: p99 ms"] = statistics.median(rate.p99 for rate in each)
     for connections in CONNECTIONS:
         pairs = ("network", "no-op"), ("flights", "network"), ("logged", "network"), ("logged", "bare")
-        for above, below in (*pairs, ("network", "fastapi")):
+        for above, below in (*pairs, *(("network", name) for name in PEERS)):
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio
+    if "kserve" in asked:
+        pair = (statistics.median(rate.p99 for rate in rates[name, 64]) for name in ("network", "kserve"))
+        figures["network / kserve, 64 connections: p99"] = next(pair) / next(pair)
     report("serving", figures, BARS)
 
 
