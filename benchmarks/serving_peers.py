@@ -198,7 +198,9 @@ PEERS: Mapping[str, Peer] = {
 
 
 @contextmanager
-def start(name: str, folder: Path, weights: Path, environments: Path | None = None) -> Iterator[str]:
+def start(
+    name: str, folder: Path, weights: Path, environments: Path | None = None, peer: Peer | None = None
+) -> Iterator[str]:
     """Install a peer, start it and wait until it serves; gives its address.
 
     Args:
@@ -206,11 +208,12 @@ def start(name: str, folder: Path, weights: Path, environments: Path | None = No
         folder: Where its files go; created.
         weights: The network's, as an .npz of `w0`, `w1`, `w2`.
         environments: Where its environment goes, and is found again; None: below `folder`.
+        peer: What it serves, where that is not the network.
 
     Raises:
         RuntimeError: It ended, or does not answer within two minutes.
     """
-    peer = PEERS[name]
+    peer = peer or PEERS[name]
     environment = (environments or folder) / name
     python = environment / "bin" / "python"
     if not python.exists():
