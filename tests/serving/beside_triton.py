@@ -103,7 +103,8 @@ STRICTER = {
     "nothing follows the document": ("bytes after", "binary without a header"),
     "parameters are an object": ("x: parameters a list", "x: parameters text", "outputs parameters a list"),
     "what is not known is named": (
-        "deep parameters", "signature a number", "signature unknown", "signature of a megabyte", "outputs classification",
+        "deep parameters", "signature a number", "signature unknown", "signature of a megabyte",
+        "outputs classification",
     ),
     "an id is text": ("id half a pair",),
 }  # fmt: skip

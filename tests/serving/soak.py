@@ -301,10 +301,8 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"seed {options.seed}: {len(report.answers)} answers, {dict(report.by_door)}")
     print(f"{len(report.swaps)} swaps, {len(report.rollbacks)} rollbacks, {len(report.kills)} killed")
-    lost = sum(map(len, report.lost.values()))
-    print(
-        f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {len(report.lost_without_cause())} without a cause"
-    )
+    lost, without_cause = sum(map(len, report.lost.values())), len(report.lost_without_cause())
+    print(f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {without_cause} of them without a cause")
     print(f"p99 in the second of a swap by the steady one, median: {report.swap_ratio():.2f}")
 
 
