@@ -125,7 +125,7 @@ class Programs:
         import jax
 
         default = jax.local_devices()
-        other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
+        other = [] if default[0].platform == "cpu" else _processors()
         device = device_of(stage, key[-1], [*default, *other])
         with self._lock:
             bound_key = stage.program, stage.weights, device
@@ -240,6 +240,16 @@ def _platforms() -> set[str]:
 
     names = {"gpu": ("cuda", "rocm")}
     return {name for device in jax.local_devices() for name in names.get(device.platform, (device.platform,))} | {"cpu"}
+
+
+def _processors() -> Sequence[Any]:  # jax.Device
+    """The processor as a device; nothing where JAX_PLATFORMS names accelerators alone."""
+    import jax
+
+    try:
+        return jax.local_devices(backend="cpu")
+    except RuntimeError:
+        return ()
 
 
 def _put(array: Any, device: Any) -> Any:  # Any: numpy or JAX arrays; jax.Device, None for the default

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("jax")
 
+import jax
 import jax.numpy as jnp
 from drivetrain import data
 from drivetrain.engine import Bundle, analyze, ops
@@ -67,3 +69,20 @@ def test_a_row_has_the_same_bits_however_many_come_with_it() -> None:
         part = bundle.run("transform", rows(slice(start, start + 500)))
         for name, values in part.items():
             assert values.tobytes() == whole[name][start : start + 500].tobytes()
+
+
+def test_accelerators_alone_run_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX_PLATFORMS=cuda: JAX then refuses to name a processor."""
+    bundle, by_numpy = looked_up(64)
+    real = jax.local_devices
+
+    def accelerators_alone(**options: str) -> list[Any]:
+        return real(backend="tpu") if options else [SimpleNamespace(platform="gpu")]  # refused in the same words
+
+    monkeypatch.setattr(jax, "local_devices", accelerators_alone)
+    few = slice(0, 100)
+    outputs = bundle.run("transform", rows(few))
+    row_outputs = bundle.run_row("transform", {"x": float(X[7]), "id": int(IDS[7])})
+    for name, values in by_numpy(few).items():
+        np.testing.assert_allclose(outputs[name], values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(row_outputs[name]), values[7], rtol=1e-5, atol=1e-6)
