@@ -368,7 +368,10 @@ def calling(closed: Any, name: str, *, inline: bool = False) -> Any:  # a Closed
     """The equation that calls a closed jaxpr as JAX makes them of jitted functions; inlined, it stands in its place."""
     template = _template()
     invars, outvars = closed.jaxpr.invars, closed.jaxpr.outvars
-    params = dict(template.params, jaxpr=closed, name=name, inline=inline)
+    params = dict(template.params, jaxpr=closed, name=name)
+    if inline:
+        kinds: Any = getattr(jax, "Inline", None)  # JAX 0.10 has none: it says True
+        params["inline"] = True if kinds is None else kinds.JAX_EARLY
     for key, count in (
         ("in_shardings", len(invars)), ("in_layouts", len(invars)), ("donated_invars", len(invars)),
         ("out_shardings", len(outvars)), ("out_layouts", len(outvars)),
