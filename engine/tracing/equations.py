@@ -385,3 +385,11 @@ def _template() -> Any:  # a jax.extend.core.JaxprEqn
     """A call of a function with one operand and one result, which JAX places and lays out as it likes."""
     (equation,) = jax.make_jaxpr(jax.jit(lambda x: x + x))(0.0).jaxpr.eqns
     return equation
+
+
+def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:  # of a jax.extend.core.JaxprEqn
+    """How many operands of a scan stay the same, and how many after these it carries on from step to step."""
+    if "ft_in" in params:  # since JAX 0.11
+        constants, carried, _ = params["ft_in"].unpack()
+        return len(constants), len(carried)
+    return params["num_consts"], params["num_carry"]
