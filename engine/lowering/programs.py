@@ -247,9 +247,10 @@ def _processors() -> Sequence[Any]:  # jax.Device
     import jax
 
     try:
-        return jax.local_devices(backend="cpu")
+        processors: Sequence[Any] = jax.local_devices(backend="cpu")
     except RuntimeError:
         return ()
+    return processors
 
 
 def _put(array: Any, device: Any) -> Any:  # Any: numpy or JAX arrays; jax.Device, None for the default
