@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
-.PHONY: help install demo test test-fast test-slow beam attack lint format bench bench-compare lock wheel clean
+.PHONY: help install demo test test-fast test-slow test-gpu beam attack lint format bench bench-compare lock wheel clean
 
 help:  ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,11 @@ test-fast: $(STAMP)
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-gpu: $(STAMP)  ## What needs a GPU (pip install 'jax[cuda13]'), then the engine's tests with every stage on it
+	JAX_PLATFORMS=cuda,cpu XLA_PYTHON_CLIENT_PREALLOCATE=false DRIVETRAIN_REQUIRE=gpu $(BIN)/python -m pytest -m gpu
+	JAX_PLATFORMS=cuda,cpu XLA_PYTHON_CLIENT_PREALLOCATE=false JAX_DEFAULT_MATMUL_PRECISION=highest DRIVETRAIN_STAGES=gpu \
+	  $(BIN)/python -m pytest -m 'not gpu' --numprocesses 4 --dist loadfile tests/engine
 
 beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
 	.ci/beam/fetch prism flink spark

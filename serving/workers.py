@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -168,6 +169,8 @@ class WorkerSupervisor:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "drivetrain.serving.worker", *map(str, passed),
                 pass_fds=passed, stdin=asyncio.subprocess.DEVNULL, process_group=0,
+                # On a GPU the first would else take three quarters of the memory in advance.
+                env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ},
             )  # fmt: skip
 
             not_started.pop_all()

@@ -24,9 +24,10 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("drivetrain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("drivetrain")
 
-# What DRIVETRAIN_REQUIRE may name, and a module that proves it is there. Tests carry the first four as markers.
+# What DRIVETRAIN_REQUIRE may name, and a module that proves it is there. Tests carry the first five as markers.
 NEEDS = {
     "beam": "apache_beam", "engine": "jax", "gx": "great_expectations", "postgres": "psycopg",
+    "gpu": "jax",
     "analysis": "sklearn", "avro": "fastavro", "cloud": "fsspec", "images": "PIL", "kafka": "confluent_kafka",
     "kubeflow": "cel", "notebook": "papermill", "onnx": "onnx",
     "pandas": "pandas", "s3": "moto", "sql": "duckdb", "tfrecord": "google_crc32c",
@@ -107,6 +108,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             from drivetrain.tests.beam.servers import HAS_WORKERS_HERE
 
             item.add_marker(HAS_WORKERS_HERE)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where JAX has none; it is only asked where such a test is about to run."""
+    if item.get_closest_marker("gpu"):
+        import jax
+
+        if jax.default_backend() != "gpu":
+            pytest.skip(f"JAX has no GPU here (JAX_PLATFORMS={os.environ['JAX_PLATFORMS']}): make test-gpu")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -125,8 +125,12 @@ class Programs:
         import jax
 
         default = jax.local_devices()
-        other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
-        device = device_of(stage, key[-1], [*default, *other])
+        other = [] if default[0].platform == "cpu" else _processors()
+        platforms = self._ready[stage.program].exported.platforms
+        devices = [device for device in (*default, *other) if set(_platforms_of(device)) & set(platforms)]
+        device = device_of(stage, key[-1], devices)
+        if device is None and devices and devices[0] != default[0]:  # it was exported for others than JAX's default
+            device = devices[0]
         with self._lock:
             bound_key = stage.program, stage.weights, device
             if bound_key not in self._bound:
@@ -238,8 +242,23 @@ def _platforms() -> set[str]:
     """What this process can run programs of, as `jax.export` calls it."""
     import jax
 
-    names = {"gpu": ("cuda", "rocm")}
-    return {name for device in jax.local_devices() for name in names.get(device.platform, (device.platform,))} | {"cpu"}
+    return {name for device in jax.local_devices() for name in _platforms_of(device)} | {"cpu"}
+
+
+def _platforms_of(device: Any) -> tuple[str, ...]:  # Any: jax.Device
+    """What `jax.export` may call the platform of a device."""
+    return ("cuda", "rocm") if device.platform == "gpu" else (device.platform,)
+
+
+def _processors() -> Sequence[Any]:  # jax.Device
+    """The processor as a device; nothing where JAX_PLATFORMS names accelerators alone."""
+    import jax
+
+    try:
+        processors: Sequence[Any] = jax.local_devices(backend="cpu")
+    except RuntimeError:
+        return ()
+    return processors
 
 
 def _put(array: Any, device: Any) -> Any:  # Any: numpy or JAX arrays; jax.Device, None for the default

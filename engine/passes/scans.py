@@ -12,9 +12,13 @@ from jax.extend.core import primitives
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp
+from ..tracing.equations import scan_operands
 from .structural import expanded
 
-_KNOWN: Final = {"reverse", "length", "jaxpr", "num_consts", "num_carry", "unroll"}
+# Of JAX 0.10, and of 0.11.
+_KNOWN: Final = [
+    {"reverse", "length", "jaxpr", "unroll", *of} for of in (("num_consts", "num_carry"), ("ft_in", "ft_out"))
+]
 _SOURCE: Final = jex.DebugInfo("loop", "drivetrain", None, None)
 _COUNTER: Final = np.dtype(np.int32)
 
@@ -33,7 +37,7 @@ def write_scans(graph: Graph) -> Graph:
 
 def _loop(scan: Any, loops: dict[Hashable, Any]) -> Any | None:  # a jax.extend.core.JaxprEqn; a ClosedJaxpr
     """A function that does what a scan does, one for all that are alike; None where it stays a scan."""
-    settings = [id(value) if name == "jaxpr" else value for name, value in scan.params.items() if name in _KNOWN]
+    settings = [id(value) if name == "jaxpr" else value for name, value in scan.params.items()]
     key = (*settings, scan.ctx, *[atom.aval for atom in scan.invars])
     if key not in loops:
         invars = [jex.Var(atom.aval) for atom in scan.invars]
@@ -46,9 +50,10 @@ def _loop(scan: Any, loops: dict[Hashable, Any]) -> Any | None:  # a jax.extend.
 def _written(scan: Any) -> list[Any] | None:  # a jax.extend.core.JaxprEqn; such
     """The equations that do what a scan's does; None where it stays a scan."""
     params = scan.params
-    if params.keys() != _KNOWN or params["unroll"] != 1 or scan.effects:
+    if params.keys() not in _KNOWN or params["unroll"] != 1 or scan.effects:
         return None
-    length, body, constants, carried = (params[name] for name in ("length", "jaxpr", "num_consts", "num_carry"))
+    length, body = params["length"], params["jaxpr"]
+    constants, carried = scan_operands(params)
     first = constants + carried
     rows, stacks = scan.invars[first:], scan.outvars[carried:]
     if not isinstance(length, int) or length < 1 or not all(_plain(each.aval) for each in (*rows, *stacks)):

@@ -368,7 +368,10 @@ def calling(closed: Any, name: str, *, inline: bool = False) -> Any:  # a Closed
     """The equation that calls a closed jaxpr as JAX makes them of jitted functions; inlined, it stands in its place."""
     template = _template()
     invars, outvars = closed.jaxpr.invars, closed.jaxpr.outvars
-    params = dict(template.params, jaxpr=closed, name=name, inline=inline)
+    params = dict(template.params, jaxpr=closed, name=name)
+    if inline:
+        kinds: Any = getattr(jax, "Inline", None)  # JAX 0.10 has none: it says True
+        params["inline"] = True if kinds is None else kinds.JAX_EARLY
     for key, count in (
         ("in_shardings", len(invars)), ("in_layouts", len(invars)), ("donated_invars", len(invars)),
         ("out_shardings", len(outvars)), ("out_layouts", len(outvars)),
@@ -382,3 +385,11 @@ def _template() -> Any:  # a jax.extend.core.JaxprEqn
     """A call of a function with one operand and one result, which JAX places and lays out as it likes."""
     (equation,) = jax.make_jaxpr(jax.jit(lambda x: x + x))(0.0).jaxpr.eqns
     return equation
+
+
+def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:  # of a jax.extend.core.JaxprEqn
+    """How many operands of a scan stay the same, and how many after these it carries on from step to step."""
+    if "ft_in" in params:  # since JAX 0.11
+        constants, carried, _ = params["ft_in"].unpack()
+        return len(constants), len(carried)
+    return params["num_consts"], params["num_carry"]

@@ -28,11 +28,13 @@ State = dict[str, Any]  # "params" and "optimizer": pytrees
 
 # The initial state is computed once: compiling it well costs more than it saves (three quarters of the CPU seconds on
 # flights), and so does compiling its parts apart (a quarter of the rest).
-_RUN_ONCE = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
+_RUN_ONCE: dict[str, bool | int] = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+if jax.__version_info__ < (0, 11):  # which has no such option
+    _RUN_ONCE["xla_cpu_use_fusion_emitters"] = False
+
+# What makes a GPU give the same bits again: it adds up the gradient of an embedding in any order, and multiplies
+# matrices by the algorithm that happened to be the fastest when the step was compiled.
+_SAME_BITS = {"xla_gpu_deterministic_ops": True}
 
 _POINTS = 100  # of the loss curve
 
@@ -62,7 +64,8 @@ class Program:
         self._stacked = placement.batches(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
         self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
-        self._evaluate = jax.jit(self._sum, out_shardings=self._losses_sharding)
+        self._options = _SAME_BITS if placement.mesh.devices.flat[0].platform == "gpu" else None
+        self._evaluate = jax.jit(self._sum, out_shardings=self._losses_sharding, compiler_options=self._options)
         self._train: Any = None  # jitted when the state's structure is known
 
         def initial(key: jax.Array) -> State:
@@ -108,7 +111,12 @@ class Program:
         """The jitted function behind `train`; compiled on its first call."""
         if self._train is None:
             sharding = self._placement.state(state)
-            self._train = jax.jit(self._steps, donate_argnums=0, out_shardings=(sharding, self._losses_sharding))
+            self._train = jax.jit(
+                self._steps,
+                donate_argnums=0,
+                out_shardings=(sharding, self._losses_sharding),
+                compiler_options=self._options,
+            )
         return self._train
 
     def evaluate(self, params: Any, stack: Arrays, count: int) -> jax.Array:

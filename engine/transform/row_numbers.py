@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..tracing.equations import scan_operands
+
 LISTS: Final = "lists"
 """The mark of integers that say how lists are laid out; the mark of a row's own number is the size of its axis."""
 
@@ -144,6 +146,6 @@ def operands(equation: Equation, count: int) -> Sequence[Any]:
 
 def _loop_constants(name: str, params: Mapping[str, Any], arguments: list[Any]) -> list[Any]:
     if name == "scan":
-        return arguments[: params["num_consts"]]
+        return arguments[: scan_operands(params)[0]]
     first = params["cond_nconsts"]
     return arguments[first : first + params["body_nconsts"]]

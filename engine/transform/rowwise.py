@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...errors import InputError
 from ...user_code import is_users
-from ..tracing.equations import CALLS
+from ..tracing.equations import CALLS, scan_operands
 from ..tracing.primitives import KIND
 from ..tracing.training_only import TRAINING_ONLY
 from .row_numbers import LISTS, RowNumbers, operands, rows_of
@@ -234,7 +234,7 @@ def _draws_per_row(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
 
 def _carries_over_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Whether a scan takes a step per row and carries something on: then a row's result depends on the rows before."""
-    return not isinstance(params["length"], int) and params["num_carry"] > 0
+    return not isinstance(params["length"], int) and scan_operands(params)[1] > 0
 
 
 _RULES: Final[dict[str, Callable[..., bool]]] = {

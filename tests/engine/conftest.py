@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _stages_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With DRIVETRAIN_STAGES=gpu every stage without a hint runs on JAX's default device, however small it is."""
+    if os.environ.get("DRIVETRAIN_STAGES") == "gpu":
+        from drivetrain.engine.lowering import placement, programs
+
+        def hinted(stage, rows, devices):  # type: ignore[no-untyped-def]  # their types need Arrow and JAX
+            return placement.device_of(stage, rows, devices) if stage.device else None
+
+        monkeypatch.setattr(programs, "device_of", hinted)
 
 
 @pytest.fixture(scope="session")

@@ -164,6 +164,11 @@ def test_a_worker_that_is_killed_is_replaced_and_the_clients_of_the_other_see_no
 
 @pytest.mark.slow
 @pytest.mark.engine
+def test_no_worker_takes_a_gpus_memory_in_advance(server: RunningServer) -> None:
+    environments = [psutil.Process(pid).environ() for pid in workers_of(server)]
+    assert [variables["XLA_PYTHON_CLIENT_PREALLOCATE"] for variables in environments] == ["false", "false"]
+
+
 def test_grpc_too(server: RunningServer) -> None:
     import grpc
     from drivetrain.serving.protos import message_class

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 
 pytest.importorskip("jax")
 
+import jax
 import jax.numpy as jnp
 from drivetrain import data
-from drivetrain.engine import Bundle, analyze, ops
+from drivetrain.engine import Bundle, analyze, export_model, ops
 from drivetrain.engine.graphs.nodes import DeviceStage
+from drivetrain.engine.lowering import programs
 
 pytestmark = pytest.mark.engine
 
@@ -67,3 +71,46 @@ def test_a_row_has_the_same_bits_however_many_come_with_it() -> None:
         part = bundle.run("transform", rows(slice(start, start + 500)))
         for name, values in part.items():
             assert values.tobytes() == whole[name][start : start + 500].tobytes()
+
+
+def test_accelerators_alone_run_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX_PLATFORMS=cuda: JAX then refuses to name a processor."""
+    bundle, by_numpy = looked_up(64)
+    real = jax.local_devices
+
+    def accelerators_alone(**options: str) -> list[Any]:
+        return real(backend="tpu") if options else [SimpleNamespace(platform="gpu")]  # refused in the same words
+
+    monkeypatch.setattr(jax, "local_devices", accelerators_alone)
+    few = slice(0, 100)
+    outputs = bundle.run("transform", rows(few))
+    row_outputs = bundle.run_row("transform", {"x": float(X[7]), "id": int(IDS[7])})
+    for name, values in by_numpy(few).items():
+        np.testing.assert_allclose(outputs[name], values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(row_outputs[name]), values[7], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("platforms", "processor"), [(("cpu",), True), (("cpu", "cuda"), False)])
+def test_a_stage_runs_where_its_program_was_exported_for(
+    platforms: tuple[str, ...], processor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large enough for an accelerator, if its program can run on one."""
+    weights = {"w": np.ones((2, 5000), np.float32), "v": np.ones((5000, 2000), np.float32)}
+    looked_up(64)[0].save(tmp_path / "graph")
+    export_model(
+        tmp_path / "graph",
+        lambda params, features: (features["y"][:, :2] @ params["w"] @ params["v"]).sum(-1),
+        weights,
+        lambda outputs: {"p": outputs},
+        label="z",
+        out=tmp_path / "model",
+        platforms=platforms,
+    )
+    bundle = Bundle.load(tmp_path / "model")
+    (stage,) = [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]
+    bundle._programs.prepare(stage)
+    (cpu, *_) = jax.local_devices()
+    monkeypatch.setattr(jax, "local_devices", lambda **options: [cpu] if options else [SimpleNamespace(platform="gpu")])
+    monkeypatch.setattr(programs.Programs, "_bind", lambda self, stage, device: device)
+    chosen = bundle._programs._choose((stage.program, stage.weights, 512), stage)
+    assert chosen is (cpu if processor else None)
