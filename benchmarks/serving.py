@@ -50,7 +50,7 @@ _BARE = """
 import sys
 from drivetrain.serving.metrics import ServingMetrics
 
-ServingMetrics.answered = lambda *_: None
+ServingMetrics.answered = lambda *_, **__: None
 from drivetrain.console.cli import cli
 
 cli(sys.argv[1:])
@@ -80,7 +80,18 @@ def wrk(target: Target, connections: int, seconds: float, folder: Path) -> Rate:
     script = folder / "request.lua"
     body = "" if target.body is None else f"wrk.method = 'POST'\nwrk.body = [==[{target.body}]==]\n"
     script.write_text(f"{body}wrk.headers['Content-Type'] = 'application/json'\n")
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--latency", "-s", str(script), target.url]
+    command = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds:g}s",
+        "--latency",
+        "--timeout",
+        "30s",
+        "-s",
+        str(script),
+        target.url,
+    ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         raise RuntimeError(text)
