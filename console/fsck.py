@@ -39,7 +39,7 @@ def fsck(settings: ConsoleSettings, repair: bool, dry_run: bool, undo: bool, reb
         raise click.UsageError("give one of --repair, --undo and --rebuild; --dry-run only with --repair")
     if rebuild:
         return _rebuild(settings)
-    with settings.home() as home:
+    with settings.home(readonly=not undo and (dry_run or not repair)) as home:
         if undo:
             return _undo(settings, home)
         report = check(home.store, home.root, repair and not dry_run, take_in=lambda: sync_all(home))

@@ -109,7 +109,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
 
     `go` gets the home and what makes an observer of the run; `new` says whether a root may be made.
     """
-    with settings.home(readonly=not new) as home:
+    with settings.home(readonly=False, create=new) as home:
         console, line = None if settings.json else terminal(), root_line(settings, home)
         with watch(console) as watched:
 

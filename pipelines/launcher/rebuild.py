@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from ...metadata import MetadataStore, SchemaMismatch, StoreDamaged, keep_payloads_at
+from ...metadata import MetadataStore, NoStore, SchemaMismatch, StoreDamaged, keep_payloads_at
 from ...metadata.backup import check_store, database_file, replace_store
 from ...metadata.payload_marker import adopt, read_marker
 from .home import Home
@@ -75,7 +75,7 @@ def rebuild(location: RootLocation) -> RebuildReport:
 def _refuse_sound(path: Path) -> None:
     if not path.exists():
         return
-    with suppress(StoreDamaged, SchemaMismatch):
+    with suppress(StoreDamaged, SchemaMismatch, NoStore):
         check_store(path)
         with MetadataStore.open(path, readonly=True) as store:
             if store.contexts("run", limit=1):
