@@ -100,6 +100,40 @@ def test_a_full_disk_is_named_with_the_way_out(root: Path, two_runs: tuple[Json,
     }
 
 
+WIDE = """
+import drivetrain as dt
+from drivetrain.metadata import Examples
+
+
+@dt.component
+def Make(size: int, *, number: int) -> Examples:
+    made = Examples.new(rows={"train": size})
+    (made.content / "rows").write_bytes(b"x" * size)
+    return made
+
+
+@dt.pipeline
+def wide(size: int = 30_000_000) -> None:
+    for number in range(4):
+        Make.options(id=f"Make{number}")(size, number=number)
+"""
+
+
+@pytest.mark.parametrize("runner", ["inline", "process"])
+def test_what_befalls_several_nodes_is_told_once(root: Path, tmp_path: Path, drivetrain: Command, runner: str) -> None:
+    (tmp_path / "wide").mkdir()
+    (tmp_path / "wide" / "pipeline.py").write_text(WIDE)
+    result = drivetrain("run", "wide", "--runner", runner)
+    assert result.exit_code == 2
+    error, fix, likewise = [line for line in result.stderr.splitlines() if not line.startswith("root ")]
+    assert error == "error: Make0: disk full while running Make0 (No space left on device)"
+    assert fix.startswith("  fix: free space")
+    assert likewise == "  likewise: Make1, Make2, Make3"
+    lines = [line for line in result.stdout.partition("node ")[0].splitlines() if "failed" in line]
+    assert sum("No space left" in line for line in lines) == 1
+    assert len(lines) == 4
+
+
 def test_a_read_only_root_is_named_with_the_way_out(
     root: Path, two_runs: tuple[Json, Json], drivetrain: Command
 ) -> None:
