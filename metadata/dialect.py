@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
 from .errors import AlreadyExists, NoStore, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
+from .mounts import filesystem_of
 from .sqlite_image import read_image
 
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
@@ -135,7 +136,7 @@ class Sqlite:
             raise NoStore(
                 f"there is no metadata store at {self.path}", fix="check --root and --store, or run a pipeline first"
             )
-        if (filesystem := _filesystem(self.path)) in _NETWORK:
+        if (filesystem := filesystem_of(self.path)) in _NETWORK:
             raise StoreUnavailable(
                 f"{self.path} is on a network filesystem ({filesystem}), where SQLite cannot lock safely",
                 fix="put --root on a local disk",
@@ -370,18 +371,3 @@ def newer(location: str, version: int, known: int) -> SchemaMismatch:
 
 def _code(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", None) or ""
-
-
-def _filesystem(path: Path) -> str:
-    """The kind of filesystem a path lies on, "" where the system does not say."""
-    with suppress(OSError):
-        there = next((str(folder) for folder in (path, *path.parents) if folder.exists()), "/")
-        there = str(Path(there).resolve())
-        best, kind = "", ""
-        for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            mount, fstype = line.split(" ")[1:3]
-            mount = mount.replace("\\040", " ")
-            if len(mount) >= len(best) and (mount == "/" or there == mount or there.startswith(f"{mount}/")):
-                best, kind = mount, fstype
-        return kind
-    return ""
