@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from ..errors import DrivetrainError, suggest
@@ -29,7 +30,7 @@ from .api import (
     VersionStatus,
 )
 from .batching import Done, as_request_error, on_time
-from .config import ModelConfig
+from .config import ModelConfig, SigningKeys
 from .request_log import RequestLog
 from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
 
@@ -92,6 +93,8 @@ class ModelManager:
         configs: The models.
         poll_seconds: How often their versions are looked for; 0: once, when the server starts.
         unloaded: The models that are not loaded until `load` asks for them.
+        require_signed: The file of the public key that must have signed the versions of models that name none; None:
+            those need not be signed.
         most_bytes: What the versions in memory may take together, by the size of their files. Those that were not asked
             for longest are put to sleep, and woken by the next request. None: all stay in memory.
 
@@ -99,7 +102,7 @@ class ModelManager:
         request_log: Where requests and answers are logged; None: nowhere. It stays as it was at the start.
 
     Raises:
-        InputError: Columns of the request log are to be hashed, and there is no salt.
+        InputError: Columns of the request log are to be hashed, and there is no salt; a key cannot be used.
     """
 
     def __init__(
@@ -108,8 +111,11 @@ class ModelManager:
         *,
         poll_seconds: float = 1.0,
         unloaded: Collection[str] = (),
+        require_signed: Path | None = None,
         most_bytes: int | None = None,
     ) -> None:
+        self._signing_keys = SigningKeys(configs, require_signed)
+        configs = self._signing_keys.applied(configs)
         self._models = {config.name: _ServedModel(config, paused=config.name in unloaded) for config in configs}
         self._poll_seconds = poll_seconds
         # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.
@@ -276,7 +282,7 @@ class ModelManager:
 
         A model that stays keeps its versions, which are looked for anew.
         """
-        wanted = {config.name: config for config in configs}
+        wanted = {config.name: config for config in self._signing_keys.applied(configs)}
         async with self._changing:
             for name in [name for name in self._models if name not in wanted]:
                 model = self._models.pop(name)
@@ -401,7 +407,9 @@ class ModelManager:
         loader = self._loader if model.current is None else self._replacer
         start = time.monotonic()
         try:
-            prepared = await loop.run_in_executor(loader, prepare, config.name, config.base_path, number)
+            prepared = await loop.run_in_executor(
+                loader, prepare, config.name, config.base_path, number, config.require_signed
+            )
             # One that replaces another that is awake is asked at once; any other may sleep until it is.
             awake = model.current is not None and model.current.loaded is not None
             if awake or self._free(prepared.size):
