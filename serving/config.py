@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ..addresses import local_path
 from ..errors import InputError
 from ..redaction import CREDENTIALS, holds_credentials, without_credentials
 from ..yaml_lines import YamlValue, read_yaml
@@ -67,6 +69,24 @@ class ModelConfig:
         # A canary is often the newest version, and the others are still to be answered by the one before.
         rest = [] if self.policy == "specific" else [number for number in numbers if number not in shares]
         return sorted((shares | set(self.versions)) & set(numbers) | set(rest[-self.num_versions :]))
+
+
+def require_surroundings(configs: Sequence[ModelConfig]) -> None:
+    """See that each folder of versions is there, or may come by a push: one whose surroundings are missing is a typo.
+
+    Raises:
+        InputError: It is not so.
+    """
+    for config in configs:
+        if (address := local_path(config.base_path)) is None:
+            continue
+        folder = Path(os.path.abspath(address))  # noqa: PTH100 - without its ..
+        if not folder.is_dir() and not folder.parent.is_dir():
+            raise InputError(
+                f"there is no folder {folder.parent}, in which the versions of model {config.name!r} would "
+                f"be pushed to {folder.name}",
+                fix="mend the path, or make that folder if the first push is still to come",
+            )
 
 
 class SigningKeys:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ..addresses import local_path
 from ..errors import DrivetrainError, suggest
 from ..redaction import printable
 from ..versions import versions_at
@@ -369,7 +370,7 @@ class ModelManager:
             self._say(model, printable(f"{base_path} cannot be listed: {_line(error)}"))
             return
         if not numbers:
-            self._say(model, printable(f"{base_path} has no versions"))
+            self._say(model, f"model {model.config.name!r} has no version yet", _awaited(base_path))
             return  # storage that is gone for a while takes nothing away
         model.problem = ""
         async with self._changing:
@@ -395,9 +396,10 @@ class ModelManager:
                 if model.versions[number].prepared is None:
                     del model.versions[number]
 
-    def _say(self, model: _ServedModel, problem: str) -> None:
+    def _say(self, model: _ServedModel, problem: str, logged: str | None = None) -> None:
+        """Keep why versions cannot be listed, for whoever asks, and log it once, perhaps in other words."""
         if problem != model.problem:
-            _LOG.warning("model %s: %s", model.config.name, problem)
+            _LOG.warning("model %s: %s", model.config.name, logged or problem)
         model.problem = problem
 
     async def _load(self, model: _ServedModel, number: int, version: _Version) -> None:
@@ -493,6 +495,14 @@ class ModelManager:
             waiting, version.waiting, version.waiting_rows = version.waiting, [], 0
             for request, done in waiting:
                 _pass_on(loaded, request, done)
+
+
+def _awaited(base_path: str) -> str:
+    """What is waited for where there is no version, with the whole path."""
+    folder = local_path(base_path)
+    where = base_path if folder is None else os.path.abspath(folder)  # noqa: PTH100 - without its ..
+    missing = folder is not None and not folder.is_dir()
+    return printable(f"waits for a version at {where}{', which does not exist yet' if missing else ''}")
 
 
 def _pass_on(loaded: LoadedVersion | RequestError, request: InferenceRequest, done: Done) -> None:

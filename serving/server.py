@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
-from .config import ModelConfig
+from .config import ModelConfig, require_surroundings
 from .cors import CrossOrigin
 from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
@@ -225,9 +225,10 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
         started: Called when the ports are open and every version that is there was tried.
 
     Raises:
-        InputError: A port cannot be had.
+        InputError: A port cannot be had, or a model's versions could never come to lie where they are to be.
         DrivetrainError: Workers cannot be started.
     """
+    require_surroundings(configs)
     if options.workers > 1:
         from .workers import WorkerSupervisor
 
