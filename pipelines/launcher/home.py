@@ -132,6 +132,12 @@ class Home:
         return False
 
     def _lost(self, how: str) -> NoStore:
+        present = self.root / "metadata.db"
+        if self.url is not None and present.is_file():
+            return NoStore(
+                f"{how}; that of the artifacts in {self.root} may be {present}",
+                fix="leave --store (or DRIVETRAIN_STORE) away, or name another --root",
+            )
         return NoStore(
             f"{how}, though {self.root} holds artifacts: it was lost or damaged, or lies elsewhere",
             fix=f"{RESTORE}; name it with --store; or move the root away to begin anew",

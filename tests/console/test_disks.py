@@ -197,6 +197,17 @@ def test_no_verb_but_run_makes_a_store(
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("verb", ["runs", "fsck", "run shop"])
+def test_a_store_that_is_misspelt_is_not_taken_for_lost(
+    two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command, verb: str
+) -> None:
+    result = drivetrain(*verb.split(), "--store", "nonexist.db")
+    assert result.exit_code == 2
+    assert f"there is no metadata store at {tmp_path}/nonexist.db; that of the artifacts in" in result.stderr
+    assert f"may be {tmp_path}/.drivetrain/metadata.db\n  fix: leave --store" in result.stderr
+    assert not (tmp_path / "nonexist.db").exists()
+
+
 def test_a_run_does_not_begin_anew_over_artifacts(
     shop: Path, two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command
 ) -> None:
