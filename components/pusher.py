@@ -67,9 +67,12 @@ def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, objec
     for pushed in outputs.values():
         if not isinstance(pushed, PushedModel):
             continue
-        there = versions_at(_resolved(pushed.destination, base))
+        destination = _resolved(pushed.destination, base)
+        there = versions_at(destination)
         numbers = there.numbers()
         if pushed.version not in numbers:
+            if pushed.folder and str(destination) != pushed.folder:
+                return f"version {pushed.version} was pushed to {pushed.folder}, and is not at {destination}"
             return f"version {pushed.version} is no longer at {pushed.destination}"
         if there.digest(pushed.version) != pushed.digest:
             return f"version {pushed.version} at {pushed.destination} is no longer what was pushed"
@@ -137,7 +140,7 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
         keep: How many of the newest versions stay; None keeps all.
 
     Returns:
-        The receipt: destination as it was written, version, digest of the bundle.
+        The receipt: destination as it was written, the folder that it meant, version, digest of the bundle.
 
     Raises:
         InputError: The destination cannot be used.
@@ -156,10 +159,13 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
         progress=launch.progress,
         trace={name: text for name, text in trace.items() if text},
     )
-    pushed = PushedModel.new(destination=destination, version=version, digest=digest)
+    folder = str(resolved) if isinstance(resolved, Path) else ""
+    pushed = PushedModel.new(destination=destination, folder=folder, version=version, digest=digest)
     receipt = {"destination": destination, "digest": digest, "version": version}
     write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
-    launch.note(f"version {version} at {destination}")
+    # What is relative means the root's surroundings: whoever stands elsewhere would look in the wrong folder.
+    elsewhere = isinstance(resolved, Path) and launch.base != Path.cwd()
+    launch.note(f"version {version} at {resolved if elsewhere else destination}")
     return pushed
 
 

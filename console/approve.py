@@ -45,7 +45,7 @@ def approve(
 
     A decision may be given before the node asks. The first one stands.
     """
-    with settings.home() as home:
+    with settings.home(readonly=listed) as home:
         waiting = _waiting(home, run_id)
         if listed:
             questions = [_question(home, run, name) for run, name in waiting]

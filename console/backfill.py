@@ -79,7 +79,7 @@ def backfill(
     done: list[tuple[int, RunResult]] = []
     worst = OK
     settings = settings.of(folder)
-    with settings.home(readonly=False) as home:
+    with settings.home(readonly=False, create=True) as home:
         echo(root_line(settings, home), err=True)
         for span in parse_spans(spans):
             result = run_pipeline(home, pipeline, parameters | {span_param: span}, options, **labels)

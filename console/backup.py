@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InputError
 from .exit_codes import OK
 from .options import ConsoleSettings, print_text, shared
 
@@ -42,7 +41,8 @@ def backup(settings: ConsoleSettings, file: str | None, restore: bool) -> int:
         settings.answer(answer, lambda console: _show_restored(console, path, kept))
         return OK
     if not path.exists():
-        raise InputError(f"there is no metadata store at {path}", fix="check --root, or run a pipeline first")
+        with settings.home():  # says what is missing, and how to get it
+            pass
     target = Path(file or location.root / "backups").absolute()
     if not file or file.endswith(("/", os.sep)) or target.is_dir():
         target /= f"metadata-{datetime.now(UTC):%Y%m%d-%H%M%S}.db"

@@ -39,7 +39,7 @@ def decide(
     settings: ConsoleSettings, run_id: str | None, node: str | None, *, blessed: bool, reason: str, by: str | None
 ) -> int:
     """Overrule the evaluation of a run, and say so."""
-    with settings.home() as home:
+    with settings.home(readonly=False) as home:
         run = open_run(home, run_id)
         task, evaluation = _evaluation(home, run, node)
         by = by or _user()

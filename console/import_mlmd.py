@@ -36,7 +36,7 @@ def import_mlmd(settings: ConsoleSettings, file: Path) -> int:
     Payloads stay where they are: `runs`, `show`, `lineage` and `diff` name them; nothing reads or deletes them.
     FILE is only read. The same command again takes in what was added since.
     """
-    with settings.home(readonly=False) as home, terminal(stderr=True).status("reading") as status:
+    with settings.home(readonly=False, create=True) as home, terminal(stderr=True).status("reading") as status:
         imported = import_runs(home, file, lambda count, total, what: status.update(f"{count:,} {what}"))
         status.stop()
         settings.answer(

@@ -203,6 +203,11 @@ def _now(node: _Progress | None) -> tuple[TaskState, str, str]:
     return UnfinishedState.RUNNING, span(time.monotonic() - node.begin), said
 
 
+def cause_of(result: NodeResult) -> str:
+    """What went wrong, without the task's own name in it: the same for all that a full disk, say, has struck."""
+    return result.reason.replace(result.node, "")
+
+
 class LineProgress:
     """An observer that prints a line when a node ends, and one now and then while a long one runs."""
 
@@ -210,6 +215,7 @@ class LineProgress:
         self._say = say
         self._width = max(len(name) for name in run.pipeline.ids)
         self._nodes: dict[str, _Progress] = {}
+        self._failures: dict[str, str] = {}  # the first task that ended so, by the cause
         self._lock = threading.RLock()  # reentrant: a line may be printed while a meter is updated
         say(f"{run.pipeline.name}, run {run.id}")
 
@@ -239,10 +245,13 @@ class LineProgress:
                 self._line(node, "note", text)
 
     def ended(self, result: NodeResult) -> None:
-        """Print the node's state, time and the first line of its reason."""
+        """Print the node's state, time and the first line of its reason; what befell another before, only once."""
         with self._lock:
             _of(self._nodes, result.node).result = result
             reason = result.reason.partition("\n")[0]
+            if result.state is EndState.FAILED:
+                first = self._failures.setdefault(cause_of(result), result.node)
+                reason = reason if first == result.node else f"as {first}"
             self._line(result.node, result.state.lower(), f"{span(result.seconds):>8}  {reason}")
 
     def _running(self, node: str) -> None:

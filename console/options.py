@@ -73,15 +73,19 @@ class ConsoleSettings:
         return options
 
     @contextmanager
-    def home(self, *, readonly: bool = True) -> Iterator[Home]:
-        """The root, open while the block runs. It is created where it does not exist, unless `readonly`.
+    def home(self, *, readonly: bool = True, create: bool = False) -> Iterator[Home]:
+        """The root, open while the block runs.
+
+        Args:
+            readonly: Only to look: nothing is written.
+            create: Make it where there is none.
 
         Raises:
             StoreDamaged: The block failed, and the database is damaged: what is missing in it looks like a mistake of
                 whoever asks for it.
         """
         location = self.location
-        home = Home(location.root, store=location.store, artifacts=location.artifacts, readonly=readonly)
+        home = Home(location.root, store=location.store, artifacts=location.artifacts, readonly=readonly, create=create)
         self._name_others  # noqa: B018 - once, though a verb may open the root twice
         try:
             yield home

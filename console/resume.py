@@ -22,7 +22,7 @@ def resume(settings: ConsoleSettings, run_id: str | None) -> int:
     Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint. Of a run on a cluster what did
     not end well is submitted again.
     """
-    with settings.home() as home:
+    with settings.home(readonly=False) as home:
         if (run := open_run(home, run_id)).options.runner == "kubeflow":
             from .kubeflow.submit import resubmit
 

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
+from ..pipelines import (
+    Home,
+    NodeResult,
+    Observer,
+    Run,
+    RunOptions,
+    RunResult,
+    Selection,
+    load_pipeline,
+    open_run,
+    run_pipeline,
+)
 from ..pipelines.launcher.observers import NullObserver
 from ..pipelines.launcher.states import EndState, RunState
 from .exit_codes import CRASH, EXIT_CODES, NOT_BLESSED, USER_ERROR
-from .live import watch
+from .live import cause_of, watch
 from .model_outcome import ModelOutcome, model_outcome
 from .options import (
     ConsoleSettings,
@@ -109,7 +120,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
 
     `go` gets the home and what makes an observer of the run; `new` says whether a root may be made.
     """
-    with settings.home(readonly=not new) as home:
+    with settings.home(readonly=False, create=new) as home:
         console, line = None if settings.json else terminal(), root_line(settings, home)
         with watch(console) as watched:
 
@@ -121,14 +132,24 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         outcome = outcome_of(home, result)
         code = exit_code(result, outcome)
         settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, settings, home, result))
-        for node in result.nodes.values():
-            if node.state is EndState.FAILED:
-                reason = node.reason.removeprefix(f"{node.node}: ")  # which errors of commands and notebooks begin with
-                echo(f"error: {node.node}: {reason}", err=True)
+        for first, *others in _failures(result):
+            reason = first.reason.removeprefix(f"{first.node}: ")  # which errors of commands and notebooks begin with
+            echo(f"error: {first.node}: {reason}", err=True)
+            if others:
+                echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
         if not settings.json:
             for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
                 terminal().print(line, markup=False, soft_wrap=True)
         return code
+
+
+def _failures(result: RunResult) -> list[list[NodeResult]]:
+    """The tasks that failed, those together that one cause has struck."""
+    failures: dict[str, list[NodeResult]] = {}
+    for node in result.nodes.values():
+        if node.state is EndState.FAILED:
+            failures.setdefault(cause_of(node), []).append(node)
+    return list(failures.values())
 
 
 def root_line(settings: ConsoleSettings, home: Home) -> str:

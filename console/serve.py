@@ -81,6 +81,10 @@ if TYPE_CHECKING:
     "--keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None,
     help="A YAML file of who may ask: see docs/serving.md; anybody unless given.",
 )  # fmt: skip
+@click.option(
+    "--require-signed", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None, metavar="KEY.pub",
+    help="Serve only versions that this key, in PEM, has signed (`drivetrain bundle sign`).",
+)  # fmt: skip
 @click.option("--new-key", default=None, metavar="NAME", help="Make a key for --keys, print it, and end.")
 @click.option(
     "--tls-cert", type=click.Path(path_type=Path), default=None, metavar="FILE",
@@ -114,6 +118,7 @@ def serve(
     workers: int,
     memory_mb: int | None,
     keys: Path | None,
+    require_signed: Path | None,
     new_key: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -184,6 +189,7 @@ def serve(
         keys=keys,
         tls=TlsFiles(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None,
         cors_origins=cors_origins,
+        require_signed=require_signed,
     )
     run(models, options, started)
     return OK

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
+from ..metadata import PushedModel
 from ..pipelines import Home, open_run
 from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ..metadata import Summary
+    from ..metadata import ArtifactRecord, Summary
 
 _REASON: Final = 70
 """Characters of the reason why a node was held back."""
@@ -196,6 +197,7 @@ def show_summaries(console: Console, home: Home, nodes: Mapping[str, NodeView]) 
         for name in shown:
             for output in nodes[name].records:
                 show_summary(console, nodes[name], output, store)
+                _show_folder(console, home, nodes[name], nodes[name].records[output])
             _show_metrics(console, nodes[name])
 
 
@@ -226,6 +228,23 @@ def show_summary(console: Console, node: NodeView, output: str, store: str) -> N
     if summary.report:
         page = f"{store.rstrip('/')}/{node.records[output].uri}/extra/report.html"
         console.print(f"  report: {page}", markup=False, style="dim", soft_wrap=True)
+
+
+def _show_folder(console: Console, home: Home, node: NodeView, record: ArtifactRecord) -> None:
+    """Where a model was pushed to by a relative path, which means another folder once the root was moved."""
+    facts = record.properties
+    destination, folder = str(facts.get("destination")), facts.get("folder")
+    if record.type != PushedModel.__name__ or not folder or folder == destination:
+        return
+    now = home.base / destination
+    if home.base != Path.cwd():
+        console.print(f"  folder: {now if now.is_dir() else folder}", markup=False, style="dim", soft_wrap=True)
+    if node.state is EndState.COMPLETE:  # not of one that is reused
+        pushes = home.store.artifacts(type=record.type, where={"destination": destination})
+        before = next((each for each in pushes if each.id < record.id and each.properties.get("folder")), None)
+        if before is not None and (earlier := before.properties["folder"]) != folder:
+            said = f"note: {node.id} pushed to {folder}; the push before, to {earlier}: the root has moved"
+            console.print(said, markup=False, style="yellow", soft_wrap=True)
 
 
 def _table(width: int, summary: Summary) -> Table:

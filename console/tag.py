@@ -31,7 +31,7 @@ def tag(
     `drivetrain runs --tag NAME` lists the runs with a tag. A new value of a tag replaces the one before.
     """
     changes = {name: value or "" for name, value in map(parse_tag, tags)} | dict.fromkeys(remove)
-    with settings.home() as home:
+    with settings.home(readonly=not changes and note is None) as home:
         run = open_run(home, run_id)
         if changes or note is not None:
             run = tag_run(home, run, changes, note)

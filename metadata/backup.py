@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from ..digest import sync_folder
 from ..errors import InputError
 from .database import Database
 from .dialect import Sqlite, parse
-from .errors import AlreadyExists, StoreDamaged
-from .payload import explain_full_disk
+from .errors import AlreadyExists, DiskFull, StoreDamaged
+from .payload import DISK_FULL
 from .store import MetadataStore
 
 _BESIDE = ("-wal", "-shm")
+_NOT_WRITTEN = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE")
+"""What SQLite says where a copy cannot be written; what is copied is only read."""
 _HEAD = b"SQLite format 3\0"  # https://www.sqlite.org/fileformat2.html#magic_header_string
 
 
@@ -44,37 +48,27 @@ def back_up(store: Path, target: Path) -> int:
 
     Raises:
         AlreadyExists: There is a file of that name.
+        NoStore: There is no database.
         StoreDamaged: The database is damaged; nothing was written.
         DiskFull: No space is left.
     """
-    if target.exists():
-        raise AlreadyExists(f"{target} exists", fix="name another file")
     MetadataStore.open(store, readonly=True).close()  # its errors say what cannot be opened, and why
     unfinished = target.parent / f".{target.name}.{secrets.token_hex(4)}"
-    dialect = Sqlite(store, readonly=True)
-    try:
-        with explain_full_disk(f"writing {target}"):
+    with _writing(target, "name a file where there is room and you may write: `drivetrain backup FILE`"):
+        if target.exists():
+            raise AlreadyExists(f"{target} exists", fix="name another file")
+        try:
             _make_folder(target.parent)
-            try:
-                with closing(dialect.connect()) as source, closing(sqlite3.connect(unfinished)) as copy:
-                    source.backup(copy)  # in one step: that is one state, and writers do not wait for readers
-                    copy.execute("PRAGMA journal_mode = WAL")  # as the store's, also where it was read from memory
-            except sqlite3.Error as error:
-                raise dialect.translate(error) from error
-            shutil.copymode(store, unfinished)
+            _copy(store, unfinished)
             check_store(unfinished)
             _sync(unfinished)
             try:
-                os.link(unfinished, target)  # a rename would replace what another process put there meanwhile
+                _name(unfinished, target)
             except FileExistsError:
                 raise AlreadyExists(f"{target} exists", fix="name another file") from None
-        sync_folder(target.parent)
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}", fix="name another file") from None
-    finally:
-        for path in (unfinished, *_beside(unfinished)):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                path.unlink()
+            sync_folder(target.parent)
+        finally:
+            _remove(unfinished, *_beside(unfinished))
     return target.stat().st_size
 
 
@@ -93,22 +87,14 @@ def restore(copy: Path, store: Path) -> Path | None:
     _check_copy(copy)
     unfinished = store.parent / f".{store.name}.{secrets.token_hex(4)}"
     new = [path for path in _beside(copy) if not path.exists()]  # what SQLite makes to read it
-    try:
-        with explain_full_disk(f"restoring {store}"):
+    with _writing(store, "make room, or do this as a user who may write there; or name another --root"):
+        try:
             _make_folder(store.parent)
             # By SQLite, since what a process that was killed wrote last is in the log beside the copy.
-            dialect = Sqlite(copy, readonly=True)
-            try:
-                with closing(dialect.connect()) as source, closing(sqlite3.connect(unfinished)) as target:
-                    source.backup(target)
-                    target.execute("PRAGMA journal_mode = WAL")
-            except sqlite3.Error as error:
-                raise dialect.translate(error) from error
-            shutil.copymode(copy, unfinished)
+            _copy(copy, unfinished)
             return replace_store(unfinished, store)
-    finally:
-        for path in (unfinished, *_beside(unfinished), *new):
-            path.unlink(missing_ok=True)
+        finally:
+            _remove(unfinished, *_beside(unfinished), *new)
 
 
 def replace_store(new: Path, store: Path) -> Path | None:
@@ -156,7 +142,7 @@ def check_store(path: Path) -> None:
     """
     database = Database(Sqlite(path, readonly=True))
     try:
-        database.migrate(upgrade=False)
+        database.migrate(upgrade=False, create=False)
         store = MetadataStore(database)
         if problems := store.integrity():
             raise StoreDamaged(path, problems[0])
@@ -169,12 +155,61 @@ def check_store(path: Path) -> None:
         database.close()
 
 
+@contextmanager
+def _writing(target: Path, fix: str) -> Iterator[None]:
+    """One clear error where a file, or what becomes it, cannot be written within the block."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            raise DiskFull(f"disk full while writing {target} ({error.strerror})", fix=fix) from None
+        raise InputError(f"{target} cannot be written: {error.strerror}", fix=fix) from None
+
+
+def _copy(path: Path, to: Path) -> None:
+    """Copy a database as it is at one moment, by SQLite.
+
+    Raises:
+        DrivetrainError: It cannot be read.
+        OSError: The copy cannot be written.
+    """
+    to.touch(path.stat().st_mode & 0o777, exist_ok=False)  # says better than SQLite what hinders
+    dialect = Sqlite(path, readonly=True)
+    try:
+        with closing(dialect.connect()) as source, closing(sqlite3.connect(to)) as copy:
+            source.backup(copy)  # in one step: that is one state, and writers do not wait for readers
+            copy.execute("PRAGMA journal_mode = WAL")  # as the store's, also where it was read from memory
+    except sqlite3.Error as error:
+        if (getattr(error, "sqlite_errorname", None) or "").startswith(_NOT_WRITTEN):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise dialect.translate(error) from error
+    with suppress(PermissionError):  # a file system without modes
+        shutil.copymode(path, to)
+
+
+def _name(unfinished: Path, target: Path) -> None:
+    """Give a file its name, unless another has it: a rename would replace what a process put there meanwhile."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, as on many a disk to carry away
+        target.touch(exist_ok=False)
+        unfinished.replace(target)
+
+
 def _make_folder(folder: Path) -> None:
     """Make a folder that a power loss leaves there: a copy in one that is gone would be gone too."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in new:
         sync_folder(each.parent)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
 
 
 def _beside(path: Path) -> list[Path]:

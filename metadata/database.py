@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..errors import InputError
 from .dialect import Connection, Dialect, file_of, newer
-from .errors import SchemaMismatch, StoreDamaged, StoreUnavailable
+from .errors import NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
 
 _T = TypeVar("_T")
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
@@ -142,10 +142,11 @@ class Database:
         for handle in list(self._open):
             handle.close()
 
-    def migrate(self, *, upgrade: bool) -> None:
+    def migrate(self, *, upgrade: bool, create: bool) -> None:
         """Make the tables of a new file; check the version of one that exists.
 
         Raises:
+            NoStore: It has no tables, and they are not to be made.
             SchemaMismatch: A newer version, an older one without `upgrade`, or a file of somebody else.
         """
         folder = _MIGRATIONS / self.dialect.migrations
@@ -155,9 +156,10 @@ class Database:
         self._proven = True
         if version == known:
             return
+        if version == 0 and not create:
+            raise NoStore(f"{self.dialect.location} is empty", fix="run a pipeline first")
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
-            raise SchemaMismatch(f"{self.dialect.location} is empty", fix="run a pipeline first")
         self._patiently(self.dialect.enable)  # before: SQLite cannot change its journal mode in a transaction
         with self.write() as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,9 @@ from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
-from .errors import AlreadyExists, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
+from .errors import AlreadyExists, NoStore, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
+from .mounts import filesystem_of
+from .sqlite_image import read_image
 
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
 # WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
@@ -21,6 +24,8 @@ _NETWORK = {
     "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
 }  # fmt: skip
 _TRIES = 10  # to read a database between two writers
+# What SQLite says where it cannot make the files in which readers keep their locks.
+_NO_LOCKS = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
 # What SQLite says of a file whose bytes are wrong; and, as the version of the tables was compared when the file was
 # opened, what it says where one of them cannot be found in its catalogue.
@@ -54,8 +59,8 @@ class Dialect(Protocol):
     failure: type[Exception]  # the driver's errors
     migrations: str  # the folder of its schema
 
-    def prepare(self) -> None:
-        """Check that a store can be opened there."""
+    def prepare(self, *, create: bool) -> None:
+        """Check that a store can be opened there, or made."""
 
     def connect(self) -> Connection:
         """A new connection in autocommit mode: transactions are begun by name."""
@@ -108,27 +113,35 @@ class Sqlite:
         self.location = str(self.path)
         self.readonly = readonly
 
-    def prepare(self) -> None:
+    def prepare(self, *, create: bool) -> None:
         """Check that a database can live here.
+
+        Args:
+            create: Whether it may be made.
 
         Raises:
             StoreUnavailable: It lies on a network filesystem, or cannot be made.
-            InputError: It is opened to read and does not exist.
+            NoStore: It may not be made and does not exist.
         """
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreUnavailable(
                 f"SQLite {sqlite3.sqlite_version} is too old", fix="use a Python built with SQLite 3.38 or newer"
             )
-        if self.readonly and not self.path.is_file():
-            raise InputError(f"there is no metadata store at {self.path}", fix="check --root, or run a pipeline first")
-        if (filesystem := _filesystem(self.path)) in _NETWORK:
+        status = None
+        with suppress(OSError):
+            status = self.path.stat()
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise InputError(f"{self.path} is a folder, not a metadata store", fix="name a file, such as metadata.db")
+        if not create and status is None:
+            raise NoStore(
+                f"there is no metadata store at {self.path}", fix="check --root and --store, or run a pipeline first"
+            )
+        if (filesystem := filesystem_of(self.path)) in _NETWORK:
             raise StoreUnavailable(
                 f"{self.path} is on a network filesystem ({filesystem}), where SQLite cannot lock safely",
                 fix="put --root on a local disk",
             )
-        if self.path.is_dir():
-            raise InputError(f"{self.path} is a folder, not a metadata store", fix="name a file, such as metadata.db")
-        if not self.readonly:
+        if create:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -138,8 +151,44 @@ class Sqlite:
 
     def connect(self) -> sqlite3.Connection:
         """A new connection in autocommit mode: transactions are begun by name."""
-        image = self._image() if self.readonly else None
-        uri = ":memory:" if image else f"{self.path.as_uri()}?mode={'ro' if self.readonly else 'rwc'}"
+        if not self.readonly:
+            return self._connected(f"{self.path.as_uri()}?mode=rwc")
+        failure: sqlite3.Error | None = None
+        for _ in range(_TRIES):
+            try:
+                # In another user's folder SQLite can read only what somebody has open.
+                if os.access(self.path.parent, os.W_OK) or self.path.with_name(f"{self.path.name}-wal").exists():
+                    return self._reader()
+            except sqlite3.OperationalError as error:
+                if not _code(error).startswith(_NO_LOCKS):
+                    raise
+                failure = error
+            try:
+                image = read_image(self.path)
+            except OSError as error:
+                raise failure or sqlite3.OperationalError(str(error)) from error
+            if image is not None:
+                return self._in_memory(image)
+        raise failure or StoreUnavailable(f"{self.path} is written to all the time", fix="try again later")
+
+    def _reader(self) -> sqlite3.Connection:
+        """A connection that has read something: before that SQLite makes no file, and misses none."""
+        connection = self._connected(f"{self.path.as_uri()}?mode=ro")
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("PRAGMA temp_store = MEMORY")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _in_memory(self, image: bytes) -> sqlite3.Connection:
+        connection = self._connected(":memory:")
+        if image:
+            connection.deserialize(image)
+        return connection
+
+    def _connected(self, uri: str) -> sqlite3.Connection:
         # The busy handler's waits grow without jitter and starve some process for a second: wait little here, and
         # let the caller retry.
         connection = sqlite3.connect(
@@ -152,30 +201,8 @@ class Sqlite:
             factory=_SelfClosingConnection,
         )
         connection.row_factory = sqlite3.Row
-        if image:
-            connection.deserialize(image)
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
-
-    def _image(self) -> bytes | None:
-        """The bytes of a database whose folder this user may not write to, where nobody else has it open, else None.
-
-        Readers in WAL mode keep their locks in a file beside the database, which they make if there is none. As long as
-        somebody has it open that file is there, and so is the log, without which the database is not the newest state.
-        """
-        if os.access(self.path.parent, os.W_OK):
-            return None
-        for _ in range(_TRIES):
-            before = self.path.stat()
-            if self.path.with_name(f"{self.path.name}-wal").exists():
-                return None
-            image = bytearray(self.path.read_bytes())
-            after = self.path.stat()
-            # A writer that came meanwhile and has left has written its log into the database, which changed its date.
-            if (before.st_mtime_ns, before.st_size, before.st_ino) == (after.st_mtime_ns, after.st_size, after.st_ino):
-                image[18:20] = b"\1\1"  # of the header: a database without a log, as one in memory has to be
-                return bytes(image)
-        return None
 
     def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
@@ -269,7 +296,7 @@ class Sqlite:
             return StoreDamaged(self.path, text)
         if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
             return StoreUnavailable(
-                f"cannot write {self.path}: {text}",
+                f"cannot {'read' if self.readonly else 'write'} {self.path}: {text}",
                 fix="free space on that disk and try again; a run by `drivetrain resume`",
             )
         if name.startswith("SQLITE_CANTOPEN"):
@@ -344,18 +371,3 @@ def newer(location: str, version: int, known: int) -> SchemaMismatch:
 
 def _code(error: Exception) -> str:
     return getattr(error, "sqlite_errorname", None) or ""
-
-
-def _filesystem(path: Path) -> str:
-    """The kind of filesystem a path lies on, "" where the system does not say."""
-    with suppress(OSError):
-        there = next((str(folder) for folder in (path, *path.parents) if folder.exists()), "/")
-        there = str(Path(there).resolve())
-        best, kind = "", ""
-        for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-            mount, fstype = line.split(" ")[1:3]
-            mount = mount.replace("\\040", " ")
-            if len(mount) >= len(best) and (mount == "/" or there == mount or there.startswith(f"{mount}/")):
-                best, kind = mount, fstype
-        return kind
-    return ""

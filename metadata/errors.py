@@ -18,6 +18,10 @@ class NotFound(InputError):
     """No row has that id, uid or name."""
 
 
+class NoStore(InputError):
+    """There is no store where one was to be opened, or nothing is in it; none was made."""
+
+
 class AlreadyExists(InputError):
     """A name, uid or URI is taken; nothing was stored."""
 

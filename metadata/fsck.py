@@ -49,6 +49,7 @@ class FsckReport:
         marker: Why nothing can be repaired: the marker that says whose payloads these are cannot be read, or is another
             store's.
         repaired: Whether it was put in order.
+        brought: Executions that a repair took in, which the store did not know: those after a backup, say.
     """
 
     checked: int
@@ -64,6 +65,7 @@ class FsckReport:
     elsewhere: tuple[str, ...]
     marker: tuple[str, ...]
     repaired: bool
+    brought: int = 0
 
     @property
     def clean(self) -> bool:
@@ -81,7 +83,7 @@ def fsck(
     root: Path,
     repair: bool = False,
     progress: Progress = no_progress,
-    take_in: Callable[[], object] | None = None,
+    take_in: Callable[[], int] | None = None,
 ) -> FsckReport:
     """Check every payload by digest, wherever it lies, and look for what crashes left; safe while pipelines run.
 
@@ -97,7 +99,7 @@ def fsck(
         repair: Put in order what was found.
         progress: Called with the payloads checked so far.
         take_in: Called before a repair where payloads lie that no execution of this store has put there: brings in
-            what other stores have recorded of them.
+            what other stores have recorded of them; gives how many executions.
 
     Raises:
         InputError: It is to be repaired, and the payloads may merely not be mounted, or be another store's.
@@ -109,8 +111,7 @@ def fsck(
     payloads = open_payloads(store, root)
     # The payloads first, then the store: what is published in between is known to the store by then.
     stored, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
-    if repair and take_in is not None and _strange(store, stored):
-        take_in()
+    brought = take_in() if repair and take_in is not None and _strange(store, stored) else 0
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     every = store.artifacts(state=None)
@@ -159,6 +160,7 @@ def fsck(
         elsewhere=tuple(artifact.uri for artifact in elsewhere),
         marker=() if payloads.url is not None else marker_problems(store, root),
         repaired=repair,
+        brought=brought,
     )
 
 

@@ -19,7 +19,7 @@ from ..progress import Progress, no_progress
 from .errors import DiskFull
 from .uri import check, resolve
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PARTS = ("content", "extra")
 MANIFEST = "manifest.json"
 SIGNATURE = "content.sig"
@@ -152,7 +152,7 @@ def explain_full_disk(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in DISK_FULL:
             raise
         raise DiskFull(
             f"disk full while {doing} ({error.strerror})", fix="free space and try again; a run by `drivetrain resume`"

@@ -2,6 +2,9 @@
 
 What was whole is remembered with the size, dates and inode of each file. A file that was written since, by whomever,
 has another time of its last change, which no program can set. Only then are its bytes read.
+
+In memory file systems it has not: where a program writes once more into a page of a mapping (mmap) that it has written
+before, nothing is written to a disk, and no date changes. There the bytes are read each time.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import InputError
+from .mounts import filesystem_of
 from .payload import MANIFEST, PARTS, differences, digests_of, read_manifest
+
+_UNDATED = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 
 
 class PayloadChecks:
@@ -26,6 +32,7 @@ class PayloadChecks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, str] = {}
+        self._dated: dict[int, bool] = {}  # by device
 
     def remember(self, uri: str, path: Path) -> None:
         """Note that the payload of that URI, which lies at a path, is whole now."""
@@ -50,16 +57,24 @@ class PayloadChecks:
 
     def problems(self, uri: str, path: Path, fingerprint: str | None) -> list[str]:
         """What is wrong with a payload; its bytes are read only where a file has changed since it was whole."""
-        state = None
+        state, known = None, False
         with suppress(OSError):
             state = _state(path)
-            if state == self._known.get(uri) or state.encode() == self._file(uri).read_bytes():
+            known = state == self._known.get(uri) or state.encode() == self._file(uri).read_bytes()
+            if known and self._dates_tell(path):
                 return []
         problems = compared(path, fingerprint)
-        if not problems and state is not None:
+        if not problems and state is not None and not known:
             # What it was before it was read: were it looked at now, a write in between would count as compared.
             self.keep(uri, state)
         return problems
+
+    def _dates_tell(self, path: Path) -> bool:
+        """Whether the file system of a payload dates every write."""
+        device = path.stat().st_dev
+        if device not in self._dated:
+            self._dated[device] = filesystem_of(path) not in _UNDATED
+        return self._dated[device]
 
     def _file(self, uri: str) -> Path:
         return self._folder / uri.replace("/", ",")

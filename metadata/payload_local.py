@@ -114,7 +114,10 @@ class LocalPayloads(Payloads):
 
     def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
         """What is wrong with a payload, see `Payloads.problems`; it must exist."""
-        return compared(self.path(uri), fingerprint)
+        problems = compared(self.path(uri), fingerprint)
+        if problems:  # whatever its dates say
+            self._checks.forget(uri)
+        return problems
 
     def published(self) -> list[PayloadEntry]:
         """The folders below `artifacts/` that look like a payload; a rename changes when."""

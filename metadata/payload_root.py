@@ -83,7 +83,8 @@ def _begin(store: MetadataStore, url: str) -> str | None:
             f"artifacts of another store are in {url}",
             fix="name that store with --store, or give another prefix with --artifacts",
         )
-    keep_payloads_at(store, url)
+    if not store.readonly:
+        keep_payloads_at(store, url)
     return url
 
 

@@ -71,7 +71,7 @@ class Postgres:
         self._secrets = [str(parameters[key]) for key in _SECRETS if parameters.get(key)]
         self.location = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
 
-    def prepare(self) -> None:
+    def prepare(self, *, create: bool) -> None:
         """Nothing can be said before the server is asked."""
 
     def connect(self) -> _PsycopgConnection:

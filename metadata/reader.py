@@ -36,6 +36,11 @@ class StoreReader:
         self._db = database
 
     @property
+    def readonly(self) -> bool:
+        """Whether it was opened to read only."""
+        return self._db.dialect.readonly
+
+    @property
     def location(self) -> str:
         """The database's file, or its URL without a password."""
         return self._db.dialect.location

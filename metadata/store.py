@@ -45,29 +45,33 @@ class MetadataStore(StoreReader):
         url: str | Path,
         *,
         readonly: bool = False,
+        create: bool = True,
         upgrade: bool = False,
         clock: Callable[[], int] | None = None,
     ) -> MetadataStore:
-        """Open a store, making it where there is none; any number of processes may do so at once.
+        """Open a store; any number of processes may do so at once.
 
         Args:
             url: The path of a SQLite file, `sqlite:///` and the path, or `postgresql://user@host:port/database`.
-            readonly: Refuse every write; the store must exist.
+            readonly: Refuse every write; nothing is made.
+            create: Make it where there is none, unless it is `readonly`.
             upgrade: Bring an older schema up to date (back it up first).
             clock: Microseconds since 1970, UTC; for tests. None is this machine's with SQLite, the server's with
                 PostgreSQL.
 
         Raises:
             InputError: The URL names nothing that can be opened.
+            NoStore: There is none, and none may be made.
             SchemaMismatch: A newer or older schema, or a file of something else.
             StoreUnavailable: Not writable, damaged, on a network filesystem, or its server does not answer.
             DrivetrainError: The driver of PostgreSQL is not installed.
         """
         dialect = parse(url, readonly=readonly)
-        dialect.prepare()
+        create = create and not readonly
+        dialect.prepare(create=create)
         database = Database(dialect, clock=clock)
         try:
-            database.migrate(upgrade=upgrade)
+            database.migrate(upgrade=upgrade, create=create)
         except BaseException:
             database.close()
             raise

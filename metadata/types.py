@@ -377,8 +377,14 @@ class InfraValidation(Artifact):
 
 
 class PushedModel(Artifact):
-    """The receipt of a model that was pushed: where to, as which version, with which digest."""
+    """The receipt of a model that was pushed: where to, as which version, with which digest.
+
+    Attributes:
+        destination: As it was written: a URL, or a folder, relative to the one that the root lies in.
+        folder: The folder that it meant then, absolute; "" behind a URL.
+    """
 
     destination: str = ""
+    folder: str = ""
     version: int = 0
     digest: str = ""

@@ -162,8 +162,15 @@ class Client:
             answer = json.loads(data)
         if status != 200 or not isinstance(answer, dict):
             reason = answer.get("error") if isinstance(answer, dict) else None
-            raise ServerError(f"{self._url}{path} answers {status}: {reason or data[:200]!r}", status=status)
+            message = f"{self._url}{path} answers {status}: {reason or data[:200]!r}"
+            raise ServerError(message, status=status, fix=self._key_advice() if status == 401 else None)
         return answer, headers
+
+    def _key_advice(self) -> str:
+        """What to do where the server knows no such key."""
+        if "authorization" in self._headers:
+            return "the key that was sent is not one of the server's: see --key-file, DRIVETRAIN_API_KEY or api_key="
+        return "give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY; in Python api_key="
 
     def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
         for attempt in (1, 2):

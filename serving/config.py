@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ..addresses import local_path
 from ..errors import InputError
 from ..redaction import CREDENTIALS, holds_credentials, without_credentials
 from ..yaml_lines import YamlValue, read_yaml
@@ -31,6 +33,7 @@ class ModelConfig:
         batching: How requests are put together.
         traffic: Shares of the requests that name no version for some versions; the rest goes to the newest without one.
         request_log: What is logged of its requests and their answers; None: nothing.
+        require_signed: A file with the public key of who must have signed each version; None: none need be signed.
     """
 
     name: str
@@ -42,6 +45,7 @@ class ModelConfig:
     batching: BatchingOptions = field(default_factory=BatchingOptions)
     traffic: TrafficSplit | None = None
     request_log: RequestLogOptions | None = None
+    require_signed: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
@@ -67,12 +71,57 @@ class ModelConfig:
         return sorted((shares | set(self.versions)) & set(numbers) | set(rest[-self.num_versions :]))
 
 
+def require_surroundings(configs: Sequence[ModelConfig]) -> None:
+    """See that each folder of versions is there, or may come by a push: one whose surroundings are missing is a typo.
+
+    Raises:
+        InputError: It is not so.
+    """
+    for config in configs:
+        if (address := local_path(config.base_path)) is None:
+            continue
+        folder = Path(os.path.abspath(address))  # noqa: PTH100 - without its ..
+        if not folder.is_dir() and not folder.parent.is_dir():
+            raise InputError(
+                f"there is no folder {folder.parent}, in which the versions of model {config.name!r} would "
+                f"be pushed to {folder.name}",
+                fix="mend the path, or make that folder if the first push is still to come",
+            )
+
+
+class SigningKeys:
+    """Who must have signed which model's versions: said when the server starts, and not undone by a request.
+
+    Args:
+        configs: The models as they are at the start.
+        default: The file of the key for every model that names none; None: those need not be signed.
+
+    Raises:
+        InputError: A file holds no key that signatures can be checked with.
+        DrivetrainError: `cryptography` is not installed.
+    """
+
+    def __init__(self, configs: Sequence[ModelConfig], default: Path | None) -> None:
+        self._by_model = {config.name: config.require_signed for config in configs if config.require_signed}
+        self._default = None if default is None else str(default)
+        if paths := {*self._by_model.values(), *([self._default] if self._default else [])}:
+            from ..engine.bundles.signing import check_public_key  # late: the supervisor of workers needs no engine
+
+            for path in sorted(paths):
+                check_public_key(Path(path))
+
+    def applied(self, configs: Sequence[ModelConfig]) -> list[ModelConfig]:
+        """Configurations with the keys that their models' versions must be signed by."""
+        return [replace(each, require_signed=self._by_model.get(each.name, self._default)) for each in configs]
+
+
 def read_models(path: Path) -> list[ModelConfig]:
     """The models of a YAML file.
 
     Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
     "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`, from
-    versions (by number or label) to percentages, and `request_log` with the fields of `RequestLogOptions`.
+    versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`, and
+    `require_signed`, the file of a public key.
 
     Raises:
         InputError: It is no such file; the line is named.
@@ -90,7 +139,7 @@ def read_models(path: Path) -> list[ModelConfig]:
 
 
 def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
-    known = ("base_path", "versions", "labels", "batching", "traffic", "request_log")
+    known = ("base_path", "versions", "labels", "batching", "traffic", "request_log", "require_signed")
     entries = value.mapping(known, required=("base_path",))
     fields: dict[str, Any] = {}  # Any: by the field's type
     base_path = entries["base_path"].string()
@@ -107,6 +156,8 @@ def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
         fields["traffic"] = _traffic(entries["traffic"], fields.get("labels", {}), name)
     if "request_log" in entries:
         fields["request_log"] = _request_log(entries["request_log"], folder)
+    if "require_signed" in entries:
+        fields["require_signed"] = str(folder / entries["require_signed"].string())
     try:
         return ModelConfig(name, base_path, **fields)
     except InputError as error:

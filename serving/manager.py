@@ -13,8 +13,10 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from ..addresses import local_path
 from ..errors import DrivetrainError, suggest
 from ..redaction import printable
 from ..versions import versions_at
@@ -29,7 +31,7 @@ from .api import (
     VersionStatus,
 )
 from .batching import Done, as_request_error, on_time
-from .config import ModelConfig
+from .config import ModelConfig, SigningKeys
 from .request_log import RequestLog
 from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
 
@@ -92,6 +94,8 @@ class ModelManager:
         configs: The models.
         poll_seconds: How often their versions are looked for; 0: once, when the server starts.
         unloaded: The models that are not loaded until `load` asks for them.
+        require_signed: The file of the public key that must have signed the versions of models that name none; None:
+            those need not be signed.
         most_bytes: What the versions in memory may take together, by the size of their files. Those that were not asked
             for longest are put to sleep, and woken by the next request. None: all stay in memory.
 
@@ -99,7 +103,7 @@ class ModelManager:
         request_log: Where requests and answers are logged; None: nowhere. It stays as it was at the start.
 
     Raises:
-        InputError: Columns of the request log are to be hashed, and there is no salt.
+        InputError: Columns of the request log are to be hashed, and there is no salt; a key cannot be used.
     """
 
     def __init__(
@@ -108,8 +112,11 @@ class ModelManager:
         *,
         poll_seconds: float = 1.0,
         unloaded: Collection[str] = (),
+        require_signed: Path | None = None,
         most_bytes: int | None = None,
     ) -> None:
+        self._signing_keys = SigningKeys(configs, require_signed)
+        configs = self._signing_keys.applied(configs)
         self._models = {config.name: _ServedModel(config, paused=config.name in unloaded) for config in configs}
         self._poll_seconds = poll_seconds
         # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.
@@ -276,7 +283,7 @@ class ModelManager:
 
         A model that stays keeps its versions, which are looked for anew.
         """
-        wanted = {config.name: config for config in configs}
+        wanted = {config.name: config for config in self._signing_keys.applied(configs)}
         async with self._changing:
             for name in [name for name in self._models if name not in wanted]:
                 model = self._models.pop(name)
@@ -363,7 +370,7 @@ class ModelManager:
             self._say(model, printable(f"{base_path} cannot be listed: {_line(error)}"))
             return
         if not numbers:
-            self._say(model, printable(f"{base_path} has no versions"))
+            self._say(model, f"model {model.config.name!r} has no version yet", _awaited(base_path))
             return  # storage that is gone for a while takes nothing away
         model.problem = ""
         async with self._changing:
@@ -389,9 +396,10 @@ class ModelManager:
                 if model.versions[number].prepared is None:
                     del model.versions[number]
 
-    def _say(self, model: _ServedModel, problem: str) -> None:
+    def _say(self, model: _ServedModel, problem: str, logged: str | None = None) -> None:
+        """Keep why versions cannot be listed, for whoever asks, and log it once, perhaps in other words."""
         if problem != model.problem:
-            _LOG.warning("model %s: %s", model.config.name, problem)
+            _LOG.warning("model %s: %s", model.config.name, logged or problem)
         model.problem = problem
 
     async def _load(self, model: _ServedModel, number: int, version: _Version) -> None:
@@ -401,7 +409,9 @@ class ModelManager:
         loader = self._loader if model.current is None else self._replacer
         start = time.monotonic()
         try:
-            prepared = await loop.run_in_executor(loader, prepare, config.name, config.base_path, number)
+            prepared = await loop.run_in_executor(
+                loader, prepare, config.name, config.base_path, number, config.require_signed
+            )
             # One that replaces another that is awake is asked at once; any other may sleep until it is.
             awake = model.current is not None and model.current.loaded is not None
             if awake or self._free(prepared.size):
@@ -485,6 +495,14 @@ class ModelManager:
             waiting, version.waiting, version.waiting_rows = version.waiting, [], 0
             for request, done in waiting:
                 _pass_on(loaded, request, done)
+
+
+def _awaited(base_path: str) -> str:
+    """What is waited for where there is no version, with the whole path."""
+    folder = local_path(base_path)
+    where = base_path if folder is None else os.path.abspath(folder)  # noqa: PTH100 - without its ..
+    missing = folder is not None and not folder.is_dir()
+    return printable(f"waits for a version at {where}{', which does not exist yet' if missing else ''}")
 
 
 def _pass_on(loaded: LoadedVersion | RequestError, request: InferenceRequest, done: Done) -> None:

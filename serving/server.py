@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
-from .config import ModelConfig
+from .config import ModelConfig, require_surroundings
 from .cors import CrossOrigin
 from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
@@ -47,6 +47,8 @@ class ServerOptions:
         keys: A file of the keys that may ask; None: anybody may.
         tls: Certificates; None: plain text.
         cors_origins: Whose pages may ask from a browser.
+        require_signed: The file of the public key that must have signed each version that is served, of models that
+            name no other; None: only of models that name one.
     """
 
     host: str = "127.0.0.1"
@@ -62,6 +64,7 @@ class ServerOptions:
     keys: Path | None = None
     tls: TlsFiles | None = None
     cors_origins: tuple[str, ...] = ()
+    require_signed: Path | None = None
 
     @property
     def scheme(self) -> str:
@@ -107,7 +110,12 @@ async def serve(
     warn_of_strangers(options)
     try:
         keys = AccessKeys(options.keys) if options.keys is not None else None
-        models = ModelManager(configs, poll_seconds=options.poll_seconds, most_bytes=options.memory_bytes)
+        models = ModelManager(
+            configs,
+            poll_seconds=options.poll_seconds,
+            require_signed=options.require_signed,
+            most_bytes=options.memory_bytes,
+        )
     except BaseException:
         port.close()
         raise
@@ -217,9 +225,10 @@ def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callabl
         started: Called when the ports are open and every version that is there was tried.
 
     Raises:
-        InputError: A port cannot be had.
+        InputError: A port cannot be had, or a model's versions could never come to lie where they are to be.
         DrivetrainError: Workers cannot be started.
     """
+    require_surroundings(configs)
     if options.workers > 1:
         from .workers import WorkerSupervisor
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ..engine.bundles.bundle import Bundle
 from ..engine.bundles.manifest import Signature, read_manifest, signatures_of, verified_folder
 from ..engine.bundles.runner import REQUESTS, SMALL
+from ..engine.bundles.signing import UnsignedError, check_signature
 from ..engine.bundles.weights import give_back
 from ..engine.host_ops.columns import ARROW
 from ..engine.hub.loading import local_bundle
@@ -83,31 +84,50 @@ class Prepared:
         described: What it is.
         folder: Where its files are.
         size: Bytes of its files: about what it takes in memory.
+        public_key: The file of the key that must have signed it; None: it need not be signed.
+        signature: The bytes of its signature, where it must have one.
     """
 
     described: Described
     folder: Path
     size: int
+    public_key: Path | None = None
+    signature: bytes | None = None
 
 
-def prepare(name: str, base_path: str, number: int) -> Prepared:
-    """Fetch a version, and read its manifest. May take long.
+def prepare(name: str, base_path: str, number: int, public_key: str | None = None) -> Prepared:
+    """Fetch a version and the signature that it must have where there is a key, and read its manifest. May take long.
 
     Raises:
-        DrivetrainError: It is not whole.
+        DrivetrainError: It is not whole, or has no signature.
     """
+    signature = None if public_key is None else _signature(base_path, number)
     folder = fetch_version(base_path, number)
     body, paths = read_manifest(folder)
     described = Described(name, number, signatures_of(body, str(folder)), body["digest"])
-    return Prepared(described, folder, sum(path.stat().st_size for path in paths.values()))
+    size = sum(path.stat().st_size for path in paths.values())
+    return Prepared(described, folder, size, None if public_key is None else Path(public_key), signature)
+
+
+def _signature(base_path: str, number: int) -> bytes:
+    """The signature of a version, unchecked; it lies beside the version."""
+    store, name = versions_at(base_path).store, f"{number}.sig"
+    if not store.exists(name):
+        raise UnsignedError(
+            f"version {number} is not signed, and is to be: there is no {name}",
+            fix="sign what is pushed: `drivetrain bundle sign`",
+        )
+    return store.read(name)
 
 
 def check_files(prepared: Prepared) -> None:
-    """Check every file of a version that is not loaded yet.
+    """Check every file of a version that is not loaded yet, and its signature where it must have one.
 
     Raises:
-        DrivetrainError: One is damaged.
+        DrivetrainError: One is damaged, or it is of another key.
     """
+    if prepared.public_key is not None:
+        check_signature(prepared.folder, prepared.public_key, prepared.signature)
     verified_folder(prepared.folder)
 
 
@@ -115,9 +135,10 @@ def read_bundle(prepared: Prepared) -> Bundle:
     """Read a version and check its files; weights stay there, mapped. Nothing of it belongs in an event loop.
 
     Raises:
-        DrivetrainError: It is damaged, or another one than was prepared.
+        DrivetrainError: It is damaged, not signed as it must be, or another one than was prepared.
     """
-    bundle = Bundle.load(prepared.folder).for_serving()
+    loaded = Bundle.load(prepared.folder, public_key=prepared.public_key, signature=prepared.signature)
+    bundle = loaded.for_serving()
     if read_manifest(prepared.folder)[0]["digest"] != prepared.described.digest:
         raise InputError(f"{prepared.folder} holds another bundle than before", fix="push each bundle as a new version")
     return bundle

@@ -51,6 +51,7 @@ class _SharedModels(ModelManager):
             setup.configs,
             poll_seconds=options.poll_seconds,
             unloaded=setup.unloaded,
+            require_signed=options.require_signed,
             most_bytes=options.memory_bytes,
         )
         self._supervisor = supervisor

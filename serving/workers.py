@@ -20,7 +20,7 @@ from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
-from .config import ModelConfig
+from .config import ModelConfig, SigningKeys
 from .request_log import RequestLog
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
@@ -46,11 +46,15 @@ class WorkerSupervisor:
     Args:
         configs: The models.
         options: How to serve; `workers` says how many.
+
+    Raises:
+        InputError: A key for signatures cannot be used.
     """
 
     def __init__(self, configs: Sequence[ModelConfig], options: ServerOptions) -> None:
         self._configs = list(configs)
         self._options = options
+        self._signing_keys = SigningKeys(configs, options.require_signed)
         self._unloaded: set[str] = set()
         self._workers: set[_Worker] = set()
         self._informed: set[_Worker] = set()  # those that were told what to serve: changes go to them
@@ -224,7 +228,8 @@ class WorkerSupervisor:
                 # A request log stays as it was at the start.
                 logs = {config.name: config.request_log for config in self._configs}
                 configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
-                self._configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
+                configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
+                self._configs = self._signing_keys.applied(configs)
                 self._unloaded &= {config.name for config in self._configs}
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:

@@ -57,6 +57,9 @@ SECURITY: refuses what two parsers might read differently
   test_what_is_no_request_is_refused
 SECURITY: answers nobody without a known key but for its health, over HTTP and gRPC
   test_a_request_needs_one_known_key test_every_grpc_method_asks_for_a_key test_what_a_key_may
+SECURITY: serves no version that this key has not signed
+  test_the_last_version_that_is_signed_goes_on test_no_request_undoes_a_key
+  test_a_version_that_sleeps_is_checked_before_and_when_it_wakes
 SECURITY: no key is in its errors or logs
   test_a_request_needs_one_known_key test_the_file_is_read_again test_a_wrong_file_says_what_is_wrong
 SECURITY: it answers only clients whose certificate that authority signed
@@ -134,8 +137,23 @@ storage: says to which store a folder belongs
   test_payloads_that_are_merely_elsewhere_are_not_taken_for_lost
 storage: each leaves the artifacts of the others alone
   test_what_lies_in_another_hosts_root_is_not_taken_for_lost
-storage: or one on a read-only disk, can be looked at
+storage: or one on a disk that is read-only or full, can be looked at
   test_a_root_that_may_not_be_written_is_looked_at test_a_store_in_a_folder_that_may_not_be_written_is_read
+  test_on_a_full_disk_everything_can_be_read_and_backed_up test_a_read_only_root_is_named_with_the_way_out
+storage: readers take what its file and its log hold into memory
+  test_an_image_is_what_sqlite_reads test_a_log_that_is_cut_or_damaged_counts_as_far_as_for_sqlite
+storage: none of them makes one beside artifacts whose store was lost
+  test_no_verb_but_run_makes_a_store test_a_run_does_not_begin_anew_over_artifacts
+storage: In memory file systems (tmpfs, such as `/dev/shm`) the bytes are compared each time
+  test_what_is_written_through_a_mapping_in_memory_is_seen
+storage: `--repair` beside each finding what it did
+  test_a_repair_says_what_it_did_and_how_to_undo_it
+storage: A payload that fsck finds changed is read again at its next use
+  test_what_a_check_finds_changed_is_not_known_as_whole_any_more
+storage: names the runs of which only logs are left
+  test_a_rebuild_says_what_is_lost
+storage: a push from a root that was moved says where it goes now
+  test_a_root_that_was_moved_says_where_it_pushes_to_now
 storage: Every verb that meets what nobody writes there says that the database is damaged
   test_every_verb_names_damage test_a_value_that_nobody_writes_is_damage test_a_damaged_database_is_not_repaired
 storage: is begun at most three times more than its retries allow
@@ -259,7 +277,7 @@ def test_a_promise_stands_and_is_kept_by_tests(page: str, words: str, kept_by: l
 def test_every_point_of_the_security_policy_is_among_them() -> None:
     page = (ROOT / PAGES["SECURITY"]).read_text("utf-8")
     points = [" ".join(point.split()) for point in re.findall(r"^- (.*?)(?=^- |^\n|\Z)", page, re.M | re.S)]
-    assert len(points) == 11
+    assert len(points) == 12
     words = [words for which, words, _ in promises() if which == "SECURITY"]
     assert [point for point in points if not any(each in point for each in words)] == []
 

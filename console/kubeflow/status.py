@@ -37,7 +37,7 @@ def status(
     """
     from ...pipelines.kubeflow import following
 
-    with settings.of(project).home() as home:
+    with settings.of(project).home(readonly=False) as home:
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
         run_status = following.status(home, run, client_of(cluster), kubernetes_of(cluster))

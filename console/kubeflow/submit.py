@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def home_for(settings: ConsoleSettings, cluster: ClusterSettings, *, readonly: bool) -> Iterator[Home]:
+def home_for(settings: ConsoleSettings, cluster: ClusterSettings) -> Iterator[Home]:
     """Open the home of a cluster's runs. A new one keeps its payloads where the pods do, without --artifacts."""
     artifacts = settings.artifacts
     if artifacts is None and "://" in cluster.artifacts and not (settings.location.root / "metadata.db").exists():
         artifacts = cluster.artifacts
-    with replace(settings, artifacts=artifacts).home(readonly=readonly) as home:
+    with replace(settings, artifacts=artifacts).home(readonly=False, create=True) as home:
         yield home
 
 
@@ -90,7 +90,7 @@ def submit(
     cluster = cluster_of(project, host, namespace)
     values = gather_parameters(pipeline.parameters, params, file)
     settings = settings.of(project)
-    with home_for(settings, cluster, readonly=False) as home:
+    with home_for(settings, cluster) as home:
         line = root_line(settings, home)
         submitted = submit_run(
             home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache, **labels

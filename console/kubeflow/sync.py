@@ -39,7 +39,7 @@ def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | 
     from ...pipelines.launcher.run_records import sync as take_in
 
     notes: list[str] = []
-    with settings.of(project).home(readonly=False) as home:
+    with settings.of(project).home(readonly=False, create=True) as home:
         with suppress(InputError):  # of one that the store does not know there may be records
             run = following.find(home, run).id
         synced = take_in(home, run)

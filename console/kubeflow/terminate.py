@@ -22,7 +22,7 @@ def terminate(
     """End a RUN on its cluster, by its id or KFP's, and record how its tasks ended."""
     from ...pipelines.kubeflow import following
 
-    with settings.of(project).home() as home:
+    with settings.of(project).home(readonly=False) as home:
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
         client = client_of(cluster)

@@ -353,7 +353,12 @@ class Bundle:
     @overload
     @classmethod
     def load(
-        cls, path: Path | str, *, isolated: Literal[False] = False, public_key: Path | str | None = None
+        cls,
+        path: Path | str,
+        *,
+        isolated: Literal[False] = False,
+        public_key: Path | str | None = None,
+        signature: bytes | None = None,
     ) -> Bundle: ...
 
     @overload
@@ -365,6 +370,7 @@ class Bundle:
         isolated: Literal[True],
         limits: Limits | None = None,
         public_key: Path | str | None = None,
+        signature: bytes | None = None,
     ) -> IsolatedBundle: ...
 
     @classmethod
@@ -375,6 +381,7 @@ class Bundle:
         isolated: bool = False,
         limits: Limits | None = None,
         public_key: Path | str | None = None,
+        signature: bytes | None = None,
     ) -> Bundle | IsolatedBundle:
         """Read a folder that `save` wrote, checking every file against its digest. Files it does not list are ignored.
 
@@ -387,6 +394,7 @@ class Bundle:
             isolated: Whether to read and run everything in a child process: needed for an untrusted bundle.
             limits: What that child may take; by default 600 seconds for each call and half of the machine's memory.
             public_key: A file with a public key in PEM, of which the bundle must have a signature (`sign_bundle`).
+            signature: The bytes of that signature where it does not lie beside the folder.
 
         Warns:
             FutureWarning: A coming JAX will refuse its programs; `drivetrain bundle refresh` writes them anew.
@@ -398,7 +406,7 @@ class Bundle:
             InputError: The folder holds no bundle, or the key cannot be read.
         """
         root = Path(path)
-        sealed = None if public_key is None else check_signature(root, Path(public_key))
+        sealed = None if public_key is None else check_signature(root, Path(public_key), signature)
         if isolated:
             from .isolation import IsolatedBundle  # late: it imports this module's neighbours
 

@@ -91,8 +91,23 @@ def sign_bundle(bundle: Path, key: Path, password: bytes | None = None) -> Path:
     return target
 
 
-def check_signature(bundle: Path, public_key: Path) -> str:
+def check_public_key(path: Path) -> None:
+    """See that a file holds a key that signatures can be checked with.
+
+    Raises:
+        InputError: It does not.
+        DrivetrainError: `cryptography` is not installed.
+    """
+    _public_key(path)
+
+
+def check_signature(bundle: Path, public_key: Path, signature: bytes | None = None) -> str:
     """Check that a bundle is as it was when it was signed by a key.
+
+    Args:
+        bundle: The folder.
+        public_key: A file with the public key in PEM.
+        signature: The bytes of its signature where that does not lie beside it.
 
     Returns:
         The SHA-256 of the manifest, which holds those of the other files.
@@ -103,9 +118,11 @@ def check_signature(bundle: Path, public_key: Path) -> str:
         InputError: There is no bundle, or the key cannot be used.
     """
     key, path = _public_key(public_key), signature_path(bundle)
-    if not path.is_file():
+    if signature is None:
+        signature = signature_of(bundle)
+    if signature is None:
         raise UnsignedError(f"{bundle} is not signed: there is no {path}", fix="fetch the signature too, or sign it")
-    payload = _signed(path, key, public_key)
+    payload = _signed(signature, path, key, public_key)
     digests = _digests(bundle)
     try:
         signed = _resources(payload)
@@ -156,20 +173,20 @@ def _resources(payload: bytes) -> dict[str, str]:
     return {name: checksum for name, _, checksum in listed}
 
 
-def _signed(path: Path, key: EllipticCurvePublicKey, of: Path) -> bytes:
-    """The statement that a file holds, which the key signed."""
+def _signed(data: bytes, path: Path, key: EllipticCurvePublicKey, of: Path) -> bytes:
+    """The statement that a signature's file holds, which the key signed."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
     from cryptography.hazmat.primitives.hashes import SHA256
 
     try:
-        body = json.loads(_read_signature(path))
+        body = json.loads(data)
         envelope = body["dsseEnvelope"]
         if (body["mediaType"], envelope["payloadType"]) != (_MEDIA, _PAYLOAD):
             raise ValueError(f"it is a {body['mediaType']!r:.80}")
         payload = base64.b64decode(envelope["payload"], validate=True)
         (signature,) = (base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable(path, error) from error
     try:
         key.verify(signature, _authenticated(payload), ECDSA(SHA256()))

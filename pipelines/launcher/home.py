@@ -17,6 +17,7 @@ from ...metadata import (
     ArtifactRecord,
     ExecutionRecord,
     MetadataStore,
+    NoStore,
     NotFound,
     open_payloads,
 )
@@ -60,10 +61,12 @@ class Home:
         store: Where the metadata lies, if not in the root's `metadata.db`.
         artifacts: The URL that the payloads lie behind (`s3://bucket/prefix`), if not in the root. It is said when
             the store is new, which remembers it.
-        readonly: Open for looking only; the root must exist, and need not be writable.
+        readonly: Open for looking only: nothing is written, and the root may be another user's or its disk full.
+        create: Make the store and the root where there are none, unless it is `readonly`.
         is_rebuilt: Whether the store is made anew for payloads that are there.
 
     Raises:
+        NoStore: There is no store, and none is to be made, or artifacts are there that it would know nothing of.
         InputError: The root cannot be made or used, or the artifacts lie elsewhere than is said.
         DrivetrainError: A package for the URL is not installed.
         StorageUnavailable: Nothing answers behind the URL.
@@ -76,23 +79,32 @@ class Home:
         store: str | None = None,
         artifacts: str | None = None,
         readonly: bool = False,
+        create: bool = True,
         is_rebuilt: bool = False,
     ) -> None:
         refuse_url(str(root), "--root")
         self.root = root.absolute()
-        if readonly and store is None and not holds_runs(self.root):
+        create = create and not readonly
+        if not create and store is None and not holds_runs(self.root):
             raise InputError(f"there are no runs in {self.root}", fix=_runs_near(self.root))
-        try:
-            missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
-            self.root.mkdir(parents=True, exist_ok=True)
-            for folder in missing:
-                sync_folder(folder.parent)
-        except OSError as error:
-            raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
+        if not readonly and os.path.isdir(self.root) and not os.access(self.root, os.W_OK):  # noqa: PTH112 - raises nothing
+            raise InputError(
+                f"{self.root} may not be written", fix="do this as a user who may write there, or give another --root"
+            )
         self.url = store
-        looks = readonly and store is None and not os.access(self.root, os.W_OK)  # another user's, or a snapshot's
-        self.store = MetadataStore.open(store or self.root / "metadata.db", readonly=looks)
+        location = store or self.root / "metadata.db"
         try:
+            self.store = MetadataStore.open(location, readonly=readonly, create=False)
+        except NoStore as error:
+            if artifacts is None and not is_rebuilt and self._holds_payloads:
+                raise self._lost(error.message) from None
+            if not create:
+                raise
+            self._make_root()
+            self.store = MetadataStore.open(location)
+        try:
+            if not readonly:
+                self._make_root()  # the store may lie elsewhere
             self.payloads = open_payloads(self.store, self.root, artifacts)
         except BaseException:
             self.store.close()
@@ -100,13 +112,36 @@ class Home:
         if self.payloads.url is not None or is_rebuilt:
             return
         begun = self.store.contexts("run", limit=1) or self.store.executions(limit=1)
-        if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
+        if not begun and self._holds_payloads:
             self.store.close()
-            raise InputError(
-                f"{self.store.location} is empty, though {self.root} holds artifacts: it was lost or damaged, or lies "
-                "elsewhere",
-                fix=f"{RESTORE}; name it with --store; or move the root away to begin anew",
+            raise self._lost(f"{self.store.location} is empty")
+
+    def _make_root(self) -> None:
+        try:
+            missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                sync_folder(folder.parent)
+        except OSError as error:
+            raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
+
+    @property
+    def _holds_payloads(self) -> bool:
+        with suppress(OSError):  # a name that is too long, say
+            return any(self.root.glob("artifacts/*/*/*/manifest.json"))
+        return False
+
+    def _lost(self, how: str) -> NoStore:
+        present = self.root / "metadata.db"
+        if self.url is not None and present.is_file():
+            return NoStore(
+                f"{how}; that of the artifacts in {self.root} may be {present}",
+                fix="leave --store (or DRIVETRAIN_STORE) away, or name another --root",
             )
+        return NoStore(
+            f"{how}, though {self.root} holds artifacts: it was lost or damaged, or lies elsewhere",
+            fix=f"{RESTORE}; name it with --store; or move the root away to begin anew",
+        )
 
     @property
     def base(self) -> Path:

@@ -7,14 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from ...errors import InputError
-from ...metadata import MetadataStore, SchemaMismatch, StoreDamaged, keep_payloads_at
+from ...metadata import MetadataStore, NoStore, SchemaMismatch, StoreDamaged, keep_payloads_at
 from ...metadata.backup import check_store, database_file, replace_store
 from ...metadata.payload_marker import adopt, read_marker
 from .home import Home
 from .root import RootLocation
 from .run_records import sync_all
+
+UNRECORDED: Final = (
+    "runs that found everything in the cache, tasks that failed, the lines of code that `why` compares, and what was "
+    "tagged, noted, approved, blessed or unblessed by hand, or retired by a repair"
+)
+"""What a store holds and no record beside the payloads."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,16 @@ class RebuildReport:
         executions: How many executions were taken in.
         ignored: (file, reason) for each record that could not be read.
         replaced: Where the database lies that was there before; None if there was none.
+        lost: Runs of which logs are there, but no record.
+        unnamed: URIs of payloads of which there is no record.
     """
 
     runs: int
     executions: int
     ignored: tuple[tuple[str, str], ...]
     replaced: str | None
+    lost: tuple[str, ...]
+    unnamed: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
         """The report as a JSON object."""
@@ -42,8 +53,8 @@ def rebuild(location: RootLocation) -> RebuildReport:
     """Make a root's database anew from the records beside its payloads, and put it in the place of the damaged one.
 
     Known again are: runs that executed something, with parameters and how they ended; their executions with inputs,
-    outputs, cache keys and metrics; artifacts with type, properties and fingerprint. Lost are: runs that found all in
-    the cache, failures, what was tagged, noted or approved after a run, and what a repair had retired.
+    outputs, cache keys and metrics; artifacts with type, properties and fingerprint. Lost is what no record has
+    (`UNRECORDED`).
 
     Raises:
         InputError: The store is a PostgreSQL server's; there are no records; the database is sound.
@@ -60,6 +71,10 @@ def rebuild(location: RootLocation) -> RebuildReport:
                     f"there are no records of runs beside the payloads of {location.root}",
                     fix="restore a copy that `drivetrain backup` made; name --artifacts where they are behind a URL",
                 )
+            known = {context.name for context in home.store.contexts("run", limit=None)}
+            lost = sorted({path.name for path in home.root.glob("logs/*") if path.is_dir()} - known)
+            named = {artifact.uri for artifact in home.store.artifacts(state=None)}
+            unnamed = [payload.uri for payload in home.payloads.published() if payload.uri not in named]
         replaced = replace_store(new, path)
     finally:
         for left in path.parent.glob(f"{new.name}*"):
@@ -69,13 +84,15 @@ def rebuild(location: RootLocation) -> RebuildReport:
         executions=sum(len(report.brought) for report in reports),
         ignored=tuple((f"{report.run}/{name}", why) for report in reports for name, why in report.ignored),
         replaced=str(replaced) if replaced else None,
+        lost=tuple(lost),
+        unnamed=tuple(unnamed),
     )
 
 
 def _refuse_sound(path: Path) -> None:
     if not path.exists():
         return
-    with suppress(StoreDamaged, SchemaMismatch):
+    with suppress(StoreDamaged, SchemaMismatch, NoStore):
         check_store(path)
         with MetadataStore.open(path, readonly=True) as store:
             if store.contexts("run", limit=1):

@@ -13,6 +13,7 @@ from pathlib import Path
 from ...digest import digest_tree
 from ...errors import InputError
 from ...metadata import Artifact, staging
+from ...metadata.payload import explain_full_disk
 from ..dsl.component import ParameterSpec
 from ..dsl.hints import read_value
 from ..dsl.pipeline import PipelineFunction
@@ -124,6 +125,13 @@ def spin(
         )
     folder = folder or home.root / "work" / "spin" / name
     shutil.rmtree(folder, ignore_errors=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{folder}, where {name} is to work, cannot be made: {error.strerror}",
+            fix="make room, or name the root, or a copy of it, where you may write: --root",
+        ) from None
     context = LaunchContext(
         run=run.id,
         node=name,
@@ -139,8 +147,9 @@ def spin(
     with _staged(folder), _environment(flow.environment(node_id, index)):
         leave = enter(context)
         try:
-            result = work.component.fn(**arguments(home, work))
-            outputs = checked_outputs(work.component, result, folder)
+            with explain_full_disk(f"running {name}"):
+                result = work.component.fn(**arguments(home, work))
+                outputs = checked_outputs(work.component, result, folder)
         except BaseException:
             if trap is not None:
                 trap()

@@ -104,6 +104,28 @@ def test_lineage_takes_the_folder_and_the_digests(
     assert lineage("server/model") == (["Train"], {"Model"})
 
 
+def test_a_root_that_was_moved_says_where_it_pushes_to_now(
+    pushed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was pushed stays where it was; the same relative path means another folder."""
+    old, new = tmp_path / "serving" / "scaled", tmp_path / "moved" / "serving" / "scaled"
+    assert f"folder: {old}" not in drivetrain("show").stdout  # relative to here it is right
+    (tmp_path / "moved").mkdir()
+    (tmp_path / ".drivetrain").rename(tmp_path / "moved" / ".drivetrain")
+    again = drivetrain("run", "scaled", "--root", "moved/.drivetrain")
+    assert again.exit_code == 0, again.output
+    assert f"version 1 was pushed to {old}, and is not at {new}" in again.stdout
+    assert f"version 1 at {new}\n" in again.stdout
+    assert f"folder: {new}\n" in again.stdout
+    assert f"note: Pusher pushed to {new}; the push before, to {old}: the root has moved" in again.stdout
+    cached = drivetrain("run", "scaled", "--root", "moved/.drivetrain").stdout
+    assert f"folder: {new}\n" in cached
+    assert "the root has moved" not in cached
+    later = drivetrain("run", "scaled", "--root", "moved/.drivetrain", "--param", "scale=3").stdout
+    assert f"version 2 at {new}\n" in later
+    assert "the root has moved" not in later
+
+
 def test_what_another_root_pushed_names_its_run(pushed: dict[str, Any], tmp_path: Path) -> None:
     Home(tmp_path / "other").close()
     result = drivetrain("lineage", "serving/scaled/1", "--root", "other")

@@ -84,3 +84,49 @@ def test_a_cached_run_over_a_changed_payload_makes_nothing_suspect(
     report = last_json(drivetrain("fsck", "--json"))
     assert len(report["corrupt"]) == 1
     assert report["derived"] == []
+
+
+def test_a_repair_says_what_it_did_and_how_to_undo_it(shop: Path, ran: Json, drivetrain: Command) -> None:
+    root = shop.parent / ".drivetrain"
+    changed, missing = payload(shop, ran, "Make"), payload(shop, ran, "Judge")
+    damage(changed)
+    shutil.rmtree(missing)
+    (root / "work" / "staging" / "left").mkdir(parents=True)
+    before = drivetrain("fsck").stdout
+    assert "→" not in before
+    said = drivetrain("fsck", "--repair").stdout.splitlines()
+    uris = {path: path.relative_to(root).as_posix() for path in (changed, missing)}
+    assert f"payload changed: {uris[changed]}: content/rows changed → artifact retired, payload left" in said
+    assert f"payload missing: {uris[missing]} → artifact retired" in said
+    assert "left in staging: work/staging/left → deleted" in said
+    retired = sum("artifact retired" in line for line in said)
+    deleted = sum(line.endswith("→ deleted") for line in said)
+    (total,) = [line for line in said if "put in order" in line]
+    assert total.endswith(f"put in order: {retired} artifacts retired, {deleted} folders deleted")
+    assert any("`drivetrain fsck --undo` takes the retiring back" in line for line in said)
+    assert drivetrain("fsck").stdout.startswith("clean")
+
+
+def test_a_rebuild_says_what_is_lost(shop: Path, ran: Json, drivetrain: Command, last_json: Read) -> None:
+    root = shop.parent / ".drivetrain"
+    reused = last_json(drivetrain("run", "shop", "--json"))["run"]  # all of it: such a run writes no record
+    unnamed = payload(shop, ran, "Push").relative_to(root).as_posix()
+    for record in root.glob("records/*/Push.*.json"):
+        record.unlink()
+    for path in root.glob("metadata.db*"):
+        path.unlink()
+    answer = drivetrain("fsck", "--rebuild")
+    assert answer.exit_code == 0, answer.output
+    assert "1 runs and 4 executions are known again" in answer.stdout
+    assert f"lost: run {reused}, of which there are only logs" in answer.stdout
+    assert f"no record names the payload {unnamed}" in answer.stdout
+    assert "not in any record, and lost: runs that found everything in the cache, tasks that failed" in answer.stdout
+
+
+def test_a_repair_says_what_it_took_in(shop: Path, ran: Json, drivetrain: Command, last_json: Read) -> None:
+    drivetrain("backup", "copy.db")
+    drivetrain("run", "shop", "-p", "rows=5")
+    drivetrain("backup", "copy.db", "--restore")
+    said = drivetrain("fsck", "--repair")
+    assert "5 executions that the store did not know were taken in from their records" in said.stdout
+    assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 2

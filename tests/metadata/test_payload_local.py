@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import mmap
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,61 @@ def test_a_damaged_note_of_a_check_has_the_bytes_read_again(payloads: LocalPaylo
     again = LocalPayloads(payloads.root)  # another process, which remembers nothing
     assert again.changes(URI, fingerprint) == []
     assert file.read_bytes() != note
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[LocalPayloads]:
+    """Payloads on a file system in memory."""
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+    yield LocalPayloads(folder)
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _mapped(payloads: LocalPayloads) -> tuple[str, mmap.mmap]:
+    """The fingerprint of a payload, and a mapping of a file of it that was written to before it was published."""
+    path = staged(payloads)
+    with (path / "content" / "deep" / "file.txt").open("r+b") as file:
+        mapping = mmap.mmap(file.fileno(), 0)
+    mapping[:1] = b"H"
+    return payloads.publish(path, URI).fingerprint, mapping
+
+
+def test_what_is_written_through_a_mapping_in_memory_is_seen(in_memory: LocalPayloads) -> None:
+    """No date changes there: see `payload_checks`."""
+    fingerprint, mapping = _mapped(in_memory)
+    assert in_memory.changes(URI, fingerprint) == []
+    file = in_memory.path(URI) / "content" / "deep" / "file.txt"
+    before = file.stat()
+    mapping[1:2] = b"E"
+    assert (file.stat().st_mtime_ns, file.stat().st_ctime_ns) == (before.st_mtime_ns, before.st_ctime_ns)
+    assert in_memory.changes(URI, fingerprint) == ["content/deep/file.txt changed"]
+    with pytest.raises(InputError, match="is not what was published"):
+        in_memory.local(URI, fingerprint)
+
+
+def test_what_is_written_through_a_mapping_is_seen(payloads: LocalPayloads) -> None:
+    fingerprint, mapping = _mapped(payloads)
+    assert payloads.changes(URI, fingerprint) == []
+    mapping[1:2] = b"E"
+    assert payloads.changes(URI, fingerprint) == ["content/deep/file.txt changed"]
+
+
+def test_what_a_check_finds_changed_is_not_known_as_whole_any_more(
+    in_memory: LocalPayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where dates tell nothing, though they are believed to, as of a file system that is not known."""
+    monkeypatch.setattr("drivetrain.metadata.payload_checks._UNDATED", ())
+    fingerprint, mapping = _mapped(in_memory)
+    assert in_memory.changes(URI, fingerprint) == []
+    mapping[1:2] = b"E"
+    assert in_memory.changes(URI, fingerprint) == []
+    assert in_memory.problems(URI, fingerprint) == ["content/deep/file.txt changed"]
+    assert in_memory.changes(URI, fingerprint) == ["content/deep/file.txt changed"]
+    assert LocalPayloads(in_memory.root).changes(URI, fingerprint) == ["content/deep/file.txt changed"]
 
 
 def test_a_manifest_that_lists_a_file_twice_is_damaged(payloads: LocalPayloads) -> None:

@@ -19,6 +19,7 @@ from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.metadata import (
     MetadataStore,
     NewArtifact,
+    NoStore,
     SchemaMismatch,
     StateError,
     StoreUnavailable,
@@ -267,8 +268,10 @@ def test_readonly_and_foreign_schemas(postgres: Server, schema: Fresh) -> None:
     import psycopg
 
     url = schema()
-    with pytest.raises(SchemaMismatch, match="is empty"):
+    with pytest.raises(NoStore, match="is empty"):
         MetadataStore.open(url, readonly=True)
+    with pytest.raises(NoStore, match="is empty"):
+        MetadataStore.open(url, create=False)
     with MetadataStore.open(url) as store:
         context = store.context("run", "r")
     with MetadataStore.open(url, readonly=True) as store:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from drivetrain.errors import InputError
-from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, StoreUnavailable
+from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, NoStore, StoreUnavailable
 from drivetrain.metadata.errors import StoreDamaged
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
@@ -179,11 +178,13 @@ def test_a_store_that_is_gone_is_not_begun_anew(home: Home, shop: Shop) -> None:
             path.unlink(missing_ok=True)
         if damage == "truncated":
             database.write_bytes(b"")
-        for _ in range(2):  # what the first look makes of it changes nothing
-            with pytest.raises(InputError, match="is empty, though"):
-                Home(home.root)
-    for path in home.root.glob("metadata.db*"):
-        path.unlink()
+        left = sorted(home.root.iterdir())
+        how = "is empty" if damage == "truncated" else f"there is no metadata store at {database}"
+        for readonly in (False, True):
+            with pytest.raises(NoStore, match=f"{how}, though .*(.|\n)*backup --restore FILE.*fsck --rebuild"):
+                Home(home.root, readonly=readonly)
+        assert sorted(home.root.iterdir()) == left
+    database.unlink(missing_ok=True)
     for path, data in whole.items():
         path.write_bytes(data)
     again = Home(home.root)

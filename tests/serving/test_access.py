@@ -310,6 +310,21 @@ def test_a_server_that_anybody_may_ask_says_so(tmp_path: Path, caplog: pytest.Lo
         assert caplog.text.count("without --keys") == warnings
 
 
+def test_who_asks_without_a_key_is_told_how_to_give_one(
+    server: OpenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DRIVETRAIN_API_KEY", raising=False)
+    words = ["predict", f"{server.rest}/v1/models/flights", "--row", "{}"]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert "answers 401" in result.stderr
+    assert "fix: give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY" in result.stderr
+    (tmp_path / "key").write_text("nobodys-secret")
+    result = CliRunner().invoke(cli, [*words, "--key-file", str(tmp_path / "key")])
+    assert "fix: the key that was sent is not one of the server's" in result.stderr
+    assert "nobodys" not in result.stderr
+
+
 def test_a_file_of_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("x\n1\n")
     words = ["predict", "http://127.0.0.1:1/v1/models/m", str(tmp_path / "rows.csv"), "--key-file", str(tmp_path)]

@@ -21,7 +21,7 @@ models:
   delays:
     base_path: s3://bucket/serving/delays
     versions: [3, 5]
-  late: {base_path: /models/late, versions: all}
+  late: {base_path: /models/late, versions: all, require_signed: keys/late.pub}
 """
 
 
@@ -45,7 +45,7 @@ def test_every_field(tmp_path: Path) -> None:
             traffic=TrafficSplit({4: 10, 2: 0.5}, "flights"),
         ),
         ModelConfig("delays", "s3://bucket/serving/delays", "specific", versions=(3, 5)),
-        ModelConfig("late", "/models/late", "all"),
+        ModelConfig("late", "/models/late", "all", require_signed=str(tmp_path / "keys/late.pub")),
     ]
 
 

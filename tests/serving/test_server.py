@@ -435,7 +435,22 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
         assert ask(empty, "GET", "/v2/health/ready")[0] == 503
         status, headers, answer = ask(empty, "POST", "/v1/models/nothing:predict", b"{}")
         assert (status, headers["retry-after"]) == (503, "1")
-        assert "has no versions" in answer["error"]
+        assert answer["error"] == "model 'nothing' has no version yet"  # no path of the server's
+        waits = f"model nothing: waits for a version at {tmp_path / 'nothing'}, which does not exist yet"
+        assert empty.log.read_text().count(waits) == 1
+    (tmp_path / "folder").mkdir()
+    with serving(tmp_path / "folder", "../folder", "--poll", "0.1") as empty:
+        assert f"model folder: waits for a version at {tmp_path / 'folder'}\n" in empty.log.read_text()
+
+
+def test_a_folder_whose_surroundings_are_missing_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models.yaml").write_text("models: {flights: {base_path: served/flights}}")
+    for arguments in (("served/flights",), ("--config", "models.yaml"), ("served/flights", "--workers", "2")):
+        ran = CliRunner().invoke(cli, ["serve", "--rest-port", "0", *arguments])
+        assert ran.exit_code == USER_ERROR
+        assert f"there is no folder {tmp_path}/served, in which the versions of model 'flights' would" in ran.output
+        assert "fix: mend the path" in ran.output
 
 
 def test_grpc_beside_rest(bundles: Path, tmp_path: Path) -> None:
