@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from .launcher.run_records import keep_end
 from .launcher.runs import Run, RunOptions, close_run, new_run, open_run, record_status, reopen_run, run_lease
 from .launcher.states import EndState, RunState, run_state
 from .runners.capabilities import check_capabilities, check_reach
+from .runners.signals import stoppable
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
@@ -123,7 +122,7 @@ def _carry_out(
     results: dict[str, NodeResult] = {}
     with ExitStack() as lease:  # until the end is recorded: a run without one is taken for interrupted
         try:
-            with _terminable():
+            with stoppable(launcher.cancel):
                 lease.enter_context(_leased(home, run))
                 results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
                 if on_exit:
@@ -173,7 +172,8 @@ def _leave(
     run, told_before = record_status(launcher.home, launcher.run, end_status(launcher.run, results.values()))
     # With the same logs: a run warns only once that they are incomplete.
     leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
-    return _walk(leaving, runner, nodes)
+    with stoppable(leaving.cancel):  # what stopped the run does not stop these
+        return _walk(leaving, runner, nodes)
 
 
 def end_status(run: Run, results: Iterable[NodeResult]) -> dict[str, object]:
@@ -230,20 +230,3 @@ def _leased(home: Home, run: Run) -> Iterator[None]:
     finally:
         with suppress(DrivetrainError):
             home.store.release(claim)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: nodes are cancelled and recorded, staging is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -231,6 +231,7 @@ class Attempt:
         served = processes.MARK in os.environ
         self.reads.note_files_named(self.resolved.modules, self.run.project)
         try:
+            self._check()  # a stop may have come since the task began
             with (
                 contextlib.nullcontext() if served else self.home.store.files_kept(component.name),
                 explain_full_disk(f"running {self.task.name}"),
