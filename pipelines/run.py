@@ -13,6 +13,7 @@ from .dsl.pipeline import PipelineFunction
 from .launcher.heartbeat import heartbeat
 from .launcher.home import Home
 from .launcher.launcher import LEASE, Launcher
+from .launcher.node_secrets import require_secrets
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
@@ -24,6 +25,8 @@ from .runners.signals import stoppable
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
+_HERE = ("inline", "process")
+"""Runners whose nodes all run on this machine, with its secrets."""
 _PART = "say which part runs (first, last, only or skip), or leave base out"
 
 
@@ -79,7 +82,7 @@ def run_pipeline(
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
-        InputError: A parameter, an option or a tag is. Nothing was recorded.
+        InputError: A parameter, an option or a tag is, or a secret is missing. Nothing was recorded.
     """
     options = options or RunOptions()
     runner = _runner(options, home)
@@ -98,6 +101,8 @@ def run_pipeline(
     if directories is None:
         directories = dict.fromkeys(parameters or {}, str(Path.cwd()))
     values = pipeline.values(parameters or {})
+    if options.runner in _HERE:
+        require_secrets(built, options.only or built.ids)
     run = new_run(home, built, pipeline.project, values, options, directories, tags, note)
     return _carry_out(home, run, runner, observer)
 
@@ -106,10 +111,14 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
     """Finish a failed, stopped or interrupted run: what ended well stays, the rest is launched again.
 
     Raises:
-        InputError: There is no such run, or its process is still alive.
+        InputError: There is no such run, or its process is still alive; or a secret is missing.
     """
     run = open_run(home, name)
     runner = _runner(run.options, home)
+    if run.options.runner in _HERE:
+        earlier, scope = Launcher(home, run).recovery.earlier, run.pipeline.scope
+        left = [node for node in run.options.only or run.pipeline.ids if scope(node) or earlier(node) is None]
+        require_secrets(run.pipeline, left)
     return _carry_out(home, reopen_run(home, run), runner, observer, resuming=True)
 
 

@@ -31,6 +31,7 @@ from ..launcher import run_records as records
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.logs import LogReader
+from ..launcher.node_secrets import redact_secrets
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState, RunState
 from ..run import state_of
@@ -39,7 +40,6 @@ from ..runners.pool import Pool
 from . import reconcile
 from .joining import JoinedRun, PodEnvironment, join_in_own_store, join_run, retry_while_unavailable
 from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
-from .redaction import redact_secrets
 from .workers import worker_processes
 
 TERMINATED = "its pod got SIGTERM: it was evicted or deleted, or its run was terminated"
