@@ -18,7 +18,7 @@ from .errors import InputError
 
 CountBytes: TypeAlias = Callable[[int], None]
 """Called with how many bytes of a file were moved so far; may raise to stop."""
-_HTTP_TIMEOUT: Final = 60  # seconds without a byte
+_HTTP_TIMEOUT: Final = 60  # seconds for the first 64 KiB of content, or all of it, and for each 64 KiB more
 
 
 class TooLong(InputError):  # noqa: N818 - named for what is wrong
@@ -147,25 +147,18 @@ class WebFiles:
     def cat_file(self, url: str, start: int | None = None, end: int | None = None) -> bytes:
         if start is None or end is None:
             with _opened(url, "GET") as response:
-                body = bytes(response.read(self._most + 1))
-            refuse_longer(url, len(body), self._most)
-            if response.length:  # `read` with a size takes a lost connection for the end
-                raise OSError(f"{response.length} bytes did not come")
-            return body
+                return _body(response, self._most, url)
         with _opened(url, "GET", {"Range": f"bytes={start}-{end - 1}"}) as response:
             if response.status != 206:  # a server that does not know ranges sends all, perhaps more than memory holds
                 skipped = 0
-                while skipped < start and (block := response.read(min(1 << 20, start - skipped))):
+                while skipped < start and (block := response.next_block(min(1 << 20, start - skipped))):
                     skipped += len(block)
-            body = bytes(response.read(end - start))
-            if len(body) < end - start and response.length:  # as above
-                raise OSError(f"{response.length} bytes did not come")
-            return body
+            return _body(response, end - start)
 
     def get_file(self, url: str, target: str, callback: CountBytes) -> None:
         with _opened(url, "GET") as response, Path(target).open("wb") as copy:
             size = response.length  # None where the body comes in chunks, which mark their own end
-            done = _copy(response.read1, copy, callback)
+            done = _copy(response.next_block, copy, callback)
         if size not in (None, done):
             raise OSError(f"{done} of {size} bytes came")
 
@@ -193,16 +186,32 @@ class WebFiles:
 
 
 def _opened(url: str, method: str, headers: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """The response to a request. Any: http.client.HTTPResponse, or that of another handler."""
-    from urllib.request import Request, urlopen  # late: it takes longer to import than this module, and few need it
+    """The response to a request. Any: a PacedResponse, which is known late."""
+    from urllib.request import Request  # late: it takes longer to import than this module, and few need it
+
+    from .paced_http import opener
 
     try:
-        return urlopen(Request(_quoted(url), None, dict(headers), method=method), timeout=_HTTP_TIMEOUT)  # noqa: S310
+        request = Request(_quoted(url), None, dict(headers), method=method)  # noqa: S310 - http, as the store saw
+        return opener().open(request, timeout=_HTTP_TIMEOUT)
     except HTTPError as error:
         error.close()
         if error.code in (404, 410):
             raise FileNotFoundError(url) from None
         raise
+
+
+def _body(response: Any, most: int, whole: str = "") -> bytes:
+    """At most so many bytes of a response, which are all of it where its URL is named."""
+    blocks, size = [], 0
+    while (left := most + bool(whole) - size) > 0 and (block := response.next_block(min(1 << 20, left))):
+        blocks.append(block)
+        size += len(block)
+    if whole:
+        refuse_longer(whole, size, most)
+    if size < most and response.length:  # a lost connection looks like the end
+        raise OSError(f"{response.length} bytes did not come")
+    return b"".join(blocks)
 
 
 def _quoted(url: str) -> str:

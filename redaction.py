@@ -10,9 +10,11 @@ import html
 import json
 import re
 import threading
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from itertools import product
+from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
 SHORTEST: Final = 6
@@ -23,26 +25,69 @@ _COMMON: Final = frozenset({
     "progress", "pusher", "python", "running", "schema", "secret", "serving", "skipped", "staging", "statistics",
     "testing", "trainer", "training", "transform", "username", "version", "warning",
 })  # fmt: skip
-# What stands before the host, or a password with an unquoted slash; a port and a path with an @ are neither. Where a
-# URL was taken for a path, one of its slashes is gone.
+# What stands before the host: a password up to the last @ before a slash, or with a slash in it up to the next @, and
+# further where no host follows; or a name. A port and a path with an @ are neither. Where a URL was taken for a path,
+# one of its slashes is gone; JSON may write them as `\/`.
 _URL: Final = re.compile(
-    r"(?<![A-Za-z0-9+.-])(?=[0-9+.-]*[A-Za-z])([A-Za-z0-9+.-]++)(://?)"
-    r"([^/?#\s\"'<>]*|[^/?#\s\"'<>:]*:(?!\d*/)[^\s\"'<>@]*)@"
+    r"(?<![A-Za-z0-9+.-])(?=[0-9+.-]*[A-Za-z])([A-Za-z0-9+.-]++)(:\\?/(?:\\?/)?)(?:([^/?#\s\"<>:]*)@|"
+    r"[^/?#\s\"<>:]*:(?:[^/?#\s\"<>]*|(?!\d*/)[^\s@]*)@(?:/?[^/?#\s@]*@|/[^\s@]*@)*)"
 )
-_STRETCH: Final = re.compile(r"[^\s\"'<>]+")
-_PARAMETER: Final = re.compile(r"[?&;#]([\w.%~\[\]-]+)=")
-_VALUE: Final = re.compile(r"[^&;#\s\"'<>]+")
+# A password may hold quotes, so they end no URL; but what stands between two texts in quotes does.
+_STRETCH: Final = re.compile(
+    r"(?:[^\s\"']++|[\"'](?!\\*+[,:;(){}\[\]+=>][\\,:;(){}\[\]+=>]*+(?:\w++[\\,:;(){}\[\]+=>]++)?[\"']))++"
+)
+# A password with blanks, where a URL begins a text or a text in quotes.
+_BLANKS: Final = re.compile(
+    r"(\A\s*|[\"'])((?=[0-9+.-]*[A-Za-z])[A-Za-z0-9+.-]++:\\?/\\?/)[^/?#\s\"'<>:]*:(?!\s|\d*[\s/])[^/?#\r\n\"']*@(?=[^\s@/])"
+)
+_PARAMETER: Final = re.compile(r"(?:[?&;#]|\\u0026)([\w.%~\[\]-]++)=")
+# RFC 3986 allows ' and ; in a value; people write " < > too. They belong to it where it goes on behind them.
+_VALUE: Final = re.compile(
+    r"(?:[^&;#\s\"'<>\\]++|;(?![\w.%~\[\]-]++=)|'(?=[^\s\"'<>&#]*\w)|(?:[\"'<>]\\*+)++(?=[\w%+/=-])|\\(?!u0026))++"
+)
 _PERCENT: Final = re.compile("%[0-9A-F]{2}")
+_WRAPPED: Final = 16
+"""Characters without a blank that stand before a line break where a text is wrapped: base64 is at 64 or 76."""
+_INDENTED: Final = 32
+"""Blanks at most that a folded line begins with."""
+_YAML_BREAK: Final = rf"\\\r?\n[ \t]{{0,{_INDENTED}}}(?:\\(?= ))?"
+_FOLDS: Final = (
+    (re.compile("(?!)"), ""),
+    (re.compile(rf"\r?\n(?:(?<=\S{{{_WRAPPED}}}\n)|(?<=\S{{{_WRAPPED}}}\r\n))[ \t]{{0,{_INDENTED}}}(?=\S)|{_YAML_BREAK}"), ""),
+    (re.compile(rf"(?<=\S)\r?\n[ \t]{{0,{_INDENTED}}}(?=\S)"), " "),
+)  # fmt: skip
+"""How a text may be folded, not at all first: what then breaks its lines, and what stood there before."""
+_YAML_ESCAPES: Final = {
+    '"': '\\"', "\\": "\\\\", "\0": "\\0", "\a": "\\a", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\v": "\\v",
+    "\f": "\\f", "\r": "\\r", "\x1b": "\\e", "\x85": "\\N", "\xa0": "\\_", "\u2028": "\\L", "\u2029": "\\P",
+}  # fmt: skip
 _WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
-_SECRET_WORDS: Final = frozenset({
-    "key", "apikey", "accesskey", "token", "auth", "authorization", "password", "passwd", "pwd", "pass", "passphrase",
-    "secret", "sig", "signature", "credential", "credentials", "jwt", "sas", "bearer", "session", "sessionid",
-})  # fmt: skip
+_VERSION: Final = re.compile(r"v?\d+")
+_SECRET_WORDS: Final = (
+    "key", "auth", "pwd", "pass", "pw", "sig", "jwt", "sas", "bearer", "session", "otp", "hmac", "creds",
+)  # fmt: skip
+_LONG_SECRET_WORDS: Final = (
+    "token", "authorization", "password", "passwd", "passphrase", "passcode", "secret", "signature", "credential",
+    "credentials", "apikey", "accesskey", "secretkey", "privatekey", "sessionid", "sessid",
+)  # fmt: skip
+_BEFORE_SECRET_WORDS: Final = (
+    "access", "account", "admin", "api", "app", "aws", "azure", "basic", "client", "consumer", "customer", "database",
+    "db", "deploy", "device", "encryption", "ftp", "function", "gcp", "git", "google", "host", "http", "integration",
+    "id", "jwt", "license", "login", "master", "my", "oauth", "private", "proxy", "read", "refresh", "root", "secret",
+    "security", "server", "service", "session", "shared", "signing", "smtp", "ssh", "storage", "subscription",
+    "super", "system", "user", "web", "webhook", "write", "x",
+)  # fmt: skip
+# Of words that are run together, the last decides. Where it is so short that it ends other words, as `key` ends
+# `monkey`, what stands before it has to be a word as well.
+_SECRET_NAME: Final = re.compile(
+    f"(?:(?:{'|'.join(_BEFORE_SECRET_WORDS)}){{0,4}}(?:{'|'.join(_SECRET_WORDS)})|.*(?:{'|'.join(_LONG_SECRET_WORDS)}))"
+)
 _USERS: Final = frozenset({"http", "https", "ftp", "ftps"})
 """Schemes where what stands before the host is a credential though it has no password: `https://TOKEN@host`."""
 CREDENTIALS: Final = "take it out, and give it by the environment; a component gets it as a parameter: dt.Secret"
 """What to do about a URL that holds credentials."""
 _HIDDEN: Final = "…"
+_MARK: Final = "***"
 _NO_LETTERS: Final = "0123456789+.-"
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
@@ -55,39 +100,99 @@ _LOCK: Final = threading.Lock()
 def mark_secret(value: str) -> None:
     """From now on, `redact` removes this value in this process, as it is and as it is spelled elsewhere.
 
-    That is each of its lines, and their spelling in Python, JSON, HTML, URLs and base64.
+    That is each of its lines, and their spelling in Python, JSON, YAML, HTML, URLs, hexadecimal and base64; also where
+    that is folded: wrapped at 16 columns or more, or broken at its blanks.
     """
     global _secrets
     with _LOCK:
         _secrets |= {value}
 
 
-def marked_secrets() -> tuple[str, ...]:
-    """All spellings that this process redacts, the longest first, so that one that holds another goes as a whole."""
-    return _spellings(_secrets)
+def has_secrets() -> bool:
+    """Whether this process has any secret to redact."""
+    return bool(_secrets)
 
 
 def weakness(secret: str) -> str | None:
     """Why to redact a value would destroy other text: it is too short, or too common; None where it would not."""
     if len(secret) < SHORTEST:
-        return f"has {len(secret)} characters; shorter than {SHORTEST} it may stand in any text"
+        return f"is shorter than {SHORTEST} characters, so that it may stand in any text"
     if len(set(secret)) < 3 or secret.casefold() in _COMMON:
         return "is a text that stands in much else"
     return None
 
 
 def redact(text: str) -> str:
-    """A text with `***` in place of each secret that this process has revealed, and without credentials in URLs."""
-    if (pattern := _pattern(_secrets)) is not None:
-        text = pattern.sub("***", text)
-    return without_credentials(text)
+    """A text with `***` in place of each secret that this process has revealed, and without credentials in URLs.
+
+    It takes linear time: 10 MB a second or more, with three secrets of one line.
+    """
+    return without_credentials(_without(text, _secret_spans(text)))
+
+
+def redacted_json(value: Any) -> Any:  # Any: JSON
+    """JSON with each text redacted, names as well: what is stored of what a component says."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, (list, tuple)):
+        return [redacted_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {redacted_json(key): redacted_json(item) for key, item in value.items()}
+    return value
+
+
+class PieceRedaction:
+    """`redact` for a text that comes in pieces: what may be the beginning of a secret waits for the next piece.
+
+    Args:
+        longest: Characters of a line without an end that wait for it.
+        in_place: Whether the text is to become neither longer nor of fewer lines: then URLs stay as they are, and a
+            secret of several lines leaves its line breaks.
+    """
+
+    def __init__(self, longest: int, *, in_place: bool = False) -> None:
+        self._longest = longest
+        self._in_place = in_place
+        self._rest = ""
+
+    def add(self, piece: str) -> str:
+        """The next part of the redacted text, mostly of whole lines; it may be empty."""
+        self._rest += piece
+        text = self._rest
+        cut = text.rfind("\n") + 1
+        if not cut and len(text) > self._longest:
+            cut = max(0, len(text) - _longest_spelling(_secrets))
+            cut = text.rfind("\r", 0, cut) + 1 or text.rfind(" ", 0, cut) + 1 or cut
+        if not cut:
+            return ""
+        spans = _secret_spans(text)
+        before, cut = len(text) + 1, _begun(text, cut)
+        while cut < before:  # to the begin of a line, which may lie in a secret, and so on
+            before = cut
+            cut = min([cut, *(begin for begin, end in spans if begin < cut < end)])
+            if (line := text.rfind("\n", 0, cut) + 1) or len(text) <= self._longest:
+                cut = line  # a fold is only seen with all of the line before it
+        self._rest = text[cut:]
+        return self._redacted(text[:cut], [span for span in spans if span[1] <= cut])
+
+    def end(self) -> str:
+        """What waited, redacted."""
+        rest, self._rest = self._rest, ""
+        return self._redacted(rest, _secret_spans(rest))
+
+    def _redacted(self, text: str, spans: Iterable[tuple[int, int]]) -> str:
+        if not self._in_place:
+            return without_credentials(_without(text, spans))
+        return _without(text, spans, lambda secret: _MARK + "\n" * secret.count("\n"))
 
 
 def without_credentials(text: str) -> str:
     """A text with `…` in place of passwords, tokens and signatures in its URLs: `https://…@host/?token=…`."""
-    if ":/" not in text:
+    if ":/" not in text and ":\\/" not in text:
         return text
-    return _hide_values(_STRETCH.sub(_hide_users, text) if "@" in text else text)
+    if "@" in text:
+        text = _STRETCH.sub(_hide_users, _BLANKS.sub(rf"\1\2{_HIDDEN}@", text))
+    return _hide_values(text)
 
 
 def holds_credentials(text: str) -> bool:
@@ -123,8 +228,8 @@ def _hide_user(match: re.Match[str]) -> str:
     last = scheme.lower().lstrip(_NO_LETTERS).rpartition("+")[2]
     # After a line feed that is written as `\n`, the n looks like the first letter of the scheme.
     escaped = match.string[match.start() - 1 : match.start()] == "\\" and last.endswith(tuple(_USERS))
-    secret = ":" in user or last in _USERS or escaped
-    return f"{scheme}{separator}{_HIDDEN}@" if secret and user else match.group()
+    secret = user is None or (user and (last in _USERS or escaped))  # None: it holds a password
+    return f"{scheme}{separator}{_HIDDEN}@" if secret else match.group()
 
 
 def _hide_values(text: str) -> str:
@@ -138,20 +243,84 @@ def _hide_values(text: str) -> str:
 
 
 def _is_secret(parameter: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(unquote(parameter))]
-    return bool(words) and words[-1] in _SECRET_WORDS
+    words = [word.lower() for word in _WORD.findall(unquote(unquote(parameter)))]
+    while len(words) > 1 and _VERSION.fullmatch(words[-1]):
+        words.pop()
+    if not words:
+        return False
+    last = "".join(words[-2:]) if words[-1] == "id" else words[-1].rstrip("0123456789")
+    return _SECRET_NAME.fullmatch(last) is not None
 
 
 @lru_cache(1)
 def _spellings(secrets: frozenset[str]) -> tuple[str, ...]:
+    """The longest first, so that one that holds another goes as a whole."""
     spelled = {text for secret in secrets for text in _spelled(secret)}
     return tuple(sorted((text for text in spelled if len(text) >= SHORTEST), key=len, reverse=True))
 
 
 @lru_cache(1)
-def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
+def _longest_spelling(secrets: frozenset[str]) -> int:
+    """Characters that the longest spelling takes at most, folded or not."""
     spellings = _spellings(secrets)
-    return re.compile("|".join(map(re.escape, spellings))) if spellings else None
+    folds = max((text.count(" ") + len(text) // _WRAPPED for text in spellings), default=0) + 1
+    return len(spellings[0]) + folds * (_INDENTED + 4) if spellings else 0
+
+
+def _secret_spans(text: str) -> list[tuple[int, int]]:
+    """Where the secrets stand in a text, in order, none beside or within another."""
+    spans = []
+    for fold, joint in _FOLDS if "\n" in text else _FOLDS[:1]:
+        unfolded = fold.sub(joint, text) if fold is not _FOLDS[0][0] else text
+        if matches := _matches(unfolded, [text for text in _spellings(_secrets) if joint in text]):
+            position = _positions(text, fold, joint)
+            spans += [(position(begin), position(end - 1) + 1) for begin, end in matches]
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if merged and begin < merged[-1][1]:
+            begin, end = merged[-1][0], max(end, merged.pop()[1])
+        merged.append((begin, end))
+    return merged
+
+
+def _matches(text: str, spellings: Iterable[str]) -> list[tuple[int, int]]:
+    # To look for each text alone is faster than a pattern of them all, of which most stand nowhere.
+    present = [spelling for spelling in spellings if spelling in text]
+    return [match.span() for match in re.finditer("|".join(map(re.escape, present)), text)] if present else []
+
+
+def _positions(text: str, fold: re.Pattern[str], joint: str) -> Callable[[int], int]:
+    """From a position in the text without its folds to that in the text."""
+    begins, shifts = [0], [0]
+    for match in fold.finditer(text):
+        shifts.append(shifts[-1] + len(match.group()) - len(joint))
+        begins.append(match.end() - shifts[-1])
+    return lambda position: position + shifts[bisect_right(begins, position) - 1]
+
+
+def _without(
+    text: str, spans: Iterable[tuple[int, int]], mark: Callable[[str], str] = lambda secret: _MARK
+) -> str:
+    parts, at = [], 0
+    for begin, end in spans:
+        parts += [text[at:begin], mark(text[begin:end])]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _begun(text: str, cut: int) -> int:
+    """Where before a cut a spelling begins, folded or not, that goes on beyond the text; else the cut."""
+    begin = max(0, len(text) - _longest_spelling(_secrets))
+    for (fold, joint), next_characters in product(_FOLDS, ("x", "\nx", " x")):  # a fold may have come in part
+        tail = text[begin:] + next_characters
+        unfolded, position = fold.sub(joint, tail)[:-1], _positions(tail, fold, joint)
+        for spelling in [text for text in _spellings(_secrets) if joint in text]:
+            first = unfolded.find(spelling[0], max(0, len(unfolded) - len(spelling) + 1))
+            while first >= 0 and not spelling.startswith(unfolded[first:]):
+                first = unfolded.find(spelling[0], first + 1)
+            if first >= 0:
+                cut = min(cut, begin + position(first))
+    return cut
 
 
 def _spelled(secret: str) -> Iterator[str]:
@@ -159,13 +328,19 @@ def _spelled(secret: str) -> Iterator[str]:
         for escaped in {text, *_escaped(text)}:
             yield escaped
             yield from _escaped(escaped)  # JSON in JSON, the repr of a text that holds a repr
-        yield html.escape(text)
+        yield from _in_yaml(text)
+        yield html.escape(text, quote=False)
+        for double, single in product(("&quot;", "&#34;"), ("&#x27;", "&#39;", "&apos;")):
+            yield html.escape(text).replace("&quot;", double).replace("&#x27;", single)
         data = text.encode("utf-8", "surrogatepass")
+        yield data.decode("utf-8", "surrogateescape")
         yield data.hex()
+        yield data.hex().upper()
         yield repr(data)[2:-1]
         for quoted in (quote(data, safe=""), quote(data), quote_plus(data)):
-            yield quoted
-            yield _PERCENT.sub(lambda match: match.group().lower(), quoted)
+            for percent in (quoted, _PERCENT.sub(lambda match: match.group().lower(), quoted)):
+                yield percent
+                yield percent.replace("%", "%25")
         yield from _in_base64(data)
 
 
@@ -178,6 +353,20 @@ def _escaped(text: str) -> Iterator[str]:
     yield text.encode("unicode_escape", "surrogatepass").decode()
     for ascii_only in (True, False):
         yield json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+
+
+def _in_yaml(text: str) -> Iterator[str]:
+    """What stands for a text in quotes in YAML (YAML 1.2.2, 5.7), beside what does in JSON."""
+    yield text.replace("'", "''")
+    for printed in (" -~", r" -~\xa0-\ud7ff\ue000-\ufffd", r" -~\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff"):
+        yield re.sub(rf'["\\\x85\u2028\u2029\ufeff]|[^{printed}]', _yaml_escape, text)
+
+
+def _yaml_escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if (escape := _YAML_ESCAPES.get(match.group())) is not None:
+        return escape
+    return f"\\x{code:02X}" if code < 0x100 else f"\\u{code:04X}" if code < 0x10000 else f"\\U{code:08X}"
 
 
 def _in_base64(secret: bytes) -> Iterator[str]:

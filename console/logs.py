@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,10 +14,9 @@ from ..errors import InputError
 from ..pipelines import Home, Run, Secret, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
-from ..pipelines.launcher.logs import Logs
+from ..pipelines.launcher.logs import LogReader, Logs
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
-from ..redaction import marked_secrets, redact
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
 from .terminal import echo
@@ -30,8 +28,8 @@ _POLL = 0.2
 """Seconds between two reads of a log that is followed."""
 _RETRY_GRACE = 2.0
 """Seconds within which a failed task that will be tried again has recorded that it will."""
-_CHUNK = 1 << 20
-"""Bytes of a log that are read at once."""
+_LONGEST = 1 << 20
+"""Characters of a line that is printed before it has an end."""
 
 
 @click.command(
@@ -110,50 +108,13 @@ def _named(run: Run, run_logs: Logs, task: str, *, follow: bool) -> list[str]:
 
 def _parts(home: Home, run: Run, run_logs: Logs, name: str, *, follow: bool) -> Iterator[str]:
     """The text of a log with secrets redacted; with `follow` also what is added, until the task has ended."""
-    offset, rest, ended, path = 0, b"", False, run_logs.path(name)
+    reader, ended = LogReader(run_logs.path(name), longest=_LONGEST), False
     while not ended:
         # Asked before the read: what the task writes between the two is read as well.
         ended = not follow or _has_ended(home, run, name)
-        while data := _read(path, offset):
-            offset, rest = offset + len(data), rest + data
-            cut = _cut(rest)
-            yield redact(rest[:cut].decode("utf-8", "replace"))
-            rest = rest[cut:]
+        yield from reader.read(last=ended)
         if not ended:
             time.sleep(_POLL)
-    yield redact(rest.decode("utf-8", "replace"))
-
-
-def _read(path: Path, offset: int) -> bytes:
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(offset)
-        return file.read(_CHUNK)
-    return b""
-
-
-def _cut(text: bytes) -> int:
-    """How many bytes of a text that may go on can be redacted and printed now.
-
-    What may be the beginning of a secret is held back, because a secret that is cut in two is not recognised. So is a
-    line that has no end yet, unless it is longer than a chunk.
-    """
-    secrets = [value.encode() for value in marked_secrets()]
-    cut = len(text) - max((len(secret) for secret in secrets), default=1) + 1
-    if (line := text.rfind(b"\n", 0, max(0, cut)) + 1) or len(text) < _CHUNK:
-        cut = line
-    # No secret may lie across the cut: the cut moves to the beginning of one that does, which may put it into another
-    # secret, so all are looked at again until it stays.
-    moved = True
-    while moved:
-        moved = False
-        for secret in secrets:
-            start = text.find(secret, max(0, cut - len(secret) + 1))
-            if 0 <= start < cut:
-                cut, moved = start, True
-    # A continuation byte of UTF-8 means that the cut lies within a character.
-    while 0 < cut < len(text) and text[cut] & 0xC0 == 0x80:
-        cut -= 1
-    return max(0, cut)
 
 
 def _has_ended(home: Home, run: Run, name: str) -> bool:

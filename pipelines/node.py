@@ -177,8 +177,11 @@ class Server:
             signal.pthread_kill(main, signal.SIGTERM)
 
 
-def _stop(server: Server | None) -> None:
-    """Let SIGINT and SIGTERM cancel the node; once, because Ctrl-C comes from the terminal and from the runner too."""
+def _stop(server: Server | None, cancel: threading.Event) -> None:
+    """Let SIGINT and SIGTERM cancel the node; once, because Ctrl-C comes from the terminal and from the runner too.
+
+    The event is for where the interrupt is raised in a callback of the garbage collector, and lost.
+    """
 
     def stop(number: int, frame: object) -> None:
         if server is not None:
@@ -186,6 +189,7 @@ def _stop(server: Server | None) -> None:
             return
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)
+        cancel.set()
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -240,7 +244,8 @@ def main(argv: list[str] | None = None) -> int:
     faulthandler.enable()  # a crash in native code leaves its Python events in the log
     events = _events(arguments.events)
     server = Server(events) if arguments.serve else None
-    _stop(server)
+    cancel = threading.Event()
+    _stop(server, cancel)
     try:
         home = Home(arguments.root, store=arguments.store)
         run = open_run(home, arguments.run)
@@ -250,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
         if server is not None:
             server.run(home, run, resuming=arguments.resuming)
             return 0
-        launcher = Launcher(home, run, events, resuming=arguments.resuming)
+        launcher = Launcher(home, run, events, resuming=arguments.resuming, cancel=cancel)
         _redact_environment(run, arguments.node)
         with launcher.logs.captured(arguments.node, visible=True):
             result = launcher.launch(arguments.node)

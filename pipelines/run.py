@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from .dsl.pipeline import PipelineFunction
 from .launcher.heartbeat import heartbeat
 from .launcher.home import Home
 from .launcher.launcher import LEASE, Launcher
+from .launcher.node_secrets import require_secrets
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
@@ -22,9 +21,12 @@ from .launcher.run_records import keep_end
 from .launcher.runs import Run, RunOptions, close_run, new_run, open_run, record_status, reopen_run, run_lease
 from .launcher.states import EndState, RunState, run_state
 from .runners.capabilities import check_capabilities, check_reach
+from .runners.signals import stoppable
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
+_HERE = ("inline", "process")
+"""Runners whose nodes all run on this machine, with its secrets."""
 _PART = "say which part runs (first, last, only or skip), or leave base out"
 
 
@@ -80,7 +82,7 @@ def run_pipeline(
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
-        InputError: A parameter, an option or a tag is. Nothing was recorded.
+        InputError: A parameter, an option or a tag is, or a secret is missing. Nothing was recorded.
     """
     options = options or RunOptions()
     runner = _runner(options, home)
@@ -99,6 +101,8 @@ def run_pipeline(
     if directories is None:
         directories = dict.fromkeys(parameters or {}, str(Path.cwd()))
     values = pipeline.values(parameters or {})
+    if options.runner in _HERE:
+        require_secrets(built, options.only or built.ids)
     run = new_run(home, built, pipeline.project, values, options, directories, tags, note)
     return _carry_out(home, run, runner, observer)
 
@@ -107,10 +111,14 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
     """Finish a failed, stopped or interrupted run: what ended well stays, the rest is launched again.
 
     Raises:
-        InputError: There is no such run, or its process is still alive.
+        InputError: There is no such run, or its process is still alive; or a secret is missing.
     """
     run = open_run(home, name)
     runner = _runner(run.options, home)
+    if run.options.runner in _HERE:
+        earlier, scope = Launcher(home, run).recovery.earlier, run.pipeline.scope
+        left = [node for node in run.options.only or run.pipeline.ids if scope(node) or earlier(node) is None]
+        require_secrets(run.pipeline, left)
     return _carry_out(home, reopen_run(home, run), runner, observer, resuming=True)
 
 
@@ -123,7 +131,7 @@ def _carry_out(
     results: dict[str, NodeResult] = {}
     with ExitStack() as lease:  # until the end is recorded: a run without one is taken for interrupted
         try:
-            with _terminable():
+            with stoppable(launcher.cancel):
                 lease.enter_context(_leased(home, run))
                 results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
                 if on_exit:
@@ -173,7 +181,8 @@ def _leave(
     run, told_before = record_status(launcher.home, launcher.run, end_status(launcher.run, results.values()))
     # With the same logs: a run warns only once that they are incomplete.
     leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
-    return _walk(leaving, runner, nodes)
+    with stoppable(leaving.cancel):  # what stopped the run does not stop these
+        return _walk(leaving, runner, nodes)
 
 
 def end_status(run: Run, results: Iterable[NodeResult]) -> dict[str, object]:
@@ -230,20 +239,3 @@ def _leased(home: Home, run: Run) -> Iterator[None]:
     finally:
         with suppress(DrivetrainError):
             home.store.release(claim)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: nodes are cancelled and recorded, staging is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import re
+import textwrap
 import time
 from collections.abc import Callable
 from urllib.parse import quote, quote_plus, urlsplit
@@ -11,10 +12,12 @@ from urllib.parse import quote, quote_plus, urlsplit
 import drivetrain as dt
 import pyarrow as pa
 import pytest
+import yaml
 from drivetrain import data, redaction
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Secret, secret
 from drivetrain.redaction import (
+    PieceRedaction,
     holds_credentials,
     mark_secret,
     printable,
@@ -38,6 +41,16 @@ SPELLINGS: list[Callable[[str], str]] = [
     lambda text: base64.b64encode(text.encode()).decode(),
     lambda text: base64.urlsafe_b64encode(f"1{text}".encode()).decode(),
     lambda text: base64.b64encode(f"user:{text}".encode()).decode(),
+    lambda text: text.encode().hex().upper(),
+    lambda text: html.escape(text, quote=False),
+    lambda text: html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+    lambda text: quote(quote(text, safe=""), safe=""),
+    lambda text: quote(quote(text)),
+    lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    lambda text: base64.urlsafe_b64encode(f"ü{text}".encode()).decode().rstrip("="),
+    lambda text: yaml.safe_dump(text, default_style="'", width=10_000),
+    lambda text: yaml.safe_dump(text, default_style='"', width=10_000),
+    lambda text: yaml.safe_dump(text, default_style='"', width=10_000, allow_unicode=True),
 ]
 
 
@@ -53,6 +66,64 @@ def test_a_secret_is_redacted_however_it_is_spelled(value: str, spell: Callable[
         # No six characters of what was spelled stay, in a row.
         spelled_line = spell(line).strip("'\"")
         assert not any(spelled_line[i : i + 12] in redacted for i in range(len(spelled_line) - 11))
+
+
+PHRASE = "a pass phrase that is 'long' \u20ac enough: to be \"folded\" by YAML twice, at least where it is in quotes"
+FOLDED: list[Callable[[str], str]] = [
+    lambda text: base64.encodebytes(f"user:{text}".encode()).decode(),
+    lambda text: "\r\n".join(textwrap.wrap(base64.b64encode(f"{'x' * 100}{text}{'y' * 90}".encode()).decode(), 64)),
+    lambda text: "\n    ".join(textwrap.wrap(base64.urlsafe_b64encode(f"{'x' * 101}{text}".encode()).decode(), 76)),
+    lambda text: "\n".join(textwrap.wrap((b"abc" * 20 + text.encode()).hex(), 32)),
+    *(
+        lambda text, style=style, width=width, ascii_only=ascii_only: yaml.safe_dump(  # type: ignore[misc]
+            {"deep": {"er": [text]}}, default_style=style, width=width, allow_unicode=not ascii_only
+        )
+        for style in (None, "'", '"', ">", "|")
+        for width in (20, 80)
+        for ascii_only in (False, True)
+    ),
+]
+
+
+@pytest.mark.parametrize("value", ["Zq8vK2m+Wp/9LrT3==", PHRASE, "tab\tbell\x07 \x85é"])
+def test_a_secret_is_redacted_where_it_is_folded(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_secrets", frozenset({value}))
+    for spell in FOLDED:
+        text = spell(value)
+        redacted = redact(f"before\n{text}\nafter\n")
+        assert "***" in redacted, text
+        assert redacted.startswith("before\n")
+        assert redacted.endswith("\nafter\n")
+        encoded = [value, value.encode().hex(), *(base64.b64encode(b"x" * n + value.encode()).decode() for n in (0, 1, 2))]
+        left = "".join(redacted.split())
+        # Of base64, bits of the first and last byte may stay beside.
+        assert not any(each[i : i + 8] in left for each in encoded for i in range(4, len(each) - 12))
+
+
+@given(
+    st.lists(st.sampled_from([*"abc \n\\\r=", "x" * 20, "SECRET-one", "two words of it", "line one\nline two"]), max_size=30),
+    st.sampled_from([str, *SPELLINGS, *FOLDED]),
+    st.lists(st.integers(1, 40), min_size=1),
+    st.booleans(),
+)
+def test_a_text_in_pieces_is_redacted_as_a_whole(
+    parts: list[str], spell: Callable[[str], str], sizes: list[int], fold: bool
+) -> None:
+    """However it is cut, and whatever else goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redaction, "_secrets", frozenset({"SECRET-one", "two words of it", "line one\nline two"}))
+        text = "".join(spell(part) if len(part) > 1 and fold else part for part in parts)
+        pieces, begin, redacted = PieceRedaction(1000), 0, ""
+        for number in range(len(text)):
+            redacted += pieces.add(text[begin : begin + sizes[number % len(sizes)]])
+            begin += sizes[number % len(sizes)]
+        assert redacted + pieces.end() == redact(text)
+
+
+def test_what_is_no_secret_stays_where_lines_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_secrets", frozenset({"123456", "s3cret-s3cret"}))
+    text = "1\n2\n3\n4\n5\n6\n12 34 56\ns3cret-\ns3cret\n"
+    assert redact(text) == text
 
 
 @given(st.text(min_size=6), st.sampled_from(SPELLINGS))
@@ -91,10 +162,79 @@ def test_credentials_in_urls_are_not_shown(text: str, shown: str) -> None:
     assert not holds_credentials(shown)
 
 
+WRITTEN = "!$&'()*+,;=:@/?#[]%\"<>`{|}\\^~_.-é"
+"""What RFC 3986 allows in a password or a value, and what people write there."""
+
+
+@given(
+    st.lists(st.sampled_from([*WRITTEN, "it's", "''", '\\"']), min_size=1, max_size=4),
+    st.sampled_from(["postgresql://ann:{}@db/x", "https://h/a?b=1&token={}", "https://h/a#b=1&access_token={}&c=2"]),
+    st.sampled_from(["{}", "cannot open '{}'", 'no "{}": refused', "url={}, then", "({})", "<a href='{}'>x</a>"]),
+    st.sampled_from([str, repr, json.dumps, lambda text: json.dumps(json.dumps([text])).replace("/", "\\/")]),
+)
+def test_no_character_ends_a_password(parts: list[str], url: str, around: str, spell: Callable[[str], str]) -> None:
+    """Each of its parts is recognised by letters that stand nowhere else."""
+    letters = "QWXYZ"
+    password = "Q7" + "".join(part + letter + "7" for part, letter in zip(parts, letters[1:], strict=False))
+    if "?" in url or "#" in url:
+        password = re.sub("[&#]", "", password)  # which end a value
+        password = re.sub("=", "", password)  # ;Q7= begins another
+    elif re.search("[/?#].*@", password) or re.search(r"[\"']\\*[,:;(){}\[\]+=>]", password):
+        return  # as much as a path with an @; as much as the end of a quoted text
+    shown = without_credentials(around.format(spell(url.format(password))))
+    assert not [letter for letter in letters if letter + "7" in shown], shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://ann:it's-me@db/x", "postgresql://…@db/x"),
+        ("cannot open 'postgresql://ann:it's-me@db/x'", "cannot open 'postgresql://…@db/x'"),
+        ("postgresql://ann:p/w@x@db/y", "postgresql://…@db/y"),
+        ("postgresql://ann:a@/b@db/y", "postgresql://…@db/y"),
+        ("postgresql://ann:my pass@db/x", "postgresql://…@db/x"),
+        ("cannot open 'postgresql://ann:my pass@db/x'", "cannot open 'postgresql://…@db/x'"),
+        ('{"a":"https:\\/\\/ann:pw@h\\/x"}', '{"a":"https:\\/\\/…@h\\/x"}'),
+        ("https://h/?token=it's;me&x=1", "https://h/?token=…&x=1"),
+        (r"https://h/?a=1\u0026token=abc\u0026b=2", r"https://h/?a=1\u0026token=…\u0026b=2"),
+        ("get('https://h/?token=abc')", "get('https://h/?token=…')"),
+        ('["https://h/?token=abc",1,2]', '["https://h/?token=…",1,2]'),
+    ],
+)
+def test_passwords_with_signs_in_them(text: str, shown: str) -> None:
+    assert redact(text) == shown
+
+
+SECRET_NAMES = (
+    "accesstoken", "authtoken", "AUTHTOKEN", "clientsecret", "apikey", "secretkey", "privatekey", "refreshtoken", "sessionid",
+    "session_id", "sessionId", "JSESSIONID", "PHPSESSID", "sharedaccesskey", "userpass", "dbpassword", "xauthtoken", "accountkey",
+    "storageaccountkey", "masterkey", "encryptionkey", "oauthtoken", "csrftoken", "bearertoken", "accessTokenV2", "token1",
+    "api%5Fkey", "api%255Fkey", "client.secret", "sshkey", "apisig", "webhooksecret", "subscriptionkey", "passphrase", "userpwd",
+)  # fmt: skip
+HARMLESS_NAMES = (
+    "tokenizer", "secretary", "keyboard", "monkey", "author", "authority", "donkey", "turkey", "hockey", "whiskey", "keyword",
+    "compass", "bypass", "passage", "passenger", "surpass", "obsession", "possession", "kansas", "design", "signal", "tokens",
+    "max_tokens", "keystone", "signatures_max", "publickey", "primarykey", "foreignkey", "partitionkey", "sortkey", "hotkey",
+    "sitekey", "passport", "sessions", "id", "user_id", "userid", "monkeyid", "page1", "v2", "authored", "secretariat",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_parameter_with_a_secret_is_known_by_its_name(name: str) -> None:
+    assert redact(f"https://h/a?{name}=T0KEN&b=1") == f"https://h/a?{name}=…&b=1"
+
+
+@pytest.mark.parametrize("name", HARMLESS_NAMES)
+def test_a_word_that_holds_another_is_not_taken_for_it(name: str) -> None:
+    assert redact(f"https://h/a?{name}=T0KEN&b=1") == f"https://h/a?{name}=T0KEN&b=1"
+
+
 @pytest.mark.parametrize(
     "text",
     ["postgresql://ann@db/x", "sftp://ann@host/x", "abfs://container@account.dfs/x", "ssh://git@host/x", "https://host:8080/a@2x.png?monkey=1",
-     "s3://bucket/key=1/year=2020/*.csv", "hdfs://me@node:9000/x", "a: b@c ?key=1"],
+     "s3://bucket/key=1/year=2020/*.csv", "hdfs://me@node:9000/x", "a: b@c ?key=1",
+     '{"url":"http://h:8080","m":"x@y"}', "{url:'http://h:80',user:'x@y'}", '["http://h:80",1,"x@y"]', "['http://h','ann@x']",
+     "https://host:8080 cannot be reached by ann@x", "https://h: no such thing ann@x", "{'http://h': 'a@b', 'u': \"it's ann@b\"}"],
 )  # fmt: skip
 def test_what_is_no_credential_is_shown(text: str) -> None:
     assert redact(text) == text
@@ -108,7 +248,7 @@ def test_a_password_that_urlsplit_sees_is_never_shown(rest: str, password: str) 
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("1", "has 1 char"), ("abcde", "5 char"), ("aaaaaaaa", "much"), ("Password", "much")]
+    ("value", "reason"), [("1", "shorter than 6"), ("abcde", "shorter than 6"), ("aaaaaaaa", "much"), ("Password", "much")]
 )
 def test_a_secret_that_cannot_be_redacted_is_refused(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason in str(weakness(value))
@@ -192,6 +332,9 @@ def test_an_error_that_python_prints_does_not_steer_a_terminal() -> None:
     [
         "x" * 200_000 + " a:/b", "http://" + "x" * 200_000, "a:/b:" * 40_000, "a:/" * 60_000 + "@x",
         "0" * 200_000 + "://@", "http://" + "@" * 100_000, "a:/:" * 50_000 + "1/@", "http://" + ":" * 100_000 + "@",
+        "http://a:" + "'" * 200_000, "http://a?token=" + "'a" * 100_000, "'http://a:b" * 20_000 + "@x", "http://a?b=" + ";a" * 100_000,
+        "http://?token=" + "\\" * 200_000, "http://?" + "api" * 60_000 + "=1", "s3://a@/" * 30_000, "http://u:p" + "@/" * 100_000,
+        "'" + "(,'" * 70_000 + "http://a:b@c", "x" * 20 + "\n" * 200_000, "\\\n" * 100_000, ("x" * 20 + "\n") * 10_000,
     ],
     ids=lambda text: text[:12],
 )  # fmt: skip

@@ -258,6 +258,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     names = dict.fromkeys(name for row in rows for name in row)
     arrays = {}
     for name in names:
+        _refuse_unwritable(str(name))
         values = [row.get(name) for row in rows]
         try:
             arrays[str(name)] = _from_list(values)
@@ -277,9 +278,16 @@ def _from_list(values: Sequence[Any]) -> pa.Array:
         return pa.array(values, from_pandas=True)
 
 
+def _refuse_unwritable(name: str) -> None:
+    """Raise InputError where Arrow cannot hold a column's name: half of a character."""
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise InputError(f"the column {name!r:.80} has a name that is no text", fix="decode it as it was encoded")
+
+
 def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:
     arrays: dict[str, Any] = {}
     for name, values in columns.items():
+        _refuse_unwritable(str(name))
         try:
             arrays[str(name)] = _from_values(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -50,7 +50,7 @@ from .child import Limits
 from .compatibility import check_window
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
-from .runner import LARGE, REQUESTS, SMALL, Runner, as_batch, check_row, to_arrow, to_numpy
+from .runner import LARGE, REQUESTS, SMALL, Runner, as_batch, check_name, check_row, to_arrow, to_numpy
 from .signing import check_signature
 from .weights import read_weights
 
@@ -157,8 +157,7 @@ class Bundle:
         """
         from .output_schema import output_schema  # late: serving needs no schemas
 
-        if signature not in self.signatures:
-            raise InputError(f"no signature {signature!r}", fix=f"use one of {', '.join(self.signatures)}")
+        check_name(signature, self.signatures)
         return output_schema(self.graph, signature, self.signatures[signature].outputs)
 
     @cached_property
@@ -180,11 +179,7 @@ class Bundle:
         return {}
 
     def _runner(self, name: str) -> Runner:
-        if not isinstance(name, str):
-            raise InputError(
-                f"a signature is named by text, not by {type(name).__name__}",
-                fix=f"name it first, then what it takes: one of {', '.join(self.signatures)}",
-            )
+        check_name(name, self.graph.signatures)
         if name not in self._runners:
             sizes = (REQUESTS, SMALL, LARGE) if self.serving else (SMALL, LARGE)
             self._runners[name] = Runner(self.graph, name, self._programs, sizes)
@@ -407,6 +402,8 @@ class Bundle:
         """
         root = Path(path)
         sealed = None if public_key is None else check_signature(root, Path(public_key), signature)
+        if limits is not None and not isinstance(limits, Limits):
+            raise InputError(f"limits are drivetrain.engine.Limits, not {type(limits).__name__}", fix="Limits(seconds=60)")
         if isolated:
             from .isolation import IsolatedBundle  # late: it imports this module's neighbours
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
+from ..host_ops.columns import as_value, item_dtype
 from ..lowering.programs import BundleError
 from .child import Answer, ChildEndedError, LimitedChild, Limits
 from .manifest import Signature, signatures_of
-from .runner import as_batch, check_row
+from .runner import as_batch, check_name, check_row
 from .values import batch_of_bytes, bytes_of_batch, decoded
 
 if TYPE_CHECKING:
@@ -100,13 +100,12 @@ class IsolatedBundle:
 
     def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
         """As `Bundle.run_row`; raises as `run`."""
-        self._known(name)
-        check_row(row, self.signatures[name].inputs)
-        try:
-            request = json.loads(json.dumps({"do": "run_row", "signature": name, "row": dict(row)}, default=_plain))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"a value of the row cannot be sent: {error!s:.100}", fix="give plain values") from error
-        (answer,) = self._ask(f"running {name!r}", request)
+        check_name(name, self.signatures)
+        inputs = self.signatures[name].inputs
+        check_row(row, inputs)
+        plain: dict[str, object] = {column: None for column in row if isinstance(column, str)}  # the others are not read
+        plain |= {column: _plain(row[column], spec.dtype, column) for column, spec in inputs.items() if column in row}
+        (answer,) = self._ask(f"running {name!r}", {"do": "run_row", "signature": name, "row": plain})
         with self._reading(answer):
             return decoded(answer.head["outputs"], answer.parts)
 
@@ -122,12 +121,8 @@ class IsolatedBundle:
     ) -> None:
         self.close()
 
-    def _known(self, name: object) -> None:
-        if name not in self.signatures:
-            raise InputError(f"no signature {name!r:.80}", fix=f"use one of {', '.join(self.signatures)}")
-
     def _evaluate(self, what: str, name: str, batch: Rows) -> Answer:
-        self._known(name)
+        check_name(name, self.signatures)
         (answer,) = self._ask(f"running {name!r}", {"do": what, "signature": name}, [bytes_of_batch(as_batch(batch))])
         return answer
 
@@ -177,7 +172,11 @@ def _error_of(reported: Any) -> DrivetrainError:  # Any: JSON
     return kinds.get(reported["kind"], DrivetrainError)(texts[0] or "", fix=texts[1], where=texts[2])
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no plain value")
+def _plain(value: object, dtype: str, column: str) -> object:
+    """A value of a row as JSON has it; raises InputError as `run_row`, which it is not sent to find that out."""
+    item = item_dtype(dtype)
+    checked = as_value(value, dtype, column)
+    if item is None or checked is None:
+        return checked
+    assert isinstance(value, Iterable)
+    return [as_value(each, item, column) for each in value]

@@ -309,6 +309,17 @@ def as_batch(rows: object) -> pa.RecordBatch:
     return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
+def check_name(name: object, signatures: Collection[str]) -> None:
+    """Raise InputError unless it is the name of one of the signatures."""
+    if not isinstance(name, str):
+        raise InputError(
+            f"a signature is named by text, not by {type(name).__name__}",
+            fix=f"name it first, then what it takes: one of {', '.join(signatures)}",
+        )
+    if name not in signatures:
+        raise InputError(f"no signature {name!r:.80}", fix=f"use one of {', '.join(signatures)}")
+
+
 def check_row(row: object, columns: Iterable[str]) -> None:
     """Raise InputError unless it is a mapping from column to value."""
     if not isinstance(row, Mapping):

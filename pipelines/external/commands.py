@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import InputError
-from ...redaction import marked_secrets, redact
+from ...redaction import PieceRedaction
 from ..launcher import processes
 from ..project.context import current
 from .declare import CommandError
@@ -149,15 +149,11 @@ class _Output:
 
     def _read(self, stream: IO[bytes]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        rest = ""
+        redaction = PieceRedaction(_LONGEST)  # a progress bar is a line without an end
         with stream, contextlib.suppress(OSError):
             while chunk := self._next(stream):
-                *lines, rest = (rest + decoder.decode(chunk)).split("\n")
-                self._take(lines)
-                if len(rest) > _LONGEST:  # a progress bar, or output without any line feeds
-                    complete, rest = self._cut(redact(rest))
-                    self._take([complete])
-        self._take([rest] if rest else [])
+                self._take(redaction.add(decoder.decode(chunk)))
+        self._take(redaction.add(decoder.decode(b"", final=True)) + redaction.end())
 
     def _next(self, stream: IO[bytes]) -> bytes:
         self._waits_since = time.monotonic()
@@ -165,21 +161,11 @@ class _Output:
         self._waits_since = None
         return chunk
 
-    def _cut(self, rest: str) -> tuple[str, str]:
-        """Cut a line that has no end yet in two: what is passed on now, and the rest.
-
-        The end of the text may be the beginning of a secret, which would not be recognised in two halves: so as many
-        characters as the longest secret has, less one, stay in the rest.
-        """
-        if "\r" in rest:
-            complete, _, rest = rest.rpartition("\r")
-            return complete, rest
-        kept = max((len(value) for value in marked_secrets()), default=1) - 1
-        return rest[: len(rest) - kept], rest[len(rest) - kept :]
-
-    def _take(self, lines: Sequence[str]) -> None:
+    def _take(self, text: str) -> None:
+        if not text:
+            return
         # A progress bar overwrites its line by carriage returns: what it showed last is kept.
-        drawn = (redact(line).rstrip("\r").rpartition("\r")[2] for line in lines)
+        drawn = (line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n"))
         kept = [line for line in drawn if self.on_line is None or not self.on_line(line)]
         if kept:
             self.last.extend(line[:_LONGEST] for line in kept if line.strip())

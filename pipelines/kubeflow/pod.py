@@ -30,6 +30,8 @@ from ..ir.tasks import parse_task, task_name
 from ..launcher import run_records as records
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
+from ..launcher.logs import LogReader
+from ..launcher.node_secrets import redact_secrets
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState, RunState
 from ..run import state_of
@@ -38,7 +40,6 @@ from ..runners.pool import Pool
 from . import reconcile
 from .joining import JoinedRun, PodEnvironment, join_in_own_store, join_run, retry_while_unavailable
 from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
-from .redaction import redact_secrets
 from .workers import worker_processes
 
 TERMINATED = "its pod got SIGTERM: it was evicted or deleted, or its run was terminated"
@@ -321,19 +322,15 @@ def _address(home: Home) -> Callable[[ArtifactRecord], str]:
 def _forwarded_log(launcher: Launcher, task: str) -> Iterator[None]:
     """Copy the task's log to standard output while the block runs, in whole lines, secrets redacted."""
     redact_secrets(launcher.run.pipeline[parse_task(task)[0]])
-    over, start = threading.Event(), launcher.logs.size(task)
+    over, reader = threading.Event(), LogReader(launcher.logs.path(task), launcher.logs.size(task))
 
     def follow() -> None:
-        position, last = start, False
+        last = False
         while not last:
             last = over.wait(_LOG_POLL)
-            with contextlib.suppress(OSError), launcher.logs.path(task).open("rb") as file:
-                file.seek(position)
-                data = file.read()
-                # Whole lines only: a secret that is cut in two by a read would match no pattern of `redact`.
-                whole = data if last else data[: data.rfind(b"\n") + 1]
-                position += len(whole)
-                sys.stdout.write(redact(whole.decode("utf-8", "replace")))
+            with contextlib.suppress(OSError):
+                for text in reader.read(last=last):
+                    sys.stdout.write(text)
                 sys.stdout.flush()
 
     thread = threading.Thread(target=follow, name="drivetrain-follow", daemon=True)

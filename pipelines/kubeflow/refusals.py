@@ -7,9 +7,9 @@ from typing import Any
 
 from ...errors import InputError, suggest
 from ..ir.ir import Node, Pipeline
+from ..launcher.node_secrets import secrets_of
 from ..runners.capabilities import not_kept
 from .manifests import ITEMS, RUN, STATUS
-from .redaction import secrets_of
 from .settings import ClusterSettings
 
 _TYPES = {

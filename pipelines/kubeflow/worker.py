@@ -20,10 +20,10 @@ from ...redaction import redact
 from ..dsl.pipeline import load_compiled
 from ..ir.tasks import parse_task
 from ..launcher import run_records as records
+from ..launcher.node_secrets import redact_secrets
 from ..launcher.runs import open_run
 from ..launcher.spin import spin
 from .joining import PodEnvironment
-from .redaction import redact_secrets
 from .workers import PROCESS
 
 _INDEX = "JOB_COMPLETION_INDEX"

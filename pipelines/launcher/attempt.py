@@ -30,7 +30,7 @@ from ...metadata.payload import explain_full_disk
 from ...metadata.records import INPUTS_COMPARED
 from ...positions import line_of
 from ...progress import Progress, no_progress
-from ...redaction import redact
+from ...redaction import redact, redacted_json
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
@@ -231,6 +231,7 @@ class Attempt:
         served = processes.MARK in os.environ
         self.reads.note_files_named(self.resolved.modules, self.run.project)
         try:
+            self._check()  # a stop may have come since the task began
             with (
                 contextlib.nullcontext() if served else self.home.store.files_kept(component.name),
                 explain_full_disk(f"running {self.task.name}"),
@@ -295,7 +296,7 @@ class Attempt:
         read = properties_of(self.resolved, {name: of_each for name, of_each in names.items() if any(of_each)})
         about: dict[str, Any] = {"summaries": _summaries(outputs), "reads": self._recorded_reads()}
         about |= {"properties_read": read, INPUTS_COMPARED: bool(self.resolved.inputs)}
-        return {name: value for name, value in about.items() if value} | self.metrics.properties
+        return {name: redacted_json(value) for name, value in about.items() if value} | self.metrics.properties
 
     def _recorded_reads(self) -> list[list[object]]:
         """What the user's code opened besides its inputs: the root's files and those of parameters count otherwise."""
@@ -317,7 +318,8 @@ class Attempt:
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)
         content = self.home.payloads.publish(artifact.path, uri)
-        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, artifact.properties)
+        properties = redacted_json(artifact.properties)
+        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, properties)
 
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
@@ -354,16 +356,7 @@ def _summaries(outputs: Mapping[str, Artifact]) -> Mapping[str, Any]:
     payloads on this machine.
     """
     summaries = {key: summary_of(artifact) for key, artifact in outputs.items() if summarizes_itself(artifact)}
-    return {key: _redacted(summary.to_json()) for key, summary in summaries.items() if summary}
-
-
-def _redacted(value: Any) -> Any:  # Any: JSON
-    """JSON without the secrets that this process knows, which an error's text may hold."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, (list, tuple)):
-        return [_redacted(item) for item in value]
-    return {key: _redacted(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {key: summary.to_json() for key, summary in summaries.items() if summary}
 
 
 def _remove(folder: Path) -> None:

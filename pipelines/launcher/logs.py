@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import ctypes
-import mmap
 import os
 import shutil
 import subprocess
@@ -17,11 +17,15 @@ from urllib.parse import quote, unquote
 
 from ...digest import digest
 from ...metadata import Owner
-from ...redaction import marked_secrets, redact
+from ...redaction import PieceRedaction, has_secrets, redact
 from .results import NodeResult
 
 _LONGEST = 200
 """Bytes of a file's name."""
+_PIECE = 1 << 20
+"""Bytes of a log that are held in memory."""
+_COMPARED = 256
+"""Bytes before a place in a log by which it is known again."""
 
 
 class Logs:
@@ -94,18 +98,30 @@ class Logs:
         self.write(result.node, f"=== {result.node}: {result.state} after {result.seconds:.3g} s, {_now()}{reason}")
 
     def redact(self, task: str, start: int = 0) -> None:
-        """Overwrite the secrets that this process knows, from a byte on, in place: others may be appending."""
-        secrets = [_bytes_of(value) for value in marked_secrets()]
-        path = self.path(task)
-        with contextlib.suppress(OSError, ValueError):  # there is none, or it is empty
-            if not secrets or path.stat().st_size <= start:
-                return
-            with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-                for secret in secrets:
-                    position = content.find(secret, start)
-                    while position >= 0:
-                        content[position : position + len(secret)] = b"*" * len(secret)
-                        position = content.find(secret, position + len(secret))
+        """Take out the secrets that this process knows, from a byte on; what others append meanwhile stays."""
+        if not has_secrets():
+            return
+        redaction = PieceRedaction(_PIECE, in_place=True)
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        with contextlib.suppress(OSError), self.path(task).open("r+b", buffering=0) as file:  # or there is none
+            descriptor, read, written = file.fileno(), start, start
+
+            def write(data: bytes) -> None:
+                nonlocal written
+                if os.pread(descriptor, len(data), written) != data:
+                    os.pwrite(descriptor, data, written)
+                written += len(data)
+
+            while piece := os.pread(descriptor, _PIECE, read):
+                read += len(piece)
+                write(redaction.add(decoder.decode(piece)).encode("utf-8", "surrogateescape"))
+            rest = redaction.add(decoder.decode(b"", final=True)) + redaction.end()
+            write(rest.encode("utf-8", "surrogateescape"))
+            while late := os.pread(descriptor, _PIECE, read):
+                read += len(late)
+                write(late)
+            if written < read:
+                os.ftruncate(descriptor, written)
 
     def size(self, task: str) -> int:
         """Bytes of a task's log so far; 0 where there is none."""
@@ -146,8 +162,58 @@ class Logs:
             for copier in copiers:
                 # A grandchild may print for as long as it lives; but what it prints after that is not redacted.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    copier.wait(30 if marked_secrets() else 2)
+                    copier.wait(30 if has_secrets() else 2)
             self.redact(task, start)
+
+
+class LogReader:
+    """Reads a log that grows, in whole lines, redacted. At an attempt's end secrets are taken out of it, never lines.
+
+    Args:
+        path: The file, which need not be there yet.
+        start: Bytes of it that are not to be read.
+        longest: Characters of a line that is read before it has an end.
+    """
+
+    def __init__(self, path: Path, start: int = 0, longest: int = _PIECE) -> None:
+        self._path = path
+        self._position = start
+        self._last = b""  # what was read last
+        self._lines = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._redaction = PieceRedaction(longest)
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            while start and (data := file.read(min(start, _PIECE))):
+                self._lines, start = self._lines + data.count(b"\n"), start - len(data)
+
+    def read(self, *, last: bool = False) -> Iterator[str]:
+        """What there is of the next lines; a line without an end only if it is long, or this is the `last` read."""
+        while data := self._next(last=last):
+            yield _as_utf_8(self._redaction.add(self._decoder.decode(data)))
+        if last:
+            yield _as_utf_8(self._redaction.add(self._decoder.decode(b"", final=True)) + self._redaction.end())
+
+    def _next(self, *, last: bool) -> bytes:
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._position - len(self._last))
+            if file.read(len(self._last)) != self._last:
+                file.seek(0)
+                for _ in range(self._lines):
+                    file.readline()
+                self._position = file.tell()
+            data = file.read(_PIECE)
+            if not last and len(data) < _PIECE:
+                data = data[: data.rfind(b"\n") + 1]
+            self._position += len(data)
+            self._lines += data.count(b"\n")
+            self._last = (self._last + data)[-_COMPARED:]
+            return data
+        return b""
+
+
+def _as_utf_8(text: str) -> str:
+    """A text with bytes in it that are no UTF-8, as one that can be printed."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def flush() -> None:
@@ -157,14 +223,6 @@ def flush() -> None:
             stream.flush()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)
-
-
-def _bytes_of(secret: str) -> bytes:
-    """A secret as it stands in a log; one from the environment may hold bytes that are no UTF-8."""
-    try:
-        return secret.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return secret.encode("utf-8", "surrogatepass")
 
 
 def _copier(path: Path, number: int) -> subprocess.Popen[bytes] | None:

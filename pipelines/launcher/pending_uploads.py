@@ -21,6 +21,7 @@ from ...digest import canonical_json, digest_tree, write_durably
 from ...errors import DrivetrainError, InputError
 from ...metadata import Artifact, NewArtifact, Payloads, check_uri
 from ...progress import Progress
+from ...redaction import redacted_json
 
 _MADE: Final = "made.json"
 _UNUSED: Final = 7 * 86400.0
@@ -96,7 +97,7 @@ def pack(
     for key, artifact in outputs.items():
         content = digest_tree(artifact.content)
         extra[key] = digest_tree(artifact.path / "extra").fingerprint
-        properties = artifact.properties
+        properties = redacted_json(artifact.properties)
         packed[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)

@@ -17,6 +17,7 @@ from typing import Final, SupportsFloat
 from ...errors import InputError
 from ...metadata.rows import name_text
 from ...progress import Progress, no_progress
+from ...redaction import redact
 
 _METRICS: Final = 1000
 """Metrics that one execution records at most, and values by step that it keeps of each."""
@@ -89,11 +90,12 @@ class Metrics:
     def properties(self) -> dict[str, object]:
         """As an execution records them: `metrics`, the last value by name, and `metric_steps`, [step, value] by name.
 
-        A value is null where it was not finite.
+        A value is null where it was not finite. Names are redacted: where two are the same then, the later one stays.
         """
         with self._lock:
-            steps = {name: [list(point) for point in points] for name, points in self._steps.items()}
-            return ({"metrics": dict(self._last)} if self._last else {}) | ({"metric_steps": steps} if steps else {})
+            last = {redact(name): value for name, value in self._last.items()}
+            steps = {redact(name): [list(point) for point in points] for name, points in self._steps.items()}
+            return ({"metrics": last} if last else {}) | ({"metric_steps": steps} if steps else {})
 
 
 @dataclass(frozen=True)

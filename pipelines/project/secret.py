@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,24 +20,39 @@ class Secret:
 
     name: str
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a value."""
+        return self._value is not None
+
+    @property
+    def how_to_set(self) -> str:
+        """What a person does to set it."""
+        return f"set the environment variable {self.name}, or write a file {self._path}"
+
     def reveal(self) -> str:
         """The value. From now on, this process redacts it from logs and recorded failures.
 
         Raises:
             InputError: It is neither in the environment nor a file; or it is too short or too common to be redacted.
         """
-        value = os.environ.get(self.name)
+        value = self._value
         if value is None:
-            path = Path(os.environ.get(FOLDER, "/run/secrets")) / self.name
-            try:
-                value = path.read_text(encoding="utf-8").removesuffix("\n")
-            except (OSError, ValueError):
-                raise InputError(
-                    f"the secret {self.name} is not set",
-                    fix=f"set the environment variable {self.name}, or write a file {path}",
-                ) from None
+            raise InputError(f"the secret {self.name} is not set", fix=self.how_to_set)
         _check(self.name, value)
         mark_secret(value)
+        return value
+
+    @property
+    def _path(self) -> Path:
+        return Path(os.environ.get(FOLDER, "/run/secrets")) / self.name
+
+    @property
+    def _value(self) -> str | None:
+        value = os.environ.get(self.name)
+        if value is None:
+            with suppress(OSError, ValueError):
+                value = self._path.read_text(encoding="utf-8").removesuffix("\n")
         return value
 
     def __str__(self) -> str:

@@ -132,17 +132,13 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
             _WORKERS.pop(run.id, None)
             over.set()
 
+    def stop_workers() -> None:
+        with suppress(DrivetrainError):  # a store on a full disk: workers elsewhere go on
+            launcher.home.store.update_context(run.context, {_STOPPING: True})
+
     # Beam wraps what is raised inside it, so it walks in a thread, and Ctrl-C reaches the main one, which only waits.
     threading.Thread(target=walk_and_report, name="drivetrain-beam", daemon=True).start()
-    while not over.is_set():
-        try:
-            wait(over)
-        except KeyboardInterrupt:
-            if launcher.cancel.is_set():
-                hurry.set()
-            launcher.cancel.set()
-            with suppress(DrivetrainError):  # a store on a full disk: workers elsewhere go on
-                launcher.home.store.update_context(run.context, {_STOPPING: True})
+    wait(over, launcher.cancel, hurry, stop_workers)
     if errors:
         raise errors[0]
     launcher.home.sweep()  # a child may have been killed

@@ -69,7 +69,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
                 begin(name)
             if not schedule.running:
                 return results
-            done(finished[take(ended)])
+            done(finished[take(ended, launcher.cancel)])
     except KeyboardInterrupt:
         deadline = time.monotonic() + _GRACE
         try:

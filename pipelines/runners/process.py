@@ -44,13 +44,7 @@ def run_process(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResul
     """
     walk = _Walk(launcher, nodes)
     threading.Thread(target=walk.go, name="drivetrain-process", daemon=True).start()
-    while not walk.over.is_set():
-        try:
-            wait(walk.over)
-        except KeyboardInterrupt:
-            if launcher.cancel.is_set():
-                walk.hurry.set()
-            launcher.cancel.set()
+    wait(walk.over, launcher.cancel, walk.hurry)
     if walk.error is not None:
         raise walk.error
     return walk.results

@@ -11,20 +11,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pytest
 from drivetrain import data
 from drivetrain.engine import Bundle, BundleError, Limits, analyze, ops, refresh_bundle, verify_bundle
 from drivetrain.engine.bundles.child import ChildEndedError, LimitedChild
+from drivetrain.engine.bundles.isolation import IsolatedBundle
 from drivetrain.errors import InputError
 from drivetrain.tests.engine.bundles.resealing import reseal
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from jax import lax
 
 pytestmark = pytest.mark.engine
@@ -133,6 +139,67 @@ def test_an_isolated_bundle_gives_what_the_bundle_gives(honest: Path, monkeypatc
             each for each in psutil.Process().children() if "drivetrain.engine.bundles.child_main" in each.cmdline()
         )
         assert "SECRET_OF_MINE" not in child.environ()
+
+
+ODD: list[Any] = [
+    None, [], {}, (), set(), b"transform", 1, 1.5, True, float("nan"), "", "other", "transform", "x" * 200, "\ud800", object, 2**70,
+    10**400, 1j, Decimal(1), datetime(2020, 1, 1, tzinfo=UTC), pd.NA, np.float32(2), np.array(1.0), np.array([1.0]), np.str_("a"),
+    np.bytes_(b"a"), pa.scalar(1.0), ["a"], ("a",), {"x": 1.0}, [1.0], [None], [object], np.zeros((2, 2)),
+]  # fmt: skip
+ODD_BATCHES = [
+    *ODD, {"x": [1.0], "s": ["a"]}, {"x": [], "s": []}, {"x": [1.0, 2.0], "s": ["a"]}, {"x": 1.0, "s": "a"}, {1: [2]}, ROWS.slice(1),
+    pd.DataFrame({"x": [1.0], "s": ["a"]}), pa.table({"x": [[1.0]], "s": ["a"]}), {"x": [object], "s": ["a"]},
+    pa.record_batch([pa.array([1.0]), pa.array([2.0]), pa.array(["a"])], names=["x", "x", "s"]), {"\ud800": [1]},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(honest: Path) -> Iterator[tuple[Bundle, IsolatedBundle]]:
+    with Bundle.load(honest, isolated=True) as isolated:
+        yield Bundle.load(honest), isolated
+
+
+def _outcome(use: Callable[..., object], *arguments: object) -> tuple[str, str]:
+    try:
+        return "given", repr(use(*arguments))
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.sampled_from(["run", "run_arrow", "run_each"]),
+    st.one_of(st.just("transform"), st.sampled_from(ODD)),
+    st.sampled_from(ODD_BATCHES),
+)
+def test_odd_arguments_end_as_they_do_with_the_bundle(
+    both: tuple[Bundle, IsolatedBundle], method: str, name: Any, batch: Any
+) -> None:
+    bundle, isolated = (_outcome(getattr(each, method), name, batch) for each in both)
+    assert isolated == bundle
+    assert bundle[0] in ("given", "InputError")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.one_of(st.just("transform"), st.sampled_from(ODD)),
+    st.one_of(
+        st.sampled_from(ODD),
+        st.fixed_dictionaries(
+            {"x": st.one_of(st.just(1.0), st.sampled_from(ODD)), "s": st.one_of(st.just("a"), st.sampled_from(ODD))},
+            optional={"other": st.sampled_from(ODD), 1: st.just(1), ("a",): st.just(1)},
+        ),
+    ),
+)
+def test_odd_rows_end_as_they_do_with_the_bundle(both: tuple[Bundle, IsolatedBundle], name: Any, row: Any) -> None:
+    bundle, isolated = (_outcome(each.run_row, name, row) for each in both)
+    assert isolated == bundle
+    assert bundle[0] in ("given", "InputError")
+
+
+def test_limits_of_another_kind_are_refused(honest: Path) -> None:
+    with pytest.raises(InputError, match=r"limits are drivetrain\.engine\.Limits, not int"):
+        Bundle.load(honest, isolated=True, limits=60)  # type: ignore[call-overload]
 
 
 def test_the_memory_is_the_programs_and_not_that_of_libraries(honest: Path) -> None:

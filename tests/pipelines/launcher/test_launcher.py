@@ -17,6 +17,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, load_pipeline, resume, run_pipeline
+from drivetrain.pipelines.launcher.partial import Selection
 
 PARTS = """
     import os, signal, time
@@ -378,3 +379,137 @@ def test_a_summary_holds_no_secret(home: Home, pipe: Callable[..., Any], monkeyp
     assert b"refused ***" in stored
     assert b"took ***" in stored
     assert b"hunter2" not in stored
+
+
+@pytest.mark.parametrize("url", [None, "file://{}/bucket"])
+def test_what_a_component_records_holds_no_secret(
+    tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, url: str | None
+) -> None:
+    """Names of metrics, and artifacts' properties, their keys and values; also of an execution that fails."""
+    token = "hunter2-hunter2"
+    monkeypatch.setenv("TOKEN_OF_TEST", token)
+    parts = """
+        import drivetrain as dt
+        from drivetrain.pipelines import current
+
+        class Told(dt.Artifact):
+            facts: dict = {}
+            text: str = ""
+
+        @dt.component
+        def Tell(*, token: dt.Secret, fail: bool = False) -> Told:
+            value = token.reveal()
+            current().metric(f"loss of {value}", 1.5)
+            current().metric(f"by step of {value}", 2.5, step=1)
+            (current().base / value.encode().hex()).write_text("1")
+            (current().base / value.encode().hex()).read_text()
+            if fail:
+                raise ValueError("no")
+            return Told.new(facts={value: [value, {"deep": value.encode().hex().upper()}]}, text=f"https://h/?token={value}")
+
+        @dt.component
+        def Answer(*, token: dt.Secret) -> str:
+            return token.reveal()
+    """
+    body = """
+        Tell(token=dt.secret("TOKEN_OF_TEST"))
+        Tell.options(id="Fails")(token=dt.secret("TOKEN_OF_TEST"), fail=True)
+        Answer(token=dt.secret("TOKEN_OF_TEST"))
+    """
+    home = Home(tmp_path / "home" / ".drivetrain", artifacts=None if url is None else url.format(tmp_path))
+    result = run_pipeline(home, pipe(body, parts=parts))
+    assert {name: node.state.value for name, node in result.nodes.items()} == {
+        "Tell": "COMPLETE", "Fails": "FAILED", "Answer": "COMPLETE"
+    }  # fmt: skip
+    ((told,),) = result.nodes["Tell"].outputs.values()
+    assert told.properties["facts"] == {"***": ["***", {"deep": "***"}]}
+    for name in ("Tell", "Fails"):
+        (execution,) = [each for each in home.store.executions() if each.properties["node"] == name]
+        assert execution.properties["metrics"] == {"loss of ***": 1.5, "by step of ***": 2.5}
+        assert execution.properties["metric_steps"] == {"by step of ***": [[1, 2.5]]}
+    home.close()
+    stored = b"".join(path.read_bytes() for path in home.root.glob("metadata.db*"))
+    for spelled in (token, token.encode().hex(), token.encode().hex().upper()):
+        assert spelled.encode() not in stored
+
+
+TOLD = """
+    import drivetrain as dt
+    from drivetrain.pipelines import current
+
+    class Thing(dt.Artifact):
+        value: int = 0
+
+    @dt.component
+    def Make(*, value: int = 1) -> Thing:
+        (current().base / "begun").touch()
+        return Thing.new(value=value)
+
+    @dt.component
+    def Push(thing: Thing | None = None, *, token: dt.Secret, item: int = 0) -> Thing:
+        token.reveal()
+        return Thing.new()
+"""
+
+
+@pytest.mark.parametrize(("runner", "second"), [("inline", ""), ("process", ', env={"A": dt.secret("OTHER_TOKEN")}')])
+def test_missing_secrets_are_one_error_before_the_first_node(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runner: str, second: str
+) -> None:
+    monkeypatch.setenv("DRIVETRAIN_SECRETS", str(tmp_path))
+    body = f"""
+        made = Make()
+        Push(made, token=dt.secret("FIRST_TOKEN"))
+        Push.options(id="Second"{second})(made, token=dt.secret("FIRST_TOKEN"))
+        Push.options(id="Third")(made, token=dt.secret("THIRD_TOKEN"))
+        with dt.on_exit():
+            Push.options(id="Last")(token=dt.secret("LAST_TOKEN"))
+    """
+    (tmp_path / "THIRD_TOKEN").write_text("third-of-them\n")
+    shop = pipe(body, parts=TOLD)
+    with pytest.raises(InputError) as raised:
+        run_pipeline(home, shop, options=RunOptions(runner=runner))
+    other = "OTHER_TOKEN (for Second), " if second else ""
+    assert raised.value.message == f"the secrets FIRST_TOKEN (for Push, Second), {other}LAST_TOKEN (for Last) are not set"
+    for name in ("FIRST_TOKEN", "LAST_TOKEN"):
+        assert f"set the environment variable {name}, or write a file {tmp_path / name}" in str(raised.value.fix)
+    assert not (home.base / "begun").exists()
+    assert not home.store.contexts("run")
+    monkeypatch.setenv("LAST_TOKEN", "last-of-them")  # what is on exit runs for a part too
+    part = run_pipeline(home, shop, options=RunOptions(runner=runner), selection=Selection(only=("Make", "Third")))
+    assert part.state == "COMPLETE"  # nobody asks for those of other nodes
+    monkeypatch.setenv("OTHER_TOKEN", "other-of-them")
+    monkeypatch.setenv("FIRST_TOKEN", "short")
+    with pytest.raises(InputError, match=r"FIRST_TOKEN.*cannot be redacted"):
+        run_pipeline(home, shop, options=RunOptions(runner=runner))
+    monkeypatch.setenv("FIRST_TOKEN", "long-enough")
+    assert run_pipeline(home, shop, options=RunOptions(runner=runner)).state == "COMPLETE"
+
+
+def test_a_secret_of_a_node_that_may_not_run_fails_no_run(home: Home, pipe: Pipe) -> None:
+    body = """
+        made = Make()
+        with dt.when(made.value > 5):
+            pushed = Push.options(id="When")(made, token=dt.secret("NOBODY_HAS_IT"))
+            Push.options(id="Within")(pushed, token=dt.secret("NOBODY_HAS_IT"))
+        dt.map_(lambda item: Push.options(id="Each")(made, token=dt.secret("NOBODY_HAS_IT"), item=item), over=[])
+    """
+    result = run_pipeline(home, pipe(body, parts=TOLD))
+    assert result.state == "COMPLETE"
+    assert result.nodes["When"].state == "SKIPPED"
+
+
+def test_a_resumed_run_asks_for_the_secrets_of_what_is_left(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+        made = Make()
+        Push(made, token=dt.secret("FIRST_TOKEN"))
+        with dt.when(made.value < 5):
+            Push.options(id="When")(made, token=dt.secret("SECOND_TOKEN"))
+    """
+    monkeypatch.setenv("FIRST_TOKEN", "the-first-of-them")
+    assert run_pipeline(home, pipe(body, parts=TOLD)).nodes["When"].state == "FAILED"
+    monkeypatch.delenv("FIRST_TOKEN")
+    monkeypatch.setenv("SECOND_TOKEN", "the-second-of-them")
+    assert resume(home).state == "COMPLETE"

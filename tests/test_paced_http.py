@@ -1,0 +1,144 @@
+"""Servers that answer without end, against a server on loopback that speaks as each of them does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from drivetrain import file_systems, paced_http, stores
+from drivetrain.engine import hub
+from drivetrain.errors import DrivetrainError
+from drivetrain.stores import Store, StorageUnavailable
+
+Send = Callable[[bytes], None]
+
+
+@contextmanager
+def serving(answer: Callable[[bytes, Send], None]) -> Iterator[str]:
+    """The address of a server that answers each request, given its head, by what it is told to send."""
+    server, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def talk(connection: socket.socket) -> None:
+        def send(data: bytes) -> None:
+            if over.is_set():
+                raise OSError("over")
+            connection.sendall(data)
+
+        with connection, suppress(OSError):
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += connection.recv(1 << 16)
+            answer(head, send)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=talk, args=[server.accept()[0]], daemon=True))
+                threads[-1].start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        over.set()
+        server.close()
+        for thread in threads:
+            thread.join(10)
+
+
+def _for_ever(send: Send, data: bytes, pause: float) -> None:
+    while True:
+        send(data)
+        time.sleep(pause)
+
+
+def continues(head: bytes, send: Send) -> None:
+    _for_ever(send, b"HTTP/1.1 100 Continue\r\n\r\n", 0.0005)
+
+
+def slow_head(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nX: ")
+    _for_ever(send, b"x", 0.05)
+
+
+def slow_body(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    _for_ever(send, b"x", 0.05)
+
+
+def slow_later(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 300_000)
+    _for_ever(send, b"x", 0.05)
+
+
+def slow_chunks(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    _for_ever(send, b"1\r\nx\r\n", 0.05)
+
+
+def trailers(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n")
+    _for_ever(send, b"X: y\r\n", 0.0005)
+
+
+def silence(head: bytes, send: Send) -> None:
+    send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
+    while True:
+        time.sleep(0.1)
+        send(b"")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_systems, "_HTTP_TIMEOUT", 0.5)
+    monkeypatch.setattr(stores, "PAUSES", [0.01])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("answer", [continues, slow_head, slow_body, slow_later, slow_chunks, trailers, silence])
+@pytest.mark.parametrize("use", ["read", "blocks", "fetch"])
+def test_an_answer_without_end_is_given_up(
+    tmp_path: Path, answer: Callable[[bytes, Send], None], use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(answer) as url:
+        store = Store(url)
+        monkeypatch.setattr(store._files, "info", lambda where: {"size": 10})
+        begin = time.monotonic()
+        with pytest.raises(StorageUnavailable, match=r"cannot be read after 2 tries .*(came in 0.5 s|timed out)") as raised:
+            if use == "read":
+                store.read("a")
+            elif use == "blocks":
+                list(store.blocks("a", 1_000_000))
+            else:
+                store.fetch("a", tmp_path / "a", 1_000_000)
+        assert time.monotonic() - begin < 20
+        assert raised.value.fix
+
+
+@pytest.mark.timeout(60)
+def test_the_hub_gives_up_a_server_that_never_ends() -> None:
+    with serving(continues) as url, pytest.raises(DrivetrainError, match="came in 0.5 s"):
+        hub.load(f"{url}/encoder", version=1)
+
+
+def test_a_long_answer_may_take_longer_than_one_period(tmp_path: Path) -> None:
+    """As long as it comes at the pace."""
+
+    def steady(head: bytes, send: Send) -> None:
+        send(b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n")
+        for _ in range(16):
+            send(b"x" * paced_http.LEAST)
+            time.sleep(0.1)
+
+    with serving(steady) as url:
+        begin = time.monotonic()
+        Store(url).fetch("a", tmp_path / "a", 1 << 20)
+        assert time.monotonic() - begin > 1
+        assert (tmp_path / "a").read_bytes() == b"x" * (1 << 20)
+        assert Store(url).read("a") == b"x" * (1 << 20)
