@@ -164,9 +164,16 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     receipt = {"destination": destination, "digest": digest, "version": version}
     write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
     # What is relative means the root's surroundings: whoever stands elsewhere would look in the wrong folder.
-    elsewhere = isinstance(resolved, Path) and launch.base != Path.cwd()
+    elsewhere = isinstance(resolved, Path) and not _stands_in(launch.base)
     launch.note(f"version {version} at {resolved if elsewhere else destination}")
     return pushed
+
+
+def _stands_in(folder: Path) -> bool:
+    """Whether a folder is the working directory, which may be gone."""
+    with contextlib.suppress(OSError):
+        return Path.cwd() == folder
+    return False
 
 
 @summarize.register

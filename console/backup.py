@@ -30,6 +30,7 @@ def backup(settings: ConsoleSettings, file: str | None, restore: bool) -> int:
     """
     from ..metadata.backup import back_up, database_file
     from ..metadata.backup import restore as put_back
+    from ..metadata.errors import NoStore
 
     location = settings.location
     path = database_file(location.store or location.root / "metadata.db")
@@ -40,13 +41,14 @@ def backup(settings: ConsoleSettings, file: str | None, restore: bool) -> int:
         answer = {"restored": str(path), "kept": str(kept) if kept else None}
         settings.answer(answer, lambda console: _show_restored(console, path, kept))
         return OK
-    if not path.exists():
-        with settings.home():  # says what is missing, and how to get it
-            pass
     target = Path(file or location.root / "backups").absolute()
     if not file or file.endswith(("/", os.sep)) or target.is_dir():
         target /= f"metadata-{datetime.now(UTC):%Y%m%d-%H%M%S}.db"
-    size = back_up(path, target)
+    try:
+        size = back_up(path, target)
+    except NoStore:
+        with settings.home():  # says how to get it back, if it was lost
+            raise
     text = f"copied {path} to {target}: {size:,} bytes, checked"
     settings.answer({"file": str(target), "bytes": size}, lambda console: print_text(console, text))
     return OK

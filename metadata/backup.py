@@ -60,7 +60,11 @@ def back_up(store: Path, target: Path) -> int:
         try:
             _make_folder(target.parent)
             _copy(store, unfinished)
-            check_store(unfinished)
+            try:
+                check_store(unfinished)
+            except StoreDamaged as error:  # what was copied is
+                _, _, how = error.message.partition(" is damaged: ")
+                raise StoreDamaged(store, how) from error
             _sync(unfinished)
             try:
                 _name(unfinished, target)

@@ -123,7 +123,8 @@ def wide(size: int = 30_000_000) -> None:
 def test_what_befalls_several_nodes_is_told_once(root: Path, tmp_path: Path, drivetrain: Command, runner: str) -> None:
     (tmp_path / "wide").mkdir()
     (tmp_path / "wide" / "pipeline.py").write_text(WIDE)
-    result = drivetrain("run", "wide", "--runner", runner)
+    # One at a time: beside another, a node may find no room to record its start, which is another message.
+    result = drivetrain("run", "wide", "--runner", runner, "--parallel", "1")
     assert result.exit_code == 2
     error, fix, likewise = [line for line in result.stderr.splitlines() if not line.startswith("root ")]
     assert error == "error: Make0: disk full while running Make0 (No space left on device)"
@@ -206,6 +207,23 @@ def test_a_store_that_is_misspelt_is_not_taken_for_lost(
     assert f"there is no metadata store at {tmp_path}/nonexist.db; that of the artifacts in" in result.stderr
     assert f"may be {tmp_path}/.drivetrain/metadata.db\n  fix: leave --store" in result.stderr
     assert not (tmp_path / "nonexist.db").exists()
+
+
+def test_a_database_that_is_empty_or_damaged_is_named_by_backup(
+    two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command
+) -> None:
+    database = tmp_path / ".drivetrain" / "metadata.db"
+    data = database.read_bytes()
+    database.write_bytes(data[:8192] + b"\xff" * 64 + data[8256:])
+    result = drivetrain("backup", "copy.db")
+    assert (result.exit_code, f"error: {database} is damaged" in result.stderr) == (2, True), result.output
+    database.write_bytes(b"")
+    for path in database.parent.glob("metadata.db-*"):
+        path.unlink()
+    result = drivetrain("backup", "copy.db")
+    assert (result.exit_code, f"{database} is empty, though" in result.stderr) == (2, True)
+    assert "backup --restore" in result.stderr
+    assert not (tmp_path / "copy.db").exists()
 
 
 def test_a_run_does_not_begin_anew_over_artifacts(
