@@ -13,11 +13,12 @@ from pathlib import Path
 from ..addresses import local_path
 from ..digest import paths_below, write_durably
 from ..errors import InputError
-from ..metadata import Artifact, Model, PushedModel, summarize
+from ..metadata import Artifact, InfraValidation, Model, PushedModel, summarize
 from ..pipelines import component, current
 from ..progress import Progress, no_progress
 from ..stores import Store
 from ..versions import not_writable, versions_at
+from .infra_validator import WARMUP_FILE
 
 
 def push(
@@ -27,6 +28,7 @@ def push(
     keep: int | None = None,
     progress: Progress = no_progress,
     trace: Mapping[str, str] | None = None,
+    warmup: bytes | None = None,
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all, as `Versions.publish` says.
 
@@ -39,6 +41,7 @@ def push(
         keep: How many of the newest versions stay; None keeps all.
         progress: Called with bytes uploaded; may raise to stop.
         trace: What the version's record says of where the bundle comes from, e.g. its run.
+        warmup: Requests for a server to try the version with, as `serving.warmup.warmup_file` makes them.
 
     Returns:
         The version, and the bundle's digest.
@@ -58,7 +61,9 @@ def push(
     from ..engine.bundles.signing import signature_of  # late: who only builds a pipeline needs no engine
 
     signature = signature_of(bundle)
-    record = versions_at(destination).publish(files, facts=facts, signature=signature, keep=keep, progress=progress)
+    record = versions_at(destination).publish(
+        files, facts=facts, signature=signature, warmup=warmup, keep=keep, progress=progress
+    )
     return record.number, record.digest
 
 
@@ -121,8 +126,23 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         raise InputError(f"keep must be at least 1, not {keep}", fix="leave it out to keep every version")
 
 
+def _warmup_of(validation: InfraValidation) -> bytes | None:
+    """The requests that a validation was made with; None of one that kept none.
+
+    Raises:
+        InputError: It was not passed.
+    """
+    if not validation.passed:
+        raise InputError(f"the model may not be pushed: {validation.summary}", fix="see its server.log, and train anew")
+    with contextlib.suppress(FileNotFoundError):  # of a release that kept none
+        return (validation.content / WARMUP_FILE).read_bytes()
+    return None
+
+
 @component(verify=still_pushed, preflight=_refuse)
-def Pusher(model: Model, *, destination: str, keep: int | None = None) -> PushedModel:
+def Pusher(
+    model: Model, validation: InfraValidation | None = None, *, destination: str, keep: int | None = None
+) -> PushedModel:
     """Push a model's bundle to where a server looks for it: `destination/<version>/`, versions 1, 2, 3 and so on.
 
     A new version appears whole: in a folder by one rename, in a store by its record `<version>.json`, which is written
@@ -132,6 +152,8 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
 
     Args:
         model: What to push.
+        validation: What InfraValidator says of it: the rows that it asked the model for go beside the version, as
+            requests that servers try it with before they switch to it.
         destination: A folder; a relative one means the folder that the root lies in. Or the URL of a store that
             creates a file only where there is none: `s3://bucket/serving/flights`, `gs://…`, `abfs://…`.
         keep: How many of the newest versions stay; None keeps all.
@@ -140,7 +162,7 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
         The receipt: destination as it was written, version, digest of the bundle.
 
     Raises:
-        InputError: The destination cannot be used.
+        InputError: The destination cannot be used, or the validation was not passed.
         StorageUnavailable: The store behind the URL does not answer.
     """
     _refuse({"destination": destination, "keep": keep}, {})
@@ -155,6 +177,7 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
         keep=keep,
         progress=launch.progress,
         trace={name: text for name, text in trace.items() if text},
+        warmup=None if validation is None else _warmup_of(validation),
     )
     pushed = PushedModel.new(destination=destination, version=version, digest=digest)
     receipt = {"destination": destination, "digest": digest, "version": version}

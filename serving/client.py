@@ -120,16 +120,7 @@ class Client:
             InputError: A value has no JSON: a date, say.
             ServerError: The server refuses the rows, has no such model, or does not answer.
         """
-        request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
-        if signature is not None:
-            request["signature_name"] = signature
-        try:
-            content = json.dumps(request).encode()
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
-            ) from error
-        body, headers = self._ask("POST", f"{self._path}:predict", content)
+        body, headers = self._ask("POST", f"{self._path}:predict", request_body(rows, signature))
         version = int(headers.get("x-drivetrain-version", 0))
         digest, request_id = headers.get("x-drivetrain-digest", ""), headers.get("x-request-id", "")
         return Prediction(tuple(body["predictions"]), version, digest, request_id)
@@ -178,6 +169,23 @@ class Client:
                 if fresh or attempt == 2:
                     raise
         raise AssertionError("unreachable")
+
+
+def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None) -> bytes:
+    """The body of a request for the predictions of some rows.
+
+    Raises:
+        InputError: A value has no JSON: a date, say.
+    """
+    request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
+    if signature is not None:
+        request["signature_name"] = signature
+    try:
+        return json.dumps(request).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
+        ) from error
 
 
 def _json(value: Any) -> Any:  # Any: what a row holds

@@ -32,6 +32,7 @@ from .batching import Done, as_request_error, on_time
 from .config import ModelConfig
 from .request_log import RequestLog
 from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
+from .warmup import WarmUpResult, warm_up_version
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _FIRST_RETRY: Final = 5.0  # seconds after which a version that failed is tried again; each time twice as many
@@ -400,12 +401,16 @@ class ModelManager:
         loop = asyncio.get_running_loop()
         loader = self._loader if model.current is None else self._replacer
         start = time.monotonic()
+        warmed_up = WarmUpResult()
         try:
             prepared = await loop.run_in_executor(loader, prepare, config.name, config.base_path, number)
             # One that replaces another that is awake is asked at once; any other may sleep until it is.
             awake = model.current is not None and model.current.loaded is not None
             if awake or self._free(prepared.size):
-                version.loaded = await self._read(prepared, config, loader)
+                version.loaded = loaded = await self._read(prepared, config, loader)
+                warmed_up = await loop.run_in_executor(
+                    loader, warm_up_version, loaded.bundle, prepared.described, config.base_path, lambda: self._ending
+                )
             else:
                 await loop.run_in_executor(loader, check_files, prepared)
         except Exception as error:  # bytes of others are read: whatever they cause, what serves goes on
@@ -413,11 +418,16 @@ class ModelManager:
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
         version.prepared, version.state, version.failures = prepared, VersionState.AVAILABLE, 0
+        version.message = printable(warmed_up.problem)  # which is no reason to refuse it
         version.used = time.monotonic()
         self._switch(model)
         if self.request_log is not None:
             self.request_log.check(prepared.described)
         how = "serves" if version.loaded is not None else "is asleep until it is asked"
+        if warmed_up.rows:
+            how += f", tried with {warmed_up.rows} rows in {warmed_up.seconds:.2f} s,"
+        if version.message:
+            _LOG.warning("model %s version %d: %s", config.name, number, version.message)
         _LOG.info("model %s version %d %s after %.2f s", config.name, number, how, time.monotonic() - start)
 
     async def _read(self, prepared: Prepared, config: ModelConfig, loader: Executor) -> LoadedVersion:

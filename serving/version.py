@@ -64,6 +64,7 @@ class LoadedVersion:
         executor: Executor,
     ) -> None:
         self.described = described
+        self.bundle = bundle
         self.batchers = {
             name: Batcher(described, predictor(bundle, name), options, executor, slow=seconds.get(name, 0) > SLOW)
             for name in bundle.signatures
