@@ -377,8 +377,16 @@ class InfraValidation(Artifact):
 
 
 class PushedModel(Artifact):
-    """The receipt of a model that was pushed: where to, as which version, with which digest."""
+    """The receipt of a model that was pushed: where to, as which version, with which digest.
+
+    `bundle`: the digest that its manifest is sealed by, which servers name in their answers; "" where it has none.
+    `server`: the server that was asked to serve it; "" where none was. `serving`: what came of it there: `model`, the
+    versions `before` and `after`, `load_seconds`, and `steps` with the figures of each.
+    """
 
     destination: str = ""
     version: int = 0
     digest: str = ""
+    bundle: str = ""
+    server: str = ""
+    serving: dict[str, object] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy

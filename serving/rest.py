@@ -119,7 +119,11 @@ class RestApi:
             name, version, ready = match.groups()
             described = self.models.describe(_ref(name, version, None))
             available = [status.version for status in self._statuses(name) if status.state is VersionState.AVAILABLE]
-            return HttpResponse(200, b"{}") if ready else _json(oip.metadata(described, sorted(available)))
+            if ready:
+                return HttpResponse(200, b"{}")
+            body = msgspec.json.encode(oip.metadata(described, sorted(available)))
+            headers = ((VERSION_HEADER, str(described.version)), (DIGEST_HEADER, described.digest))
+            return HttpResponse(200, body, headers=headers)
         match = _STATUS.fullmatch(path)
         if match is None:
             return None
