@@ -87,6 +87,11 @@ class Batcher:
         """Whether no request waits or runs."""
         return not self._queue and not self._running
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether more than a batch waits."""
+        return self._rows > self._options.max_batch_size
+
     def submit(self, request: InferenceRequest, done: Done) -> None:
         """Put a request into the queue; what comes of it is given to `done`, later and in the event loop.
 

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..engine.bundles.bundle import Bundle
 from ..engine.bundles.runner import SMALL
 from ..errors import DrivetrainError
 from ..versions import WARMUP, versions_at
 from .api import Described, InferenceRequest, ModelRef
-from .batching import SINGLES, joined, predictor
+from .batching import SINGLES, Predict, joined
 from .tfs import decode_predict
 
 MOST_ROWS: Final = SMALL
@@ -81,7 +80,7 @@ def read_warmup(base_path: str, number: int) -> tuple[bytes, str]:
 
 
 def warm_up_version(
-    bundle: Bundle, described: Described, base_path: str, ending: Callable[[], bool] = lambda: False
+    predictors: Mapping[str, Predict], described: Described, base_path: str, ending: Callable[[], bool] = lambda: False
 ) -> WarmUpResult:
     """Try a version with the requests of its warm-up file: each by itself, then more and more of their rows at once.
 
@@ -89,7 +88,7 @@ def warm_up_version(
     file holds, nothing is raised.
 
     Args:
-        bundle: What is tried.
+        predictors: What is tried, by signature.
         described: What it can be asked, and its number.
         base_path: Where its versions are.
         ending: Whether to stop; asked now and then.
@@ -100,7 +99,6 @@ def warm_up_version(
     ref = ModelRef(described.name, described.version)
     problems = [problem] if problem else []
     rows = 0
-    predict = {name: predictor(bundle, name) for name in bundle.signatures}
     for number, line in enumerate(data.splitlines(), 1):
         if ending() or time.monotonic() - start > MOST_SECONDS:
             break
@@ -108,7 +106,7 @@ def warm_up_version(
             request, _ = decode_predict(line, described, ref)
             if rows + request.rows > MOST_ROWS:
                 break
-            predict[str(request.signature)](request.columns, request.rows)
+            predictors[str(request.signature)](request.columns, request.rows)
         except Exception as error:  # whatever a damaged file causes, the version is loaded
             problems.append(f"the request in line {number} of the warm-up file fails: {_reason(error)}")
             continue
@@ -119,7 +117,7 @@ def warm_up_version(
         while size // 2 < len(requests) and not ending() and time.monotonic() - start < MOST_SECONDS:
             batch = requests[:size]
             try:
-                predict[name](joined([each.columns for each in batch]), sum(each.rows for each in batch))
+                predictors[name](joined([each.columns for each in batch]), sum(each.rows for each in batch))
             except Exception as error:
                 problems.append(f"{len(batch)} requests of the warm-up file fail together: {_reason(error)}")
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 pytest.importorskip("httptools")
 
 from drivetrain.components.pusher import push
-from drivetrain.engine import analyze, export_model, ops, ragged
+from drivetrain.engine import Bundle, analyze, export_model, ops, ragged
 from drivetrain.serving import warmup
+from drivetrain.serving.batching import Predict, predictor
 from drivetrain.serving.client import Client
 from drivetrain.serving.version import compile_bundle, prepare, read_bundle
 from drivetrain.serving.warmup import MOST_ROWS, WarmUpResult, read_warmup, warm_up_version, warmup_file
@@ -29,27 +31,32 @@ pytestmark = pytest.mark.engine
 LISTS = [{"minutes": [float(value) for value in range(length)]} for length in (3, 40, 200, 7, 150, 90, 20, 33)]
 
 
-def write_pauses(folder: Path, width: int) -> Path:
-    """A model of the mean of a list times a width, which is its architecture; a list that is missing is refused."""
+def write_pauses(folder: Path, factor: int) -> Path:
+    """A model of the mean of a list times a factor, which is in its program; a list that is missing is refused."""
 
     def preprocess(columns: ops.Columns) -> ops.Columns:
         minutes = ops.to_ragged(columns["minutes"])
         ops.check(minutes.lengths > 0, "a list is missing")
-        return {"pause": ragged.mean(minutes), "y": columns["y"]}
+        return {"pause": ragged.mean(minutes) * factor, "y": columns["y"]}
 
     rows = pa.table({"minutes": [each["minutes"] for each in LISTS], "y": [1.0] * len(LISTS)})
     transform = folder.with_name(folder.name + "-transform")
     analyze(preprocess, rows).save(transform)
-    params = {"scale": np.ones(width, dtype=np.float32)}
+    params = {"scale": np.ones(1, dtype=np.float32)}
     export_model(
         transform,
-        lambda params, features: features["pause"] * params["scale"].sum(),
+        lambda params, features: features["pause"] * params["scale"][0],
         params,
         lambda values: {"value": values},
         label="y",
         out=folder,
     )
     return folder
+
+
+def predictors_of(bundle: Bundle) -> dict[str, Predict]:
+    """What a server calls, by signature."""
+    return {name: predictor(bundle, name) for name in bundle.signatures}
 
 
 class Compilations:
@@ -76,23 +83,23 @@ def test_only_a_version_without_a_file_compiles_for_its_first_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
 ) -> None:
     monkeypatch.setattr(warmup, "MOST_SECONDS", 600.0)  # whatever else this machine does
-    width = 2 if warm else 3  # each compiles for itself
-    write_pauses(tmp_path / "pauses", width)
+    factor = 1000 + secrets.randbelow(1_000_000)  # a program that no cache has seen
+    write_pauses(tmp_path / "pauses", factor)
     lines = warmup_file(LISTS, "predict") if warm else None
     push(tmp_path / "pauses", tmp_path / "served", warmup=lines)
     prepared = prepare("pauses", str(tmp_path / "served"), 1)
     bundle = read_bundle(prepared)
     compile_bundle(bundle)
-    outcome = warm_up_version(bundle, prepared.described, str(tmp_path / "served"))
+    outcome = warm_up_version(predictors_of(bundle), prepared.described, str(tmp_path / "served"))
     assert (outcome.rows, outcome.problem) == (len(LISTS) if warm else 0, "")
     with Compilations() as compilations:
         for row in LISTS:
-            expected = np.mean(row["minutes"]) * width
+            expected = np.mean(row["minutes"]) * factor
             assert bundle.run_row("predict", row)["value"] == pytest.approx(expected, rel=1e-6)
         batch = pa.RecordBatch.from_pylist(LISTS)
         np.testing.assert_allclose(
             bundle.run("predict", batch)["value"],
-            [np.mean(row["minutes"]) * width for row in LISTS],
+            [np.mean(row["minutes"]) * factor for row in LISTS],
             rtol=1e-6,
         )
     assert (compilations.count == 0) == warm
@@ -107,7 +114,7 @@ def network(folder: Path) -> Callable[[bytes], WarmUpResult]:
 
     def outcome(data: bytes) -> WarmUpResult:
         (folder / "served" / "1.warmup.jsonl").write_bytes(data)
-        return warm_up_version(bundle, prepared.described, str(folder / "served"))
+        return warm_up_version(predictors_of(bundle), prepared.described, str(folder / "served"))
 
     return outcome
 
