@@ -3,6 +3,7 @@
     ADDRESS/3/…      the files, manifest.json last
     ADDRESS/3.json   the record: every file with its size and SHA-256, their digest, what the publisher says of them
     ADDRESS/3.sig    the signature of a signed bundle, where verifiers look for it: beside its folder
+    ADDRESS/3.warmup.jsonl  requests that a server tries the version with before it asks it for others
     ADDRESS/3.claim  behind a URL, while 3 is written or removed: by whom, since when
 
 Behind a URL the record is written last of all and makes 3 a version. In a folder of this machine a version appears and
@@ -39,13 +40,20 @@ from .stores import Store, Transfer
 ABANDONED: Final = timedelta(days=1)
 """How long after its last write a publisher of another machine counts as dead."""
 
+WARMUP: Final = ".warmup.jsonl"
+"""What the name of a version's warm-up file ends in, behind the number: see `serving/warmup.py`."""
+
 _FORMAT: Final = "drivetrain-version"
 _FORMAT_VERSION: Final = 1
 _MANIFEST: Final = "manifest.json"
 _INCOMING: Final = ".incoming-"
 _OUTGOING: Final = ".outgoing-"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}")
-_HALF_RECORD: Final = re.compile(r"\.[1-9][0-9]{0,17}\.(json|sig)\.[0-9a-f]+\.tmp")  # as `write_durably` names them
+_SIGNATURE: Final = ".sig"
+_BESIDE: Final = (_SIGNATURE, WARMUP)  # ends of the names of what lies beside a version and is not a part of it
+_HALF_RECORD: Final = re.compile(  # as `write_durably` names them
+    r"\.[1-9][0-9]{0,17}\.(json|sig|warmup\.jsonl)\.[0-9a-f]+\.tmp"
+)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _TRIES: Final = 1000  # other publishers that were quicker
 
@@ -132,7 +140,7 @@ class _Publication:
     facts: Mapping[str, Any]
     number: int | None
     any_equal: bool
-    signature: bytes | None
+    beside: Mapping[str, bytes]  # the end of the name of what is to lie beside the version → its bytes
 
     def plain_files(self) -> dict[str, VersionFile]:
         """The files as a folder's record has them."""
@@ -185,6 +193,7 @@ class Versions(ABC):
         *,
         facts: Mapping[str, Any],
         signature: bytes | None = None,
+        warmup: bytes | None = None,
         number: int | None = None,
         any_equal: bool = False,
         keep: int | None = None,
@@ -199,6 +208,7 @@ class Versions(ABC):
             files: Where each lies, by its path in the version.
             facts: What the record says beside.
             signature: Of the bundle that the files are; it goes beside the version, also beside one that is adopted.
+            warmup: Requests for a server to try the version with; they go beside it likewise.
             number: The version that it must become; by default the one after the newest.
             any_equal: Whether an older version that holds equal files is adopted, too.
             keep: How many of the newest versions stay; None keeps all.
@@ -208,9 +218,8 @@ class Versions(ABC):
             InputError: The address cannot be written, the number has other files, or a file changed meanwhile.
             StorageUnavailable: The store behind the URL does not answer.
         """
-        return self._publish(
-            _Publication(files, digest_files(files), facts, number, any_equal, signature), keep, progress
-        )
+        beside = {end: data for end, data in ((_SIGNATURE, signature), (WARMUP, warmup)) if data is not None}
+        return self._publish(_Publication(files, digest_files(files), facts, number, any_equal, beside), keep, progress)
 
     @abstractmethod
     def _publish(self, new: _Publication, keep: int | None, progress: Progress) -> VersionRecord: ...
@@ -244,11 +253,12 @@ class Versions(ABC):
                 return record or VersionRecord(candidate, fingerprint, new.plain_files())
         return None
 
-    def _sign(self, number: int, signature: bytes | None) -> None:
-        """Put a signature beside a version that lies there already; one without a signature keeps what it has."""
-        name = f"{number}.sig"
-        if signature is not None and not (self.store.exists(name) and self.store.read(name) == signature):
-            self._write(name, signature)
+    def _put_beside(self, number: int, new: _Publication) -> None:
+        """Put what belongs beside a version there; where nothing is to be put, what lies there stays."""
+        for end, data in new.beside.items():
+            name = f"{number}{end}"
+            if not (self.store.exists(name) and self.store.read(name) == data):
+                self._write(name, data)
 
     @abstractmethod
     def _write(self, name: str, data: bytes) -> None: ...
@@ -312,7 +322,7 @@ class FolderVersions(Versions):
         with _locked(self.folder):
             self._sweep(dry_run=False)
             if adopted := self._adopted(new):
-                self._sign(adopted.number, new.signature)
+                self._put_beside(adopted.number, new)
                 self._prune(keep)
                 return adopted
             if new.number in self.numbers():
@@ -341,12 +351,13 @@ class FolderVersions(Versions):
                         number = new.number or max(taken, default=0) + 1
                         record = VersionRecord(number, new.tree.fingerprint, new.plain_files(), new.facts)
                         self._write(f"{number}.json", record.to_bytes())
-                        (self.folder / f"{number}.sig").unlink(missing_ok=True)  # of one that was removed by hand
-                        self._sign(number, new.signature)
+                        for end in _BESIDE:  # of one that was removed by hand
+                            (self.folder / f"{number}{end}").unlink(missing_ok=True)
+                        self._put_beside(number, new)
                         incoming.rename(self.folder / str(number))
                         sync_folder(self.folder)
                     else:
-                        self._sign(record.number, new.signature)
+                        self._put_beside(record.number, new)
                     self._prune(keep)
             finally:
                 if incoming.exists():  # not renamed
@@ -394,8 +405,8 @@ class FolderVersions(Versions):
         for number in self.numbers()[:-keep]:
             outgoing = self.folder / f"{_OUTGOING}{secrets.token_hex(8)}"
             (self.folder / str(number)).rename(outgoing)  # it vanishes at once, not file by file
-            (self.folder / f"{number}.json").unlink(missing_ok=True)
-            (self.folder / f"{number}.sig").unlink(missing_ok=True)
+            for end in (".json", *_BESIDE):
+                (self.folder / f"{number}{end}").unlink(missing_ok=True)
             if outgoing.is_dir():
                 shutil.rmtree(outgoing)
             else:
@@ -442,11 +453,11 @@ class _Listing:
     def of(cls, store: Store) -> _Listing:
         """What lies there now; everything ascending."""
         names = store.names("")
-        recorded, claimed, signed, folders = (
+        recorded, claimed, *others = (
             sorted(int(name.removesuffix(end)) for name in names if _is_numbered(name, end))
-            for end in (".json", ".claim", ".sig", "")
+            for end in (".json", ".claim", *_BESIDE, "")
         )
-        return cls(recorded, claimed, sorted({*recorded, *claimed, *signed, *folders}))
+        return cls(recorded, claimed, sorted({*recorded, *claimed}.union(*others)))
 
 
 def _is_numbered(name: str, end: str) -> bool:
@@ -474,7 +485,7 @@ class StoredVersions(Versions):
         self.store.require_exclusive_creation()
         self.sweep(ABANDONED)
         if adopted := self._adopted(new):
-            self._sign(adopted.number, new.signature)
+            self._put_beside(adopted.number, new)
             self._prune(keep)
             return adopted
         number, claim = self._claim(new.number)
@@ -491,13 +502,13 @@ class StoredVersions(Versions):
                     )
                 # The token makes the record this publisher's own, as `Store.create` asks for.
                 facts = {**new.facts, "claim": json.loads(claim)["token"]}
-                self._sign(number, new.signature)
+                self._put_beside(number, new)
                 record = VersionRecord(number, new.tree.fingerprint, sent, facts)
                 recorded = self.store.create(f"{number}.json", record.to_bytes())
                 if not recorded:
                     raise InputError(f"{self.store.address}/{number}.json was there already", fix="push it again")
             else:
-                self._sign(record.number, new.signature)
+                self._put_beside(record.number, new)
         finally:
             with contextlib.suppress(DrivetrainError, OSError):  # then the next publisher cleans up
                 if not recorded:
@@ -653,7 +664,8 @@ class StoredVersions(Versions):
 
     def _remove_files(self, number: int) -> None:
         self.store.delete(f"{number}/{_MANIFEST}")  # first, for who looks for nothing else
-        self.store.delete(f"{number}.sig")
+        for end in _BESIDE:
+            self.store.delete(f"{number}{end}")
         self.store.remove(str(number))
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-6  # to which served predictions equal the bundle's own: of float32, padded otherwise
 _LOG_LINES = 20
+WARMUP_FILE = "warmup.jsonl"
+"""The file of a validation's content that holds the requests it was made with, for servers to try the model with."""
+
 _SIGNATURE = "predict"
 
 
@@ -62,7 +65,8 @@ def InfraValidator(
         max_memory_mb: Of the server's process in the end, in 10⁶ bytes; None: any.
 
     Returns:
-        InfraValidation: `passed`, a summary; `content/validation.json` with the problems, `extra/server.log` and
+        InfraValidation: `passed`, a summary; `content/validation.json` with the problems; of a model that passed,
+        `content/warmup.jsonl` with the requests, which Pusher gives to servers; `extra/server.log`, and
         `extra/measured.json` with seconds to start, latencies and memory.
 
     Raises:
@@ -101,6 +105,10 @@ def InfraValidator(
             shutil.copytree(model.content, folder / "model" / "1", copy_function=_link)
             problems = _served(bundle, batch, folder, max_start_seconds, max_latency_ms, max_memory_mb, measured)
             shutil.copy(folder / "server.log", validation.extra / "server.log")
+        if not problems:
+            from ..serving.warmup import warmup_file
+
+            write_durably(validation.content / WARMUP_FILE, warmup_file(batch.to_pylist(), _SIGNATURE))
     validation.passed = not problems
     validation.summary = _summary(problems, sent, measured)
     body = {"passed": validation.passed, "split": split, "rows": sent, "problems": problems}

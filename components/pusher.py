@@ -9,15 +9,19 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..addresses import local_path
 from ..digest import paths_below, write_durably
 from ..errors import InputError
-from ..metadata import Artifact, Model, PushedModel, summarize
+from ..metadata import Artifact, InfraValidation, Model, PushedModel, summarize
 from ..pipelines import component, current
+from ..pipelines.project.secret import Secret
 from ..progress import Progress, no_progress
+from ..redaction import holds_credentials, without_credentials
 from ..stores import Store
 from ..versions import not_writable, versions_at
+from .infra_validator import WARMUP_FILE
 
 
 def push(
@@ -27,6 +31,7 @@ def push(
     keep: int | None = None,
     progress: Progress = no_progress,
     trace: Mapping[str, str] | None = None,
+    warmup: bytes | None = None,
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all, as `Versions.publish` says.
 
@@ -39,6 +44,7 @@ def push(
         keep: How many of the newest versions stay; None keeps all.
         progress: Called with bytes uploaded; may raise to stop.
         trace: What the version's record says of where the bundle comes from, e.g. its run.
+        warmup: Requests for a server to try the version with, as `serving.warmup.warmup_file` makes them.
 
     Returns:
         The version, and the bundle's digest.
@@ -51,15 +57,22 @@ def push(
     if not files:
         raise InputError(f"there is no bundle in {bundle}", fix="push a trained model")
     facts = dict(trace or {})
-    # The digest that seals the bundle's manifest, which `drivetrain bundle show` prints; what is pushed may be no
-    # bundle of ours.
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        facts["bundle"] = json.loads((bundle / "manifest.json").read_bytes())["digest"]
+    if (sealed := _sealed_by(bundle)) is not None:
+        facts["bundle"] = sealed
     from ..engine.bundles.signing import signature_of  # late: who only builds a pipeline needs no engine
 
     signature = signature_of(bundle)
-    record = versions_at(destination).publish(files, facts=facts, signature=signature, keep=keep, progress=progress)
+    record = versions_at(destination).publish(
+        files, facts=facts, signature=signature, warmup=warmup, keep=keep, progress=progress
+    )
     return record.number, record.digest
+
+
+def _sealed_by(bundle: Path) -> str | None:
+    """The digest that seals a bundle's manifest, which `drivetrain bundle show` prints; None of what is no bundle."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((bundle / "manifest.json").read_bytes())["digest"])
+    return None
 
 
 def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path) -> str | None:
@@ -122,10 +135,57 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
             _check_place(_resolved(destination, current().base))
     if isinstance(keep, int) and keep < 1:
         raise InputError(f"keep must be at least 1, not {keep}", fix="leave it out to keep every version")
+    _refuse_server(known)
+
+
+def _refuse_server(known: Mapping[str, object]) -> None:
+    """Refuse what is no server, and what is said of one where there is none."""
+    server, seconds = known.get("server"), known.get("max_load_seconds")
+    if isinstance(seconds, int | float) and not seconds > 0:
+        raise InputError(f"max_load_seconds must be above 0, not {seconds!r}", fix="leave it out, or raise it")
+    if isinstance(server, str):
+        if holds_credentials(server):
+            raise InputError(
+                f"the server {without_credentials(server)!r:.200} holds a password or a token",
+                fix='give the key as api_key=dt.secret("NAME")',
+            )
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InputError(f"{server!r:.200} is no server", fix='server="http://127.0.0.1:8501"')
+        if known.get("tls_ca") is not None and parts.scheme != "https":
+            raise InputError(f"tls_ca is given, and {server!r:.200} is asked in plain text", fix="write https://")
+    elif server is None and "server" in known:
+        for name in ("served_as", "api_key", "tls_ca"):
+            if known.get(name) is not None:
+                raise InputError(f"{name} is of a server, and none is named", fix='server="https://host:8501"')
+
+
+def _warmup_of(validation: InfraValidation) -> bytes | None:
+    """The requests that a validation was made with; None of one that kept none.
+
+    Raises:
+        InputError: It was not passed.
+    """
+    if not validation.passed:
+        raise InputError(f"the model may not be pushed: {validation.summary}", fix="see its server.log, and train anew")
+    with contextlib.suppress(FileNotFoundError):  # of a release that kept none
+        return (validation.content / WARMUP_FILE).read_bytes()
+    return None
 
 
 @component(verify=still_pushed, preflight=_refuse)
-def Pusher(model: Model, *, destination: str, keep: int | None = None) -> PushedModel:
+def Pusher(
+    model: Model,
+    validation: InfraValidation | None = None,
+    *,
+    destination: str,
+    keep: int | None = None,
+    server: str | None = None,
+    served_as: str | None = None,
+    api_key: Secret | None = None,
+    tls_ca: str | None = None,
+    max_load_seconds: float = 600.0,
+) -> PushedModel:
     """Push a model's bundle to where a server looks for it: `destination/<version>/`, versions 1, 2, 3 and so on.
 
     A new version appears whole: in a folder by one rename, in a store by its record `<version>.json`, which is written
@@ -133,39 +193,80 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     holds that version unchanged as its newest: what is pushed is what is served. The signature of a model that was
     signed before is copied to `destination/<version>.sig`.
 
+    With `server`, a `drivetrain serve` that serves the destination is asked to load the version at once, and the node
+    waits until it answers, through all steps of the server's rollout where it has one for the model. Where the server
+    refuses the version, or its guard takes it back, the node fails with the server's reason, and the version before
+    answers. Whatever dies meanwhile, the server or this, one of both versions answers.
+
     Args:
         model: What to push.
+        validation: What InfraValidator says of it: the rows that it asked the model for go beside the version, as
+            requests that servers try it with before they switch to it.
         destination: A folder; a relative one means the folder that the root lies in. Or the URL of a store that
             creates a file only where there is none: `s3://bucket/serving/flights`, `gs://…`, `abfs://…`.
         keep: How many of the newest versions stay; None keeps all.
+        server: The address of a running server.
+        served_as: What it calls the model; by default the last part of the destination.
+        api_key: A key that may `admin` there, where the server asks for keys.
+        tls_ca: A file of the certificates, in PEM, that have signed the server's; a relative one is looked for as a
+            destination is; None: the system's.
+        max_load_seconds: How long the server may take until the version can be asked, or be silent.
 
     Returns:
-        The receipt: destination as it was written, the folder that it meant, version, digest of the bundle.
+        The receipt: destination as it was written, the folder that it meant, version, digests; the server, its version
+            before, the steps.
 
     Raises:
-        InputError: The destination cannot be used.
+        InputError: The destination or the server cannot be used, or the validation was not passed.
         StorageUnavailable: The store behind the URL does not answer.
+        ServerError: The server does not answer, does not let us in, or does not serve the version.
     """
-    _refuse({"destination": destination, "keep": keep}, {})
+    known = {"server": server, "served_as": served_as, "api_key": api_key, "tls_ca": tls_ca}
+    _refuse({"destination": destination, "keep": keep, "max_load_seconds": max_load_seconds, **known}, {})
     launch = current()
     trace = {"run": launch.run, "node": launch.node, "execution": launch.execution, "model": model.uri}
     resolved = _resolved(destination, launch.base)
     if "DRIVETRAIN_EFFECTS" in os.environ:
         launch.note(f"pushes to {resolved}, which stands for {destination}")
-    version, digest = push(
-        model.content,
-        resolved,
-        keep=keep,
-        progress=launch.progress,
-        trace={name: text for name, text in trace.items() if text},
-    )
-    folder = str(resolved) if isinstance(resolved, Path) else ""
-    pushed = PushedModel.new(destination=destination, folder=folder, version=version, digest=digest)
-    receipt = {"destination": destination, "digest": digest, "version": version}
-    write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
-    # What is relative means the root's surroundings: whoever stands elsewhere would look in the wrong folder.
-    elsewhere = isinstance(resolved, Path) and not _stands_in(launch.base)
-    launch.note(f"version {version} at {resolved if elsewhere else destination}")
+        server = None  # while a cluster is simulated, no real server is to be changed
+    with contextlib.ExitStack() as stack:
+        watch = None
+        if server is not None:
+            # Late: who pushes to a folder alone needs no client.
+            from .rollout import ServerWatch, ServingReceipt
+
+            name = served_as or re.split(r"[/\\]", destination.rstrip("/\\"))[-1]
+            authority = None if tls_ca is None else launch.base / tls_ca
+            secret = None if api_key is None else api_key.reveal()
+            watch = stack.enter_context(
+                ServerWatch.open(
+                    server, name, api_key=secret, tls_ca=authority, seconds=max_load_seconds, launch=launch
+                )
+            )
+            serving = ServingReceipt(server, name, watch.serving_now())
+        version, digest = push(
+            model.content,
+            resolved,
+            keep=keep,
+            progress=launch.progress,
+            trace={name: text for name, text in trace.items() if text},
+            warmup=None if validation is None else _warmup_of(validation),
+        )
+        bundle = _sealed_by(model.content)
+        folder = str(resolved) if isinstance(resolved, Path) else ""
+        pushed = PushedModel.new(
+            destination=destination, folder=folder, version=version, digest=digest, bundle=bundle or ""
+        )
+        receipt = {"destination": destination, "digest": digest, "version": version}
+        write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
+        # What is relative means the root's surroundings: whoever stands elsewhere would look in the wrong folder.
+        elsewhere = isinstance(resolved, Path) and not _stands_in(launch.base)
+        launch.note(f"version {version} at {resolved if elsewhere else destination}")
+        if watch is not None:
+            serving.after = version
+            watch.until_served(serving, destination, bundle)
+            pushed.server, pushed.serving = serving.server, serving.to_json()
+            launch.note(f"version {version} answers at {server}")
     return pushed
 
 
@@ -179,4 +280,10 @@ def _stands_in(folder: Path) -> bool:
 @summarize.register
 def _where_it_is_served(pushed: PushedModel) -> str:
     facts = pushed.properties
-    return f"model pushed: version {facts.get('version')} at {facts.get('destination')}/{facts.get('version')}"
+    where = f"model pushed: version {facts.get('version')} at {facts.get('destination')}/{facts.get('version')}"
+    if not facts.get("server"):
+        return where
+    serving = facts.get("serving") or {}
+    shares = [f"{step['share']:g} %" for step in serving.get("steps", ())]
+    steps = f" by {', '.join(shares)}" if shares else ""
+    return f"{where}; took over at {facts['server']} from version {serving.get('before')}{steps}"

@@ -147,7 +147,7 @@ def _moment(parameter: str, text: str | None) -> datetime | None:
 
 def _chosen(paths: Sequence[str], versions: Sequence[int] | None, signature: str | None) -> list[tuple[str, LogFooter]]:
     """The files of these versions and this signature, with their footers."""
-    logged = [(path, _footer(path)) for path in paths]
+    logged = [(path, footer_of(path)) for path in paths]
     models = sorted({footer.model for _, footer in logged})
     if len(models) > 1:
         raise InputError(f"the log is of several models, {models[0]!r} and {models[1]!r}", fix="name one's files")
@@ -169,7 +169,12 @@ def _chosen(paths: Sequence[str], versions: Sequence[int] | None, signature: str
     return [(path, footer) for path, footer in logged if footer.signature == signature]
 
 
-def _footer(path: str) -> LogFooter:
+def footer_of(path: str) -> LogFooter:
+    """What a file of a request log says of its rows.
+
+    Raises:
+        InputError: It is damaged, or of no request log.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

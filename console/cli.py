@@ -42,6 +42,7 @@ VERBS = {
     "logs": "Print what NODE printed in RUN; without NODE, list the logs of "
     "RUN (the newest unless given) and their sizes.",
     "lineage": "Trace what led to an artifact or a node, or with --down what was made from it, through all runs.",
+    "trace": "Trace an ANSWER of the model server to the model, its evaluation, code and data, and who approved it.",
     "schema": "See, propose and accept the schema: what the data should look like.",
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
     "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",

@@ -86,12 +86,12 @@ def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
 def _bundle(home: Home, digest: str) -> ArtifactRecord | None:
     """The newest artifact whose bundle's manifest is sealed by a digest that begins so."""
     for artifact in home.store.artifacts():
-        if artifact.type in _BUNDLES and _sealed_by(home, artifact).startswith(digest):
+        if artifact.type in _BUNDLES and sealed_by(home, artifact).startswith(digest):
             return artifact
     return None
 
 
-def _sealed_by(home: Home, artifact: ArtifactRecord) -> str:
+def sealed_by(home: Home, artifact: ArtifactRecord) -> str:
     """The digest in the manifest of an artifact's bundle; "" where that cannot be read."""
     with suppress(ValueError):
         manifest = json.loads(payload_file(home, artifact, "content/manifest.json") or b"null")
@@ -180,8 +180,8 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
             for a in graph.artifacts.values()
         ],
         "executions": [
-            {"id": e.id, "node": _node(e), "component": e.component, "state": e.state, "run": run_of(home, e)}
-            | {"files": list(_files(home, e))}
+            {"id": e.id, "node": node_of(e), "component": e.component, "state": e.state, "run": run_of(home, e)}
+            | {"files": list(files_read(home, e))}
             for e in graph.executions.values()
         ],
         "edges": [
@@ -191,7 +191,7 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
     }
 
 
-def _files(home: Home, execution: ExecutionRecord) -> Iterator[dict[str, Any]]:
+def files_read(home: Home, execution: ExecutionRecord) -> Iterator[dict[str, Any]]:
     """The files that an execution read: those that its parameters name, by parameter, and those that its code opened.
 
     Yields:
@@ -239,7 +239,7 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
         if (kind, number) not in shapes:
             under = sorted((key, shape(below_kind, each)) for below_kind, each, key in below[kind, number])
             if kind == "execution":
-                facts = _node(graph.executions[number]), str(graph.executions[number].state)
+                facts = node_of(graph.executions[number]), str(graph.executions[number].state)
             else:
                 facts = graph.artifacts[number].type, _refusal(graph.artifacts[number])
             shapes[kind, number] = numbers.setdefault((*facts, *dict.fromkeys(under)), len(numbers))
@@ -248,7 +248,7 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
     def grow(tree: Tree, kind: str, number: int) -> None:
         drawn.add((kind, number))
         if kind == "execution" and not down:
-            files = list(_files(home, graph.executions[number]))
+            files = list(files_read(home, graph.executions[number]))
             for file in files[:_FILES]:
                 digest = f" {file['sha256'][:12]}" if file["sha256"] else ""
                 tree.add(f"{escape(file['parameter'] or 'read by its code')}: file {escape(file['name'])}{digest}")
@@ -277,7 +277,7 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
             return text.replace("  ", " ")
         execution = graph.executions[number]
         state = f"[{STYLES.get(execution.state, 'dim')}]{execution.state}[/]"
-        return f"{escape(_node(execution))} {state} [dim]run {run_of(home, execution)}[/]"
+        return f"{escape(node_of(execution))} {state} [dim]run {run_of(home, execution)}[/]"
 
     kind = "artifact" if isinstance(start, ArtifactRecord) else "execution"
     tree = Tree(label(kind, start.id))
@@ -290,5 +290,6 @@ def _refusal(artifact: ArtifactRecord) -> str:
     return next((f"not {verdict}" for verdict in _VERDICTS if artifact.properties.get(verdict) is False), "")
 
 
-def _node(execution: ExecutionRecord) -> str:
+def node_of(execution: ExecutionRecord) -> str:
+    """The task that an execution was of."""
     return str(execution.properties.get("node") or execution.component)

@@ -382,9 +382,16 @@ class PushedModel(Artifact):
     Attributes:
         destination: As it was written: a URL, or a folder, relative to the one that the root lies in.
         folder: The folder that it meant then, absolute; "" behind a URL.
+        bundle: The digest that its manifest is sealed by, which servers name in their answers; "" where it has none.
+        server: The server that was asked to serve it; "" where none was.
+        serving: What came of it there: `model`, the versions `before` and `after`, `load_seconds`, and `steps` with the
+            figures of each.
     """
 
     destination: str = ""
     folder: str = ""
     version: int = 0
     digest: str = ""
+    bundle: str = ""
+    server: str = ""
+    serving: dict[str, object] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy

@@ -87,6 +87,11 @@ class Batcher:
         """Whether no request waits or runs."""
         return not self._queue and not self._running
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether more than a batch waits."""
+        return self._rows > self._options.max_batch_size
+
     def submit(self, request: InferenceRequest, done: Done) -> None:
         """Put a request into the queue; what comes of it is given to `done`, later and in the event loop.
 
@@ -215,7 +220,7 @@ def answers(predict: Predict, batch: Sequence[_Waiting]) -> list[Outputs | Reque
         return [_alone(predict, waiting) for waiting in batch]
     rows = sum(waiting.rows for waiting in batch)
     try:
-        outputs = predict(_joined([waiting.columns for waiting in batch]), rows)
+        outputs = predict(joined([waiting.columns for waiting in batch]), rows)
     except Exception:  # whichever it is: each request by itself says what is wrong with it
         return [_alone(predict, waiting) for waiting in batch]
     parts: list[Outputs | RequestError] = []
@@ -247,24 +252,24 @@ def as_request_error(error: BaseException) -> RequestError:
     return RequestError(StatusCode.INTERNAL, f"the model failed ({type(error).__name__})")
 
 
-def _joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnValues]:
+def joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnValues]:
     """The columns of several requests, one after the other.
 
     Raises:
         KeyError: A request lacks a column that the first has.
     """
-    joined: dict[str, ColumnValues] = {}
+    together: dict[str, ColumnValues] = {}
     for name, first in columns[0].items():
         parts = [first, *(each[name] for each in columns[1:])]
         if all(isinstance(part, list) for part in parts):
-            joined[name] = [value for part in parts for value in part]
+            together[name] = [value for part in parts for value in part]
         elif all(isinstance(part, np.ndarray) for part in parts):
-            joined[name] = np.concatenate(parts)
+            together[name] = np.concatenate(parts)
         else:
-            joined[name] = [value for part in parts for value in _listed(part)]
-    if any(each.keys() - joined.keys() for each in columns):
+            together[name] = [value for part in parts for value in _listed(part)]
+    if any(each.keys() - together.keys() for each in columns):
         raise KeyError("the requests have different columns")
-    return joined
+    return together
 
 
 def _listed(values: ColumnValues) -> list[Any]:

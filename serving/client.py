@@ -93,7 +93,11 @@ class Client:
             else http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
         )
         which = f"/versions/{version}" if version is not None else f"/labels/{quote(label, safe='')}" if label else ""
-        self._path = f"{parts.path.rstrip('/')}/v1/models/{quote(model, safe='')}{which}"
+        root, name = parts.path.rstrip("/"), quote(model, safe="")
+        self._model_path = f"{root}/v1/models/{name}"
+        self._path = f"{self._model_path}{which}"
+        self._repository_path = f"{root}/v2/repository/models/{name}"
+        self._v2_path = f"{root}/v2/models/{name}"
         self._headers = {"content-type": "application/json"} | ({"x-drivetrain-key": key} if key is not None else {})
         api_key = os.environ.get("DRIVETRAIN_API_KEY") if api_key is None else api_key
         if api_key:
@@ -120,16 +124,7 @@ class Client:
             InputError: A value has no JSON: a date, say.
             ServerError: The server refuses the rows, has no such model, or does not answer.
         """
-        request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
-        if signature is not None:
-            request["signature_name"] = signature
-        try:
-            content = json.dumps(request).encode()
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
-            ) from error
-        body, headers = self._ask("POST", f"{self._path}:predict", content)
+        body, headers = self._ask("POST", f"{self._path}:predict", request_body(rows, signature))
         version = int(headers.get("x-drivetrain-version", 0))
         digest, request_id = headers.get("x-drivetrain-digest", ""), headers.get("x-request-id", "")
         return Prediction(tuple(body["predictions"]), version, digest, request_id)
@@ -147,6 +142,22 @@ class Client:
         """The model's versions: `version`, `state`, and the `status` of loading it."""
         versions: list[dict[str, Any]] = self._ask("GET", self._path)[0]["model_version_status"]
         return versions
+
+    def load(self) -> None:
+        """Have the server look for the model's versions now, and load them; needs a key that may `admin`.
+
+        Raises:
+            ServerError: It does not let this caller, or none of the model's versions can be used (503).
+        """
+        self._ask("POST", f"{self._repository_path}/load")
+
+    def digest(self, version: int) -> str:
+        """The digest of the bundle that the server has as a version; "" from a release that does not say."""
+        return self._ask("GET", f"{self._v2_path}/versions/{version}")[1].get("x-drivetrain-digest", "")
+
+    def traffic(self) -> dict[str, Any]:  # Any: JSON
+        """Which version gets which share of the requests, and how far a rollout is."""
+        return self._ask("GET", f"{self._model_path}/traffic")[0]
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[dict[str, Any], Mapping[str, str]]:
         try:
@@ -185,6 +196,23 @@ class Client:
                 if fresh or attempt == 2:
                     raise
         raise AssertionError("unreachable")
+
+
+def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None) -> bytes:
+    """The body of a request for the predictions of some rows.
+
+    Raises:
+        InputError: A value has no JSON: a date, say.
+    """
+    request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
+    if signature is not None:
+        request["signature_name"] = signature
+    try:
+        return json.dumps(request).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
+        ) from error
 
 
 def _json(value: Any) -> Any:  # Any: what a row holds

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,6 +15,8 @@ from ..redaction import CREDENTIALS, holds_credentials, without_credentials
 from ..yaml_lines import YamlValue, read_yaml
 from .batching import BatchingOptions
 from .request_log import RequestLogOptions
+from .rollout import Guard, RampStep, Rollout
+from .shadow import ShadowTraffic
 from .traffic import TrafficSplit
 
 _DIGITS: Final = 19  # of a number that no version has
@@ -34,6 +37,8 @@ class ModelConfig:
         traffic: Shares of the requests that name no version for some versions; the rest goes to the newest without one.
         request_log: What is logged of its requests and their answers; None: nothing.
         require_signed: A file with the public key of who must have signed each version; None: none need be signed.
+        rollout: How new versions take over; None: at once.
+        shadow: A version that answers silently beside the one that is asked; None: none.
     """
 
     name: str
@@ -46,6 +51,8 @@ class ModelConfig:
     traffic: TrafficSplit | None = None
     request_log: RequestLogOptions | None = None
     require_signed: str | None = None
+    rollout: Rollout | None = None
+    shadow: ShadowTraffic | None = None
 
     def __post_init__(self) -> None:
         if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
@@ -60,15 +67,38 @@ class ModelConfig:
         for label in self.labels:
             if not label.isascii() or not label.replace("_", "").isalnum():
                 raise InputError(f"{label!r:.80} is no label", fix="use letters, digits and _")
+        if self.traffic is not None and self.rollout is not None:
+            raise InputError(
+                f"model {self.name!r} has shares of traffic and a rollout", fix="keep one: a step without minutes stays"
+            )
+        if self.shadow is not None and self.shadow.version is None and self.rollout is None:
+            raise InputError(
+                f"the shadow of model {self.name!r} names no version, and no version takes over by a rollout",
+                fix="name its version",
+            )
 
-    def wanted(self, numbers: list[int]) -> list[int]:
-        """The versions to serve of those that are there, ascending."""
+    def wanted(self, numbers: list[int], others: Collection[int] = ()) -> list[int]:
+        """The versions to serve of those that are there, ascending.
+
+        Args:
+            numbers: Those that are there, ascending.
+            others: Those that a rollout needs.
+        """
         if self.policy == "all":
             return numbers
-        shares = set(self.traffic.shares if self.traffic else ())
+        canaries = set(self.traffic.shares if self.traffic else ())
+        versions = [each.version for each in (self.rollout, self.shadow) if each is not None]
+        canaries |= {version for version in versions if version is not None}
         # A canary is often the newest version, and the others are still to be answered by the one before.
-        rest = [] if self.policy == "specific" else [number for number in numbers if number not in shares]
-        return sorted((shares | set(self.versions)) & set(numbers) | set(rest[-self.num_versions :]))
+        rest = [] if self.policy == "specific" else [number for number in numbers if number not in canaries]
+        return sorted((canaries | set(others) | set(self.versions)) & set(numbers) | set(rest[-self.num_versions :]))
+
+
+def kept(config: ModelConfig, known: ModelConfig | None) -> ModelConfig:
+    """A configuration in TensorFlow Serving's words, with what these do not say of a model that stays where it was."""
+    if known is None or known.base_path != config.base_path or config.traffic is not None:
+        return config
+    return replace(config, rollout=config.rollout or known.rollout, shadow=config.shadow or known.shadow)
 
 
 def require_surroundings(configs: Sequence[ModelConfig]) -> None:
@@ -120,8 +150,9 @@ def read_models(path: Path) -> list[ModelConfig]:
 
     Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
     "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`, from
-    versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`, and
-    `require_signed`, the file of a public key.
+    versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`,
+    `require_signed`, the file of a public key, `rollout` with the fields of `Rollout`, and `shadow` with those of
+    `ShadowTraffic`.
 
     Raises:
         InputError: It is no such file; the line is named.
@@ -139,7 +170,9 @@ def read_models(path: Path) -> list[ModelConfig]:
 
 
 def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
-    known = ("base_path", "versions", "labels", "batching", "traffic", "request_log", "require_signed")
+    known = (
+        "base_path", "versions", "labels", "batching", "traffic", "request_log", "require_signed", "rollout", "shadow",
+    )  # fmt: skip
     entries = value.mapping(known, required=("base_path",))
     fields: dict[str, Any] = {}  # Any: by the field's type
     base_path = entries["base_path"].string()
@@ -158,23 +191,77 @@ def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
         fields["request_log"] = _request_log(entries["request_log"], folder)
     if "require_signed" in entries:
         fields["require_signed"] = str(folder / entries["require_signed"].string())
-    try:
+    if "rollout" in entries:
+        fields["rollout"] = _rollout(entries["rollout"], fields.get("labels", {}), folder)
+    if "shadow" in entries:
+        fields["shadow"] = _shadow(entries["shadow"], fields.get("labels", {}))
+    with _at_line_of(value):
         return ModelConfig(name, base_path, **fields)
-    except InputError as error:
-        raise InputError(error.message, fix=error.fix, where=value.where) from error
 
 
 def _traffic(value: YamlValue, labels: Mapping[str, int], salt: str) -> TrafficSplit:
     shares: dict[int, float] = {}
     for key, share in value.mapping().items():
-        version = labels.get(key, int(key) if key.isdecimal() and len(key) < _DIGITS else None)
-        if version is None:
-            raise share.error(f"{value.name} names {key!r:.80}, no version or label", "write a number, or a label")
-        shares[version] = share.number()
-    try:
+        shares[_version_of(key, labels, share, value.name)] = share.number()
+    with _at_line_of(value):
         return TrafficSplit(shares, salt)
-    except InputError as error:
-        raise InputError(error.message, fix=error.fix, where=value.where) from error
+
+
+def _version_of(text: str, labels: Mapping[str, int], value: YamlValue, name: str) -> int:
+    """The version that a number or a label stands for; an error stands at the value."""
+    version = labels.get(text, int(text) if text.isdecimal() and len(text) < _DIGITS else None)
+    if version is None:
+        raise value.error(f"{name} names {text!r:.80}, no version or label", "write a number, or a label")
+    return version
+
+
+def _rollout(value: YamlValue, labels: Mapping[str, int], folder: Path) -> Rollout:
+    entries = value.mapping(("steps", "version", "guard", "state"), required=("steps",))
+    steps = tuple(_step(each) for each in entries["steps"].items())
+    state = entries["state"].string() if "state" in entries else "rollouts"
+    version = _named_version(entries, labels)
+    guard = _guard(entries["guard"]) if "guard" in entries else None
+    with _at_line_of(value):
+        return Rollout(steps, state if "://" in state else str(folder / state), version, guard)
+
+
+def _step(value: YamlValue) -> RampStep:
+    entries = value.mapping(("share", "minutes"), required=("share",))
+    minutes = entries["minutes"].number() if "minutes" in entries else None
+    with _at_line_of(value):
+        return RampStep(entries["share"].number(), minutes)
+
+
+def _guard(value: YamlValue) -> Guard:
+    fields: dict[str, Any] = {}  # Any: by the field's type
+    for key, entry in value.mapping(tuple(Guard.__dataclass_fields__)).items():
+        if key in ("min_requests", "min_predictions"):
+            fields[key] = entry.whole()
+        elif key == "window_seconds":
+            fields[key] = entry.number()
+        else:
+            fields[key] = None if entry.is_scalar and entry.scalar() is None else entry.number()
+    with _at_line_of(value):
+        return Guard(**fields)
+
+
+def _shadow(value: YamlValue, labels: Mapping[str, int]) -> ShadowTraffic:
+    entries = value.mapping(tuple(ShadowTraffic.__dataclass_fields__))
+    fields: dict[str, Any] = {"version": _named_version(entries, labels)}  # Any: by the field's type
+    for key in ("sample", "tolerance"):
+        if key in entries:
+            fields[key] = entries[key].number()
+    if "max_queue" in entries:
+        fields["max_queue"] = entries["max_queue"].whole()
+    with _at_line_of(value):
+        return ShadowTraffic(**fields)
+
+
+def _named_version(entries: Mapping[str, YamlValue], labels: Mapping[str, int]) -> int | None:
+    if "version" not in entries:
+        return None
+    entry = entries["version"]
+    return _version_of(entry.text(), labels, entry, entry.name)
 
 
 def _request_log(value: YamlValue, folder: Path) -> RequestLogOptions:
@@ -192,8 +279,15 @@ def _request_log(value: YamlValue, folder: Path) -> RequestLogOptions:
                 fields[key] = entry.string()
     if "://" not in fields["folder"]:
         fields["folder"] = str(folder / fields["folder"])
-    try:
+    with _at_line_of(value):
         return RequestLogOptions(**fields)
+
+
+@contextlib.contextmanager
+def _at_line_of(value: YamlValue) -> Iterator[None]:
+    """Errors of what is made in the block name the line of a value."""
+    try:
+        yield
     except InputError as error:
         raise InputError(error.message, fix=error.fix, where=value.where) from error
 

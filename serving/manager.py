@@ -10,11 +10,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..addresses import local_path
 from ..errors import DrivetrainError, suggest
@@ -31,9 +31,15 @@ from .api import (
     VersionStatus,
 )
 from .batching import Done, as_request_error, on_time
-from .config import ModelConfig, SigningKeys
+from .config import ModelConfig, SigningKeys, kept
 from .request_log import RequestLog
+from .rollout import RoutePlan
+from .rollout_control import LOOK_SECONDS, ModelSight, RolloutControl
+from .shadow import ShadowRunner, is_chosen
+from .traffic import TrafficSplit
 from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
+from .version_tally import VersionRecorder
+from .warmup import WarmUpResult, warm_up_version
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _FIRST_RETRY: Final = 5.0  # seconds after which a version that failed is tried again; each time twice as many
@@ -79,6 +85,31 @@ class _ServedModel:
     current: _Version | None = None  # the newest that answers
     paused: bool = False  # unloaded by request
     problem: str = ""  # why its versions cannot be listed
+    plan: RoutePlan = field(default_factory=RoutePlan)  # of its rollout
+    split: TrafficSplit | None = None  # which version a request goes to
+    recorders: dict[int, VersionRecorder] = field(default_factory=dict)  # of a model with a rollout
+
+    def route_by(self, config: ModelConfig, plan: RoutePlan) -> None:
+        """Send requests where a configuration and the plan of its rollout say."""
+        self.config, self.plan, self.split = config, plan, config.traffic
+        if config.rollout is not None and plan.candidate is not None:
+            self.split = TrafficSplit({plan.candidate: plan.share}, config.name)
+
+    def usable(self) -> list[int]:
+        """Versions for requests that name none: none that failed or is a shadow, while there are others."""
+        available = self.available()
+        shadow = self.config.shadow.version if self.config.shadow is not None else None
+        usable = [
+            number
+            for number in available
+            if number != shadow and (number, self.digest_of(number)) not in self.plan.failed
+        ]
+        return usable or available
+
+    def digest_of(self, number: int) -> str:
+        """Of the bundle of a version that can be asked."""
+        prepared = self.versions[number].prepared
+        return "" if prepared is None else prepared.described.digest
 
     def available(self) -> list[int]:
         return sorted(number for number, version in self.versions.items() if version.prepared is not None)
@@ -98,12 +129,14 @@ class ModelManager:
             those need not be signed.
         most_bytes: What the versions in memory may take together, by the size of their files. Those that were not asked
             for longest are put to sleep, and woken by the next request. None: all stay in memory.
+        plans: Of the rollouts, where another process decides on them, and calls `follow`; None: this one does.
 
     Attributes:
         request_log: Where requests and answers are logged; None: nowhere. It stays as it was at the start.
 
     Raises:
-        InputError: Columns of the request log are to be hashed, and there is no salt; a key cannot be used.
+        InputError: Columns of the request log are to be hashed, and there is no salt; a key cannot be used; or the
+            state of a rollout cannot be kept, or is damaged.
     """
 
     def __init__(
@@ -114,10 +147,18 @@ class ModelManager:
         unloaded: Collection[str] = (),
         require_signed: Path | None = None,
         most_bytes: int | None = None,
+        plans: Mapping[str, RoutePlan] | None = None,
     ) -> None:
         self._signing_keys = SigningKeys(configs, require_signed)
         configs = self._signing_keys.applied(configs)
         self._models = {config.name: _ServedModel(config, paused=config.name in unloaded) for config in configs}
+        self._decides = plans is None
+        self._rollouts = RolloutControl(configs if plans is None else ())
+        self.follow(self._rollouts.plans() if plans is None else plans)
+        self._deciding = asyncio.Lock()
+        self._decider: asyncio.Task[None] | None = None
+        self._shadow_thread = ThreadPoolExecutor(1, "drivetrain-shadow", initializer=_give_way)
+        self.shadows = ShadowRunner(self._shadow_thread)
         self._poll_seconds = poll_seconds
         # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.
         self._replacer = ThreadPoolExecutor(1, "drivetrain-replace", initializer=_give_way)
@@ -144,8 +185,11 @@ class ModelManager:
         if self.request_log is not None:
             self.request_log.start()
         await self._poll()
+        await self._decide()
+        loop = asyncio.get_running_loop()
+        self._decider = loop.create_task(self._decide_forever())
         if self._poll_seconds > 0:
-            self._poller = asyncio.get_running_loop().create_task(self._poll_forever())
+            self._poller = loop.create_task(self._poll_forever())
 
     def drain(self) -> None:
         """Say that the server is ending: `ready` no longer holds, and requests are still answered."""
@@ -154,15 +198,16 @@ class ModelManager:
     async def stop(self, seconds: float = 30.0) -> None:
         """Stop looking, and wait for the requests that run, at most for some seconds."""
         self._ending = True
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+        tasks = [task for task in (self._poller, self._decider) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         versions = [version for model in self._models.values() for version in model.versions.values()]
         deadline = time.monotonic() + seconds
         while not all(version.idle for version in versions) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
-        for loader in (self._loader, self._replacer):
-            loader.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._loader, self._replacer, self._shadow_thread):
+            executor.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
         if self.request_log is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.request_log.close)
@@ -202,12 +247,14 @@ class ModelManager:
     def route(self, ref: ModelRef, key: str | None) -> ModelRef:
         """The reference with the version that a caller's request goes to, by its key; as it is where it names one."""
         model = self._models.get(ref.name)
-        if model is None or model.config.traffic is None or ref.version is not None or ref.label is not None:
+        if model is None or model.split is None or ref.version is not None or ref.label is not None:
             return ref
-        available = model.available()
-        number = model.config.traffic.version_for(key)
-        if number not in available:  # a version that cannot be asked has no share: its callers go where the rest goes
-            number = next((each for each in reversed(available) if each not in model.config.traffic.shares), None)
+        number = model.split.version_for(key)
+        if number is None or number not in model.versions or model.versions[number].prepared is None:
+            # A version that cannot be asked has no share: its callers go where the rest goes.
+            if model.config.rollout is not None:
+                return ref  # to the current version, which is the incumbent
+            number = next((each for each in reversed(model.usable()) if each not in model.split.shares), None)
         return ref if number is None else ModelRef(ref.name, number)
 
     def describe(self, ref: ModelRef) -> Described:
@@ -233,13 +280,59 @@ class ModelManager:
         log = self.request_log  # every protocol comes by here
         if log is not None and log.wants(request.model.name, request.request_id):
             done = log.recording(prepared.described, name, request, done)
+        model = self._models[request.model.name]
+        if model.config.shadow is not None and is_chosen(model.config.shadow.sample):
+            done = self._shadowing(model, version, prepared.described, name, request, done)
+        recorder = self._recorder(model, prepared.described.version)
+        if recorder is not None:
+            done = recorder.recording(done)
         if self._most_bytes is not None:
             version.used = time.monotonic()
-        if version.loaded is None:
-            request.signature = name
-            self._wake(version, prepared, request, done)
-        else:
-            version.loaded.batchers[name].submit(request, done)
+        try:
+            if version.loaded is None:
+                request.signature = name
+                self._wake(version, prepared, request, done)
+            else:
+                version.loaded.batchers[name].submit(request, done)
+        except RequestError as error:
+            if recorder is not None:
+                recorder.refused(error.code)
+            raise
+
+    def _recorder(self, model: _ServedModel, number: int) -> VersionRecorder | None:
+        """What counts the requests of a version, of a model with a rollout."""
+        if model.config.rollout is None:
+            return None
+        recorder = model.recorders.get(number)
+        if recorder is None:
+            recorder = model.recorders[number] = VersionRecorder()
+        return recorder
+
+    def _shadowing(
+        self,
+        model: _ServedModel,
+        version: _Version,
+        described: Described,
+        signature: str,
+        request: InferenceRequest,
+        done: Done,
+    ) -> Done:
+        """`done`, or what has a shadow answer after it."""
+        options = model.config.shadow
+        assert options is not None
+        number = model.plan.candidate if options.version is None else options.version
+        if number is None or number == described.version:
+            return done
+        queue = version.loaded.batchers[signature] if version.loaded is not None else None
+        shadow = model.versions[number].loaded if number in model.versions else None
+        return self.shadows.shadowing(options, described, number, shadow, signature, request, done, queue)
+
+    def refuse(self, ref: ModelRef, code: StatusCode) -> None:
+        """Count a request that was refused before it was submitted, by the version that it was routed to."""
+        with contextlib.suppress(RequestError):
+            recorder = self._recorder(self._model(ref.name), self._asked(ref)[1].described.version)
+            if recorder is not None:
+                recorder.refused(code)
 
     async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
@@ -283,6 +376,8 @@ class ModelManager:
 
         A model that stays keeps its versions, which are looked for anew.
         """
+        known = {name: model.config for name, model in self._models.items()}
+        configs = [kept(config, known.get(config.name)) for config in configs]
         wanted = {config.name: config for config in self._signing_keys.applied(configs)}
         async with self._changing:
             for name in [name for name in self._models if name not in wanted]:
@@ -298,7 +393,75 @@ class ModelManager:
                     self._models[name].current, self._models[name].paused = known.current, known.paused
             else:
                 known.config = config
+        if self._decides:
+            async with self._deciding:
+                self._rollouts.configure([*wanted.values()])
+                self.follow(self._rollouts.plans())
+        else:
+            self.follow({name: model.plan for name, model in self._models.items()})
         await self._poll()
+        await self._decide()
+
+    # --- rollouts ---
+
+    def follow(self, plans: Mapping[str, RoutePlan]) -> None:
+        """Send requests where these plans say, by model."""
+        for name, model in self._models.items():
+            model.route_by(model.config, plans.get(name, RoutePlan()))
+            if model.available():  # else it may still answer from a path that was configured before
+                self._switch(model)
+
+    def sights(self) -> dict[str, ModelSight]:
+        """What is seen of each model with a rollout, since the last time."""
+        return {
+            name: ModelSight(
+                {number: model.digest_of(number) for number in model.available()},
+                {number: tally for number, each in model.recorders.items() if (tally := each.take()).requests},
+            )
+            for name, model in self._models.items()
+            if model.config.rollout is not None
+        }
+
+    async def rollout_statuses(self) -> list[dict[str, Any]]:  # Any: JSON
+        """How far each rollout is."""
+        return self._rollouts.statuses()
+
+    async def act_on_rollout(self, name: str, action: str, version: int | None = None) -> None:
+        """Do what an operator wants with a model's rollout: see `rollout_control.RolloutAction`."""
+        self._model(name)
+        async with self._deciding:
+            await asyncio.get_running_loop().run_in_executor(None, self._rollouts.act, name, action, version)
+            self.follow(self._rollouts.plans())
+
+    async def _decide_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._decide()
+            except Exception:  # it must go on whatever happens
+                _LOG.exception("looking at rollouts failed")
+
+    async def _decide(self) -> None:
+        """Have each rollout decided on, in a thread: it writes a file."""
+        if not self._rollouts:
+            return
+        async with self._deciding:
+            sights = self.sights()
+            if await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, sights):
+                self.follow(self._rollouts.plans())
+
+    def traffic_of(self, name: str) -> dict[str, Any]:  # Any: JSON
+        """Which version has which share of a model's requests that name none."""
+        model = self._model(name)
+        current = model.current.prepared.described.version if model.current and model.current.prepared else None
+        shares = model.split.shares if model.split is not None else {}
+        shadow = model.config.shadow
+        return {
+            "model": name,
+            "current": current,
+            "shares": {str(number): share for number, share in shares.items()},
+            "shadow": None if shadow is None else shadow.version or model.plan.candidate,
+        }
 
     # --- which version is meant ---
 
@@ -376,7 +539,7 @@ class ModelManager:
         async with self._changing:
             if model.paused:
                 return
-            wanted = model.config.wanted(numbers)
+            wanted = model.config.wanted(numbers, model.plan.versions)
             for number in wanted:
                 version = model.versions.setdefault(number, _Version())
                 if version.prepared is None and version.retry_at <= time.monotonic():
@@ -408,6 +571,7 @@ class ModelManager:
         loop = asyncio.get_running_loop()
         loader = self._loader if model.current is None else self._replacer
         start = time.monotonic()
+        warmed_up = WarmUpResult()
         try:
             prepared = await loop.run_in_executor(
                 loader, prepare, config.name, config.base_path, number, config.require_signed
@@ -415,7 +579,15 @@ class ModelManager:
             # One that replaces another that is awake is asked at once; any other may sleep until it is.
             awake = model.current is not None and model.current.loaded is not None
             if awake or self._free(prepared.size):
-                version.loaded = await self._read(prepared, config, loader)
+                version.loaded = loaded = await self._read(prepared, config, loader)
+                warmed_up = await loop.run_in_executor(
+                    loader,
+                    warm_up_version,
+                    loaded.predictors,
+                    prepared.described,
+                    config.base_path,
+                    lambda: self._ending,
+                )
             else:
                 await loop.run_in_executor(loader, check_files, prepared)
         except Exception as error:  # bytes of others are read: whatever they cause, what serves goes on
@@ -423,11 +595,16 @@ class ModelManager:
             _LOG.error("model %s version %d: %s", config.name, number, version.message)
             return
         version.prepared, version.state, version.failures = prepared, VersionState.AVAILABLE, 0
+        version.message = printable(warmed_up.problem)  # which is no reason to refuse it
         version.used = time.monotonic()
         self._switch(model)
         if self.request_log is not None:
             self.request_log.check(prepared.described)
         how = "serves" if version.loaded is not None else "is asleep until it is asked"
+        if warmed_up.rows:
+            how += f", tried with {warmed_up.rows} rows in {warmed_up.seconds:.2f} s,"
+        if version.message:
+            _LOG.warning("model %s version %d: %s", config.name, number, version.message)
         _LOG.info("model %s version %d %s after %.2f s", config.name, number, how, time.monotonic() - start)
 
     async def _read(self, prepared: Prepared, config: ModelConfig, loader: Executor) -> LoadedVersion:
@@ -450,8 +627,9 @@ class ModelManager:
         _LOG.info("model %s version %d is unloaded", model.config.name, number)
 
     def _switch(self, model: _ServedModel) -> None:
-        available = model.available()
-        model.current = model.versions[available[-1]] if available else None
+        usable = model.usable()
+        number = model.plan.newest(usable) if model.config.rollout is not None else max(usable, default=None)
+        model.current = None if number is None else model.versions[number]
 
     # --- versions that sleep ---
 

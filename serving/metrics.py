@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,10 +14,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from .api import ModelRef, StatusCode, VersionState
+from .latency import BUCKETS, cumulated
 from .manager import ModelManager
-
-BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper ends of the latency buckets, in seconds."""
+from .shadow import ShadowCounts
+from .traffic_metrics import TrafficMetrics
 
 
 @dataclass(slots=True)
@@ -56,6 +55,7 @@ class ProcessCounts:
         refused: Requests that were not answered: model, code, how many.
         logged: Rows that the request log has written: model, how many.
         dropped: Rows that it has lost: model, reason, how many.
+        shadows: What came of shadow traffic.
     """
 
     worker: str
@@ -63,6 +63,7 @@ class ProcessCounts:
     refused: list[tuple[str, int, int]]
     logged: list[tuple[str, int]] = field(default_factory=list)
     dropped: list[tuple[str, str, int]] = field(default_factory=list)
+    shadows: list[ShadowCounts] = field(default_factory=list)
 
 
 class ServingMetrics:
@@ -105,6 +106,7 @@ class ServingMetrics:
             worker,
             [*self._series.values()],
             [(model, int(code), count) for (model, code), count in self._refused.items()],
+            shadows=models.shadows.counts(),
         )
         if models.request_log is not None:
             written, lost = models.request_log.counts()
@@ -118,8 +120,10 @@ class ServingMetrics:
 
     async def text(self, models: ModelManager) -> bytes:
         """All of it."""
+        processes = await self.everywhere(models)
         registry = CollectorRegistry()
-        registry.register(_Snapshot(await self.everywhere(models), models))
+        registry.register(_Snapshot(processes, models))
+        registry.register(TrafficMetrics(await models.rollout_statuses(), [each.shadows for each in processes]))
         # The client ends counters in _total, which this one of TensorFlow Serving's does not.
         return generate_latest(registry).replace(b"serving:request_count_total", b"serving:request_count")
 
@@ -139,12 +143,6 @@ def _sums(
         total.seconds += each.seconds
         total.buckets = [a + b for a, b in zip(total.buckets, each.buckets, strict=True)]
     return groups.items()
-
-
-def _cumulated(buckets: Sequence[int], unit: float) -> list[tuple[str, float]]:
-    """Each bucket's upper end, in parts of a second, and how many answers took no longer."""
-    ends = [*(str(end * unit) for end in BUCKETS), "+Inf"]
-    return list(zip(ends, accumulate(buckets), strict=True))
 
 
 class _Snapshot(Collector):
@@ -189,12 +187,12 @@ class _Snapshot(Collector):
                 labels = [model, str(version)]
                 requests.add_metric([*labels, "OK", *worker], total.requests)
                 rows.add_metric([*labels, *worker], total.rows)
-                latency.add_metric([*labels, *worker], _cumulated(total.buckets, 1.0), total.seconds)
+                latency.add_metric([*labels, *worker], cumulated(total.buckets, 1.0), total.seconds)
             for (model,), total in _sums(process.answered, lambda each: (each.model,)):
                 alias.add_metric([model, "OK", *worker], total.requests)
                 alias_rows.add_metric([model, *worker], total.rows)
             for kind, total in _sums(process.answered, lambda each: (each.model, each.api, each.entrypoint)):
-                alias_latency.add_metric([*kind, *worker], _cumulated(total.buckets, 1e6), 1e6 * total.seconds)
+                alias_latency.add_metric([*kind, *worker], cumulated(total.buckets, 1e6), 1e6 * total.seconds)
             others: Counter[tuple[str, str]] = Counter()
             for model, code, count in process.refused:
                 others[model if model in known else "", StatusCode(code).name] += count

@@ -20,9 +20,10 @@ from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCod
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
 from .http import HttpRequest, HttpResponse, Respond
-from .json_values import object_of
+from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
+from .shadow import merged
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
@@ -33,6 +34,8 @@ _PREDICT: Final = re.compile(
 _INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?/infer")
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
 _CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
+_TRAFFIC: Final = re.compile(r"/v1/models/([^/:]+)/traffic")
+_ROLLOUT: Final = re.compile(r"/v1/models/([^/:]+)/rollout/([a-z]+)")
 _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
@@ -78,6 +81,10 @@ class RestApi:
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
             name, verb = change.groups()
             self._later(self._change(name, verb, request.headers.get("origin")), respond)
+        elif request.method == "POST" and (rollout := _ROLLOUT.fullmatch(path)) is not None:
+            self._later(self._act_on_rollout(rollout[1], rollout[2], request), respond)
+        elif request.method in ("GET", "HEAD") and (traffic := _TRAFFIC.fullmatch(path)) is not None:
+            self._later(self._traffic(traffic[1]), respond)
         elif request.method in ("GET", "HEAD") and path in _METRICS:
             self._later(self._metrics(), respond)
         else:
@@ -119,7 +126,11 @@ class RestApi:
             name, version, ready = match.groups()
             described = self.models.describe(_ref(name, version, None))
             available = [status.version for status in self._statuses(name) if status.state is VersionState.AVAILABLE]
-            return HttpResponse(200, b"{}") if ready else _json(oip.metadata(described, sorted(available)))
+            if ready:
+                return HttpResponse(200, b"{}")
+            body = msgspec.json.encode(oip.metadata(described, sorted(available)))
+            headers = ((VERSION_HEADER, str(described.version)), (DIGEST_HEADER, described.digest))
+            return HttpResponse(200, body, headers=headers)
         match = _STATUS.fullmatch(path)
         if match is None:
             return None
@@ -135,6 +146,28 @@ class RestApi:
         return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
 
     async def _change(self, name: str, verb: str, origin: str | None) -> HttpResponse:
+        self._check_admin(origin)
+        await (self.models.load(name) if verb == "load" else self.models.unload(name))
+        return HttpResponse(200, b"{}")
+
+    async def _act_on_rollout(self, name: str, action: str, request: HttpRequest) -> HttpResponse:
+        self._check_admin(request.headers.get("origin"))
+        asked = object_of(request.body) if request.body else {}
+        version = asked.get("version")
+        if version is not None and type(version) is not int:
+            raise RequestError(StatusCode.INVALID_ARGUMENT, f"'version' is {kind(version)}", fix="send its number")
+        await self.models.act_on_rollout(name, action, version)
+        return await self._traffic(name)
+
+    async def _traffic(self, name: str) -> HttpResponse:
+        traffic = self.models.traffic_of(name)
+        statuses = await self.models.rollout_statuses()
+        traffic["rollout"] = next((status for status in statuses if status["model"] == name), None)
+        shadows = merged([process.shadows for process in await self.metrics.everywhere(self.models)])
+        traffic["shadows"] = [each.summary() for each in shadows if each.model == name]
+        return _json(traffic)
+
+    def _check_admin(self, origin: str | None) -> None:
         if not self.admin:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
@@ -148,14 +181,12 @@ class RestApi:
                 f"pages of {origin!r:.100} may change nothing here",
                 fix="start it with --cors-origin, or --keys",
             )
-        await (self.models.load(name) if verb == "load" else self.models.unload(name))
-        return HttpResponse(200, b"{}")
 
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
         started = time.perf_counter()
         client_id = request.headers.get(REQUEST_ID)
         request_id = request_id_of(client_id)
-        ref = path.ref
+        ref, is_submitted = path.ref, False
         try:
             if not ref.name:
                 raise RequestError(StatusCode.INVALID_ARGUMENT, "Missing model name in request.")
@@ -186,8 +217,11 @@ class RestApi:
             def done(result: InferenceAnswer | RequestError) -> None:
                 respond(self._answered(result, encode, ref.name, path.verb, rows, request_id, started))
 
+            is_submitted = True
             self.models.submit(inference, done)
         except RequestError as error:
+            if not is_submitted:
+                self.models.refuse(ref, error.code)
             self.metrics.refused(ref.name, error.code)
             respond(error_response(error, request_id=request_id))
 
@@ -255,11 +289,11 @@ def needs_of(target: str) -> Needs | None:
         return None
     if path in _METRICS:
         return Needs("metrics", None)
-    if (match := _CHANGE.fullmatch(path)) is not None:
+    if (match := _CHANGE.fullmatch(path) or _ROLLOUT.fullmatch(path)) is not None:
         return Needs("admin", (match[1],))
     if (inference := inference_of(target)) is not None:
         return Needs("predict", (inference.ref.name,))
-    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path) or _TRAFFIC.fullmatch(path)
     if match is not None and match[1] is not None:
         return Needs("predict", (match[1],))
     return Needs("predict", () if path in ("/v2", "/v2/") else None)

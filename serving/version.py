@@ -65,9 +65,10 @@ class LoadedVersion:
         executor: Executor,
     ) -> None:
         self.described = described
+        self.predictors = {name: predictor(bundle, name) for name in bundle.signatures}
         self.batchers = {
-            name: Batcher(described, predictor(bundle, name), options, executor, slow=seconds.get(name, 0) > SLOW)
-            for name in bundle.signatures
+            name: Batcher(described, predict, options, executor, slow=seconds.get(name, 0) > SLOW)
+            for name, predict in self.predictors.items()
         }
 
     @property

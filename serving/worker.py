@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from .channel import Channel
 from .config import ModelConfig
 from .manager import ModelManager
 from .metrics import ProcessCounts, ServingMetrics
+from .rollout import RoutePlan
 from .server import Listening, ServerOptions, configure_jax, log_to_stderr, serve_models
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -33,6 +34,7 @@ class WorkerSetup:
         unloaded: Those that clients had unloaded.
         options: How to serve, with the ports that the supervisor holds.
         keys: What the file of keys held when it was last in order; None: anybody may ask.
+        plans: Of the rollouts, by model.
     """
 
     name: str
@@ -40,6 +42,7 @@ class WorkerSetup:
     unloaded: list[str]
     options: ServerOptions
     keys: str | None = None
+    plans: dict[str, RoutePlan] = field(default_factory=dict)
 
 
 class _SharedModels(ModelManager):
@@ -53,6 +56,7 @@ class _SharedModels(ModelManager):
             unloaded=setup.unloaded,
             require_signed=options.require_signed,
             most_bytes=options.memory_bytes,
+            plans=setup.plans,
         )
         self._supervisor = supervisor
 
@@ -65,12 +69,21 @@ class _SharedModels(ModelManager):
     async def configure(self, configs: Sequence[ModelConfig]) -> None:
         await self._supervisor.ask("configure", msgspec.to_builtins(list(configs), str_keys=True))
 
+    async def rollout_statuses(self) -> list[dict[str, Any]]:  # Any: JSON
+        statuses: list[dict[str, Any]] = await self._supervisor.ask("rollouts")
+        return statuses
+
+    async def act_on_rollout(self, name: str, action: str, version: int | None = None) -> None:
+        await self._supervisor.ask("rollout", [name, action, version])
+
     async def change(self, what: str, value: Any) -> None:
         """What the supervisor asks of each worker."""
         if what == "load":
             await super().load(value)
         elif what == "unload":
             await super().unload(value)
+        elif what == "follow":
+            self.follow(msgspec.convert(value, dict[str, RoutePlan]))
         else:
             await super().configure(msgspec.convert(value, list[ModelConfig], str_keys=True))
 
@@ -99,6 +112,8 @@ async def work(end: socket.socket, port: socket.socket) -> None:
         models, metrics = await prepared
         if question == "counts":
             return msgspec.to_builtins(metrics.counts(models, setup.name))
+        if question == "sights":
+            return msgspec.to_builtins(models.sights(), str_keys=True)
         await models.change(question, value)
         return None
 

@@ -20,14 +20,16 @@ from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
-from .config import ModelConfig, SigningKeys
+from .config import ModelConfig, SigningKeys, kept
 from .request_log import RequestLog
+from .rollout_control import LOOK_SECONDS, ModelSight, RolloutControl
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at once
 _LONGEST_WAIT: Final = 30.0
+_SIGHT_SECONDS: Final = 5.0  # for a worker to say what it sees of rollouts
 _UNHEARD: Final = 30.0  # seconds after which a worker that answers nothing is killed
 
 
@@ -60,6 +62,7 @@ class WorkerSupervisor:
         self._informed: set[_Worker] = set()  # those that were told what to serve: changes go to them
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
+        self._rollouts = RolloutControl(())
         self._keys: AccessKeys | None = None
         self._ready: dict[str, bool] = {}
         self._up = asyncio.Event()
@@ -78,6 +81,7 @@ class WorkerSupervisor:
             raise InputError("only Linux shares a port out among processes", fix="start one worker")
         # What every worker would be refused for is looked at beforehand.
         RequestLog({config.name: config.request_log for config in self._configs if config.request_log is not None})
+        self._rollouts.configure(self._configs)
         if self._options.keys is not None:
             self._keys = AccessKeys(self._options.keys)
         if self._options.tls is not None:
@@ -93,9 +97,11 @@ class WorkerSupervisor:
                 grpc_address = shown(grpc)
             stack.enter_context(ended_by_signals(self._ended))
             keeping = [asyncio.create_task(self._keep(str(index))) for index in range(self._options.workers)]
-            watching = asyncio.create_task(self._watch())
+            watching = [asyncio.create_task(self._watch())]
             try:
                 if await self._all_up(keeping):
+                    await self._decide()
+                    watching.append(asyncio.create_task(self._decide_forever()))
                     ready = all(self._ready.values())
                     names = [config.name for config in self._configs]
                     started(Listening(f"{self._options.scheme}://{shown(self._port)}", names, ready, grpc_address))
@@ -103,7 +109,8 @@ class WorkerSupervisor:
                     _LOG.info("told to end")
             finally:
                 self._ended.set()
-                watching.cancel()
+                for task in watching:
+                    task.cancel()
                 self._port.close()  # the workers' own go on until they have drained
                 self._signal(signal.SIGTERM)
                 grace = self._options.drain_seconds + 2 * (self._options.timeout_seconds or 30.0) + _UNHEARD
@@ -121,6 +128,32 @@ class WorkerSupervisor:
         while True:
             await asyncio.sleep(_UNHEARD / 6)
             await asyncio.gather(*(self._listen_for(worker) for worker in [*self._informed]))
+
+    async def _decide_forever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._decide()
+            except Exception:  # it must go on whatever happens
+                _LOG.exception("looking at rollouts failed")
+
+    async def _decide(self) -> None:
+        """Have each rollout decided on by what all workers see together, and tell them."""
+        if not self._rollouts:
+            return
+        asked = [asyncio.wait_for(worker.channel.ask("sights"), _SIGHT_SECONDS) for worker in self._informed]
+        together: dict[str, ModelSight] = {}
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if not isinstance(answer, BaseException):  # one that dies, or has not begun to answer, is left out
+                for name, sight in msgspec.convert(answer, dict[str, ModelSight], str_keys=True).items():
+                    together.setdefault(name, ModelSight()).add(sight)
+        async with self._changing:
+            if await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, together):
+                await self._tell_plans()
+
+    async def _tell_plans(self) -> None:
+        """Have all workers send requests where the rollouts are now; to be called under the lock of changes."""
+        await self._of_all("follow", msgspec.to_builtins(self._rollouts.plans()))
 
     async def _listen_for(self, worker: _Worker) -> None:
         try:
@@ -204,7 +237,9 @@ class WorkerSupervisor:
                     if self._keys is not None:
                         self._keys.look()
                     keys = None if self._keys is None else self._keys.text
-                    setup = WorkerSetup(worker.name, self._configs, sorted(self._unloaded), self._options, keys)
+                    setup = WorkerSetup(
+                        worker.name, self._configs, sorted(self._unloaded), self._options, keys, self._rollouts.plans()
+                    )
                     return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
                 self._ready[worker.name] = value["ready"]
@@ -213,6 +248,13 @@ class WorkerSupervisor:
                 return None
             case "counts":
                 return await self._of_all("counts", None)
+            case "rollouts":
+                return self._rollouts.statuses()
+            case "rollout":
+                async with self._changing:
+                    await asyncio.get_running_loop().run_in_executor(None, self._rollouts.act, *value)
+                    await self._tell_plans()
+                return None
             case _:
                 return await self._change(question, value)
 
@@ -226,10 +268,16 @@ class WorkerSupervisor:
                 self._unloaded.add(value)
             elif what == "configure":
                 # A request log stays as it was at the start.
-                logs = {config.name: config.request_log for config in self._configs}
+                known = {config.name: config for config in self._configs}
+                logs = {name: config.request_log for name, config in known.items()}
                 configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
-                configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
+                configs = [
+                    replace(kept(config, known.get(config.name)), request_log=logs.get(config.name))
+                    for config in configs
+                ]
                 self._configs = self._signing_keys.applied(configs)
+                self._rollouts.configure(self._configs)
+                await self._tell_plans()
                 self._unloaded &= {config.name for config in self._configs}
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:

@@ -110,7 +110,9 @@ def test_an_answer_without_end_is_given_up(
         store = Store(url)
         monkeypatch.setattr(store._files, "info", lambda where: {"size": 10})
         begin = time.monotonic()
-        with pytest.raises(StorageUnavailable, match=r"cannot be read after 2 tries .*(came in 0.5 s|timed out)") as raised:
+        with pytest.raises(
+            StorageUnavailable, match=r"cannot be read after 2 tries .*(came in 0.5 s|timed out)"
+        ) as raised:
             if use == "read":
                 store.read("a")
             elif use == "blocks":

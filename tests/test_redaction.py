@@ -94,14 +94,20 @@ def test_a_secret_is_redacted_where_it_is_folded(value: str, monkeypatch: pytest
         assert "***" in redacted, text
         assert redacted.startswith("before\n")
         assert redacted.endswith("\nafter\n")
-        encoded = [value, value.encode().hex(), *(base64.b64encode(b"x" * n + value.encode()).decode() for n in (0, 1, 2))]
+        encoded = [
+            value,
+            value.encode().hex(),
+            *(base64.b64encode(b"x" * n + value.encode()).decode() for n in (0, 1, 2)),
+        ]
         left = "".join(redacted.split())
         # Of base64, bits of the first and last byte may stay beside.
         assert not any(each[i : i + 8] in left for each in encoded for i in range(4, len(each) - 12))
 
 
 @given(
-    st.lists(st.sampled_from([*"abc \n\\\r=", "x" * 20, "SECRET-one", "two words of it", "line one\nline two"]), max_size=30),
+    st.lists(
+        st.sampled_from([*"abc \n\\\r=", "x" * 20, "SECRET-one", "two words of it", "line one\nline two"]), max_size=30
+    ),
     st.sampled_from([str, *SPELLINGS, *FOLDED]),
     st.lists(st.integers(1, 40), min_size=1),
     st.booleans(),
@@ -248,7 +254,8 @@ def test_a_password_that_urlsplit_sees_is_never_shown(rest: str, password: str) 
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("1", "shorter than 6"), ("abcde", "shorter than 6"), ("aaaaaaaa", "much"), ("Password", "much")]
+    ("value", "reason"),
+    [("1", "shorter than 6"), ("abcde", "shorter than 6"), ("aaaaaaaa", "much"), ("Password", "much")],
 )
 def test_a_secret_that_cannot_be_redacted_is_refused(value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason in str(weakness(value))

@@ -114,10 +114,28 @@ def test_a_signature_goes_with_its_version(tmp_path: Path, kind: str) -> None:
     assert there.sweep() == []
 
 
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_a_warm_up_file_goes_with_its_version_and_is_no_part_of_it(tmp_path: Path, kind: str) -> None:
+    if kind == "memory":
+        pytest.importorskip("fsspec")
+    there = versions_at(tmp_path / "x" if kind == "folder" else f"memory://versions-{secrets.token_hex(4)}/x")
+    first, second = files(tmp_path / "a", "a"), files(tmp_path / "b", "b")
+    record = there.publish(first, facts={}, warmup=b"{}\n", signature=b"mine")
+    assert there.store.read("1.warmup.jsonl") == b"{}\n"
+    assert there.publish(first, facts={}, warmup=b"[]\n") == record  # adopted: the bundle is the same
+    assert there.store.read("1.warmup.jsonl") == b"[]\n"
+    assert there.digest(1) == record.digest
+    assert there.publish(second, facts={}, keep=1).number == 2
+    assert [name for name in there.store.names("") if "." in name] == ["2.json"]
+    assert there.sweep() == []
+
+
 def test_no_signature_of_an_earlier_version_is_left(tmp_path: Path) -> None:
     there = FolderVersions(tmp_path)
     (tmp_path / "1.sig").write_bytes(b"of what was removed by hand")
     (tmp_path / ".1.sig.0123abcd.tmp").write_bytes(b"half")
+    (tmp_path / "1.warmup.jsonl").write_bytes(b"likewise")
+    (tmp_path / ".1.warmup.jsonl.0123abcd.tmp").write_bytes(b"half")
     assert there.publish(files(tmp_path / "a", "a"), facts={}).number == 1
     assert there.store.names("") == ["1", "1.json", "a"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "1.json", "a"]

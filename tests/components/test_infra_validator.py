@@ -55,6 +55,10 @@ def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
     assert InfraValidator(model_of(tmp_path / "2"), examples, rows=10_000).summary.startswith("passed: 150 rows served")
     assert validation.passed, validation.summary
     assert validation.summary.startswith("passed: 120 rows served as predicted; started in ")
+    requests = [json.loads(line) for line in (validation.content / "warmup.jsonl").read_text().splitlines()]
+    assert requests == [
+        {"instances": [{"x": row}], "signature_name": "predict"} for row in rows_of(3, 120)["x"].to_pylist()
+    ]
     assert read(validation, "content/validation.json") == {
         "passed": True, "split": "eval", "rows": 120, "problems": [],
     }  # fmt: skip
@@ -66,6 +70,7 @@ def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
 def test_bounds_that_are_not_kept(tmp_path: Path, examples: Examples) -> None:
     validation = InfraValidator(model_of(tmp_path), examples, rows=20, max_latency_ms=0.001, max_memory_mb=1)
     assert not validation.passed
+    assert not (validation.content / "warmup.jsonl").exists()
     first, second = read(validation, "content/validation.json")["problems"]
     assert "at most 0.001 may be" in first
     assert "MB, at most 1 may be" in second
@@ -111,8 +116,8 @@ from drivetrain.components import ExampleGen, ImportModel, InfraValidator, Pushe
 def shop(rows: str, bundle: str, limit: float) -> None:
     examples = ExampleGen(rows, splits={"eval": 1})
     model = ImportModel(path=bundle)
-    InfraValidator(model, examples, rows=20, max_memory_mb=limit)
-    Pusher(model, destination="serving/net")
+    validation = InfraValidator(model, examples, rows=20, max_memory_mb=limit)
+    Pusher(model, validation, destination="serving/net")
 """
 
 
@@ -136,6 +141,7 @@ def test_a_pipeline_pushes_what_serves_and_nothing_else(tmp_path: Path, monkeypa
         answer = json.loads(ran.stdout.splitlines()[-1])
         states[limit] = {name: node["state"] for name, node in answer["nodes"].items()}
         assert (tmp_path / "serving" / "net" / "1").is_dir() == (limit > 1)
+    assert len((tmp_path / "serving" / "net" / "1.warmup.jsonl").read_text().splitlines()) == 20
     assert states[1.0]["Pusher"] == "BLOCKED"
     assert states[100_000.0] == {
         "ExampleGen": "CACHED", "ImportModel": "CACHED", "InfraValidator": "COMPLETE", "Pusher": "COMPLETE",

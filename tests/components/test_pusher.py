@@ -16,7 +16,7 @@ import pytest
 from drivetrain import InputError
 from drivetrain.components.pusher import Pusher, push, still_pushed
 from drivetrain.digest import digest_tree
-from drivetrain.metadata import Model
+from drivetrain.metadata import InfraValidation, Model
 
 PUSH = """
 import sys
@@ -171,6 +171,19 @@ def test_the_component_writes_a_receipt_without_times_or_paths(tmp_path: Path, m
         assert receipt == {"destination": "serving/flights", "version": 1, "digest": pushed.digest}
         assert (pushed.destination, pushed.version) == ("serving/flights", 1)
     assert contents[0] == contents[1]
+
+
+def test_a_warm_up_file_goes_beside_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    validation = InfraValidation.new(passed=True)
+    assert Pusher(model_of("a"), validation, destination="serving").version == 1  # of a release that kept no requests
+    assert not (tmp_path / "serving" / "1.warmup.jsonl").exists()
+    (validation.content / "warmup.jsonl").write_text("{}\n")
+    pushed = Pusher(model_of("a"), validation, destination="serving")
+    assert (tmp_path / "serving" / "1.warmup.jsonl").read_text() == "{}\n"
+    assert pushed.digest == Pusher(model_of("a"), destination="elsewhere").digest
+    with pytest.raises(InputError, match="may not be pushed: it answers nothing"):
+        Pusher(model_of("a"), InfraValidation.new(summary="it answers nothing"), destination="serving")
 
 
 def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

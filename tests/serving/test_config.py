@@ -8,6 +8,8 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.serving.batching import BatchingOptions
 from drivetrain.serving.config import ModelConfig, read_models
+from drivetrain.serving.rollout import Guard, RampStep, Rollout
+from drivetrain.serving.shadow import ShadowTraffic
 from drivetrain.serving.traffic import TrafficSplit
 
 WHOLE = """
@@ -22,6 +24,15 @@ models:
     base_path: s3://bucket/serving/delays
     versions: [3, 5]
   late: {base_path: /models/late, versions: all, require_signed: keys/late.pub}
+  ramped:
+    base_path: ramped
+    labels: {canary: 4}
+    rollout:
+      steps: [{share: 1, minutes: 10}, {share: 100}]
+      guard: {p99_ratio: null, min_requests: 50, drift: 0.5}
+      version: canary
+      state: state
+    shadow: {version: 4, sample: 0.5, max_queue: 9}
 """
 
 
@@ -46,6 +57,18 @@ def test_every_field(tmp_path: Path) -> None:
         ),
         ModelConfig("delays", "s3://bucket/serving/delays", "specific", versions=(3, 5)),
         ModelConfig("late", "/models/late", "all", require_signed=str(tmp_path / "keys/late.pub")),
+        ModelConfig(
+            "ramped",
+            str(tmp_path / "ramped"),
+            labels={"canary": 4},
+            rollout=Rollout(
+                (RampStep(1, 10), RampStep(100)),
+                str(tmp_path / "state"),
+                4,
+                Guard(p99_ratio=None, min_requests=50, drift=0.5),
+            ),
+            shadow=ShadowTraffic(4, 0.5, max_queue=9),
+        ),
     ]
 
 
@@ -57,6 +80,9 @@ def test_versions_wanted() -> None:
     assert ModelConfig("m", "p", "specific", versions=(2, 9)).wanted(there) == [2]
     assert ModelConfig("m", "p", traffic=TrafficSplit({2: 10, 9: 1})).wanted(there) == [2, 5]
     assert ModelConfig("m", "p", traffic=TrafficSplit({5: 10})).wanted(there) == [3, 5]
+    assert ModelConfig("m", "p", rollout=Rollout((RampStep(10),), "s")).wanted(there, {2, 4}) == [2, 5]
+    assert ModelConfig("m", "p", rollout=Rollout((RampStep(10),), "s", 5)).wanted(there) == [3, 5]
+    assert ModelConfig("m", "p", shadow=ShadowTraffic(5)).wanted(there) == [3, 5]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +103,14 @@ def test_versions_wanted() -> None:
         ("models:\n  a: {base_path: x, traffic: {canary: 10}}", "no version or label"),
         ("models:\n  a: {base_path: x, traffic: {1: 110}}", "110 percent"),
         ("models:\n  a/b: {base_path: x}", "no name for a model"),
+        ("models:\n  a:\n    base_path: x\n    rollout: {steps: []}", "models.yaml:4"),
+        ("models:\n  a:\n    base_path: x\n    rollout:\n      steps:\n      - {share: 110}", "models.yaml:6"),
+        ("models:\n  a: {base_path: x, rollout: {steps: [{share: 9}], version: canary}}", "no version or label"),
+        ("models:\n  a: {base_path: x, rollout: {steps: [{share: 9}], guard: {psi: 1}}}", "'psi'"),
+        ("models:\n  a: {base_path: x, rollout: {steps: [{share: 9}], guard: {drift: 0}}}", "a number above 0"),
+        ("models:\n  a: {base_path: x, traffic: {1: 5}, rollout: {steps: [{share: 9}]}}", "keep one"),
+        ("models:\n  a: {base_path: x, shadow: {}}", "names no version"),
+        ("models:\n  a: {base_path: x, shadow: {version: 1, sample: 2}}", "a sample of 2"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, words: str) -> None:

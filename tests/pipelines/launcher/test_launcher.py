@@ -470,7 +470,9 @@ def test_missing_secrets_are_one_error_before_the_first_node(
     with pytest.raises(InputError) as raised:
         run_pipeline(home, shop, options=RunOptions(runner=runner))
     other = "OTHER_TOKEN (for Second), " if second else ""
-    assert raised.value.message == f"the secrets FIRST_TOKEN (for Push, Second), {other}LAST_TOKEN (for Last) are not set"
+    assert (
+        raised.value.message == f"the secrets FIRST_TOKEN (for Push, Second), {other}LAST_TOKEN (for Last) are not set"
+    )
     for name in ("FIRST_TOKEN", "LAST_TOKEN"):
         assert f"set the environment variable {name}, or write a file {tmp_path / name}" in str(raised.value.fix)
     assert not (home.base / "begun").exists()

@@ -1,0 +1,91 @@
+"""Pushing to a server that has a rollout: the node waits for its steps; what the guard takes back fails the node."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httptools")
+
+from drivetrain.components import Pusher
+from drivetrain.components.pusher import push
+from drivetrain.serving.client import Client, ServerError
+from drivetrain.tests.components.test_pusher_server import answers_whole, model_of
+from drivetrain.tests.components.test_pusher_server import bundles as bundles
+from drivetrain.tests.components.test_pusher_server import workplace as workplace
+from drivetrain.tests.serving.bundles import rows_of
+from drivetrain.tests.serving.running import serving
+
+pytestmark = pytest.mark.engine
+
+CONFIG = """
+models:
+  net:
+    base_path: served/net
+    rollout:
+      steps: [{share: 1, minutes: 0.03}, {share: 50, minutes: 0.05}, {share: 100, minutes: 0}]
+      guard: {min_requests: 20, window_seconds: 60, p99_ratio: null, p99_seconds: %s, drift: null}
+      state: rollouts
+"""
+
+
+@contextmanager
+def asked_all_the_time(address: str) -> Iterator[list[int]]:
+    """Requests that name no version, one after the other, while the block runs: the versions that answered."""
+    versions: list[int] = []
+    ended = threading.Event()
+    rows = [{"x": row["x"]} for row in rows_of(9, 4).to_pylist()]
+
+    def ask() -> None:
+        with Client(address, "net") as client:
+            while not ended.is_set():
+                versions.append(client.predict(rows).version)
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield versions
+    finally:
+        ended.set()
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_push_ends_with_the_last_step_and_the_receipt_has_each(workplace: Path, bundles: Path) -> None:
+    push(bundles / "1", workplace / "served" / "net")
+    (workplace / "models.yaml").write_text(CONFIG % "null")
+    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
+        with asked_all_the_time(server.address) as versions:
+            pushed = Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+        assert set(versions) == {1, 2}
+        assert answers_whole(server.address, {1: 1, 2: 2}) == 2
+        facts: Any = pushed.serving
+        assert (facts["before"], facts["after"]) == (1, 2)
+        shares = [step["share"] for step in facts["steps"]]
+        assert shares == sorted(shares)
+        assert set(shares) >= {1.0, 50.0}
+        assert any(step["figures"]["candidate"]["requests"] > 0 for step in facts["steps"] if step["figures"])
+
+
+def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(workplace: Path, bundles: Path) -> None:
+    push(bundles / "1", workplace / "served" / "net")
+    (workplace / "models.yaml").write_text(CONFIG % "0.0000001")  # which nothing keeps
+    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
+        with (
+            asked_all_the_time(server.address) as versions,
+            pytest.raises(
+                ServerError, match=r"the server took version 2 back \(p99_seconds\): 99 of 100 requests took up to"
+            ),
+        ):
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+        assert versions[-1] == 1
+        assert answers_whole(server.address, {1: 1}) == 1
+        with pytest.raises(ServerError, match="the server took version 2 back"):  # also when the node runs again
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.address)

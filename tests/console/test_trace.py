@@ -1,0 +1,227 @@
+"""`trace`: from answers of a real server up to data and code, and from a span down to models and the request log."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("httptools")
+
+from click.testing import CliRunner, Result
+from drivetrain.console.cli import cli
+from drivetrain.digest import digest_file
+from drivetrain.tests.serving.bundles import rows_of
+from drivetrain.tests.serving.running import serving
+
+pytestmark = pytest.mark.engine
+
+PIPELINE = """
+import drivetrain as dt
+from drivetrain.components import Approval, ExampleGen, Pusher
+from drivetrain.metadata import Evaluation, Examples, Model
+
+
+@dt.component
+def Train(examples: Examples, *, seed: int) -> Model:
+    from drivetrain.tests.serving.bundles import write_network
+
+    model = Model.new()
+    write_network(model.extra / "network", seed, hidden=24)
+    model.content.rmdir()
+    (model.extra / "network").rename(model.content)
+    return model
+
+
+@dt.component
+def Judge(model: Model, baseline: Model | None) -> Evaluation:
+    evaluation = Evaluation.new(blessed=True, summary="passed: better by far", metrics={"auc": 0.75})
+    (evaluation.content / "validation.json").write_text("{}")
+    return evaluation
+
+
+@dt.pipeline
+def net(span: int, seed: int) -> None:
+    examples = ExampleGen(dt.files("data/rows-{SPAN:2}.parquet", span=span), splits={"train": 1})
+    model = Train(examples, seed=seed)
+    evaluation = Judge(model, dt.latest_blessed())
+    decision = Approval(evaluation, message="Push this model?")
+    with dt.when(decision.approved):
+        Pusher(model, destination="served/net")
+"""
+
+
+@dataclass
+class Traced:
+    """Two runs, an answer of each one's version, and the request log."""
+
+    folder: Path
+    answers: dict[int, str]
+    predictions: dict[int, str]
+
+
+def drivetrain(*arguments: str, ok: bool = True) -> Result:
+    result = CliRunner().invoke(cli, list(arguments), prog_name="drivetrain")
+    assert not ok or result.exit_code == 0, result.output
+    return result
+
+
+def run(folder: Path, span: int, approver: str) -> None:
+    """Run the pipeline, and answer its question."""
+    command = [sys.executable, "-m", "drivetrain", "run", "net", "-p", f"span={span}", "-p", f"seed={span}"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        deadline = time.monotonic() + 120
+        arguments = ("approve", "--by", approver, "--comment", f"span {span} is right")
+        try:
+            while drivetrain(*arguments, ok=False).exit_code != 0:
+                assert time.monotonic() < deadline
+                assert process.poll() is None, process.communicate()[0]
+                time.sleep(0.2)
+            output, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        assert process.returncode == 0, output
+
+
+def ask(address: str, version: int) -> tuple[str, str]:
+    """What curl -i would print of an answer, and the request's id."""
+    body = json.dumps({"instances": [{"x": [0.5] * 16}]}).encode()
+    with urllib.request.urlopen(f"{address}/v1/models/net/versions/{version}:predict", body) as answer:
+        lines = [f"HTTP/1.1 {answer.status} OK", *(f"{name}: {value}" for name, value in answer.getheaders())]
+        return "\r\n".join([*lines, "", answer.read().decode()]), str(answer.headers["x-request-id"])
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
+    folder = tmp_path_factory.mktemp("traced")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("DRIVETRAIN_ROOT", raising=False)
+        (folder / "net" / "data").mkdir(parents=True)
+        (folder / "net" / "__init__.py").touch()
+        (folder / "net" / "pipeline.py").write_text(PIPELINE)
+        (folder / "pyproject.toml").write_text('[project]\nname = "net"\n')
+        (folder / "models.yaml").write_text(
+            "models: {net: {base_path: served/net, versions: all, request_log: {folder: log, write_seconds: 0.1}}}\n"
+        )
+        for span in (1, 2):
+            pq.write_table(rows_of(span, 40), folder / "net" / "data" / f"rows-{span:02}.parquet")
+            run(folder, span, ("ada", "grace")[span - 1])
+        answers, ids = {}, {}
+        with serving(folder, "--config", "models.yaml") as server:
+            for version in (1, 2):
+                answers[version], ids[version] = ask(server.address, version)
+            assert server.end() == 0
+        yield Traced(folder, answers, ids)
+
+
+@pytest.fixture(autouse=True)
+def in_its_folder(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(traced.folder)
+    monkeypatch.delenv("DRIVETRAIN_ROOT", raising=False)
+
+
+def traced_json(*arguments: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(drivetrain("trace", *arguments, "--json").stdout)
+    return answer
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_answer_leads_to_its_model_its_data_and_who_approved_it(traced: Traced, version: int) -> None:
+    (traced.folder / "answer.txt").write_text(traced.answers[version])
+    answer = traced_json("answer.txt")
+    manifest = json.loads((traced.folder / "served" / "net" / str(version) / "manifest.json").read_text())
+    assert answer["bundle"] == manifest["digest"]
+    assert answer["answer"]["version"] == version
+    assert answer["answer"]["request_id"] == traced.predictions[version]
+    (push,) = answer["pushed"]
+    assert (push["destination"], push["version"]) == ("served/net", version)
+    record = json.loads((traced.folder / "served" / "net" / f"{version}.json").read_text())
+    assert (push["run"], push["digest"]) == (record["run"], record["digest"])
+    assert answer["model"]["uri"] == record["model"]
+    (evaluation,) = answer["evaluations"]  # the first model is the baseline of the second's evaluation
+    assert (evaluation["blessed"], evaluation["metrics"]) == (True, {"auc": 0.75})
+    (approval,) = answer["approvals"]
+    assert (approval["approved"], approval["by"]) == (True, ("ada", "grace")[version - 1])
+    assert [code["node"] for code in answer["code"]] == ["ExampleGen", "Train"]
+    assert len({code["digest"] for code in answer["code"]}) == 2
+    (span,) = answer["data"]
+    assert (span["span"], span["rows"]) == (version, {"train": 40})
+    (file,) = span["files"]
+    assert file["sha256"] == digest_file(traced.folder / "net" / "data" / f"rows-{version:02}.parquet")
+
+
+def test_every_form_of_an_answer_leads_to_the_same(traced: Traced) -> None:
+    (traced.folder / "answer.txt").write_text(traced.answers[2])
+    (traced.folder / "verbose.txt").write_text(
+        "\n".join(f"< {line}" for line in traced.answers[2].splitlines() if line[:1] != "{")
+    )
+    whole = traced_json("answer.txt")
+    facts = {"predictions": [0.5], "version": 2, "digest": whole["bundle"]}
+    (traced.folder / "predicted.json").write_text(json.dumps(facts))
+    (traced.folder / "headers.json").write_text(json.dumps({"X-Drivetrain-Digest": whole["bundle"]}, indent=1))
+    forms = [
+        ["verbose.txt"], ["predicted.json"], ["headers.json"], [whole["bundle"]], [whole["bundle"][:10].upper()],
+        ["served/net/2"], ["served/net/2/"], [whole["pushed"][0]["digest"]],
+        [traced.predictions[2], "--log", "log"],
+    ]  # fmt: skip
+    for form in forms:
+        answer = traced_json(*form)
+        del answer["answer"]
+        assert answer == {name: value for name, value in whole.items() if name != "answer"}, form
+    text = drivetrain("trace", "answer.txt").stdout
+    for words in (
+        f"bundle {whole['bundle']} (version 2, request {traced.predictions[2]})",
+        "version 2 at served/net", "blessed by Judge: passed: better by far", "approved by grace at Approval",
+        "span 2 of ExampleGen: 40 rows", "rows-02.parquet",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_a_span_leads_to_models_versions_and_the_request_log(traced: Traced) -> None:
+    answer = traced_json("--span", "1", "--log", "log")
+    (model,) = answer["models"]
+    assert model["blessed"] == [True]
+    assert [push["version"] for push in model["pushed"]] == [1]
+    (file,) = model["log"]
+    assert pq.read_table(file)["request_id"].to_pylist() == [traced.predictions[1]]
+    text = drivetrain("trace", "--span", "2", "--log", "log").stdout
+    assert "version 2 at served/net" in text
+    assert "1 files of predictions" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["0123456789abcdef"], r"no bundle in .* has the digest 0123456789abcdef"),
+        (["nothing"], "no file, no digest, and no version that was pushed"),
+        (["nothing", "--log", "log"], "and no request of that id is in log"),
+        (["models.yaml"], "models.yaml does not say which bundle answered: it has no x-drivetrain-digest"),
+        (["--span", "9"], r"no data of span 9 is in .*\n.*1 to 2"),
+        ([], "trace needs an ANSWER, or --span"),
+        (["ab", "--span", "1"], "trace needs an ANSWER, or --span"),
+    ],
+)
+def test_what_cannot_be_traced(traced: Traced, arguments: list[str], words: str) -> None:
+    import re
+
+    result = drivetrain("trace", *arguments, ok=False)
+    assert result.exit_code == 2
+    assert re.search(words, result.output), result.output
+
+
+def test_a_log_that_is_none_is_named(traced: Traced) -> None:
+    (traced.folder / "elsewhere").mkdir()
+    pq.write_table(rows_of(1, 1), traced.folder / "elsewhere" / "rows.parquet")
+    result = drivetrain("trace", "some-request", "--log", "elsewhere", ok=False)
+    assert result.exit_code == 2
+    assert "rows.parquet is of no request log" in result.output

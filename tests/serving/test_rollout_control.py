@@ -1,0 +1,314 @@
+"""Rollouts by a clock of the test's own: steps, stickiness, restarts, reloads, the guard, operators."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.serving.api import RequestError, StatusCode
+from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.latency import FINE_BUCKETS
+from drivetrain.serving.rollout import Guard, RampStep, Rollout
+from drivetrain.serving.rollout_control import ModelSight, RolloutControl
+from drivetrain.serving.traffic import TrafficSplit
+from drivetrain.serving.version_tally import VersionTally, cells_of
+
+KEYS = [f"customer-{number}" for number in range(100_000)]
+STEPS = (RampStep(1, 10), RampStep(10, 60), RampStep(50, 60), RampStep(100, 5))
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tally(
+    answered: int = 0, *, failed: int = 0, refused: int = 0, seconds: float = 0.001, scores: object = ()
+) -> VersionTally:
+    latencies = [0] * (len(FINE_BUCKETS) + 1)
+    latencies[int(np.searchsorted(FINE_BUCKETS, seconds))] = answered
+    cells = cells_of([np.asarray(scores, np.float32)])
+    return VersionTally(answered, failed, refused, latencies, {"score": cells} if cells else {})
+
+
+def config(
+    folder: Path, guard: Guard | None = None, steps: tuple[RampStep, ...] = STEPS, version: int | None = None
+) -> ModelConfig:
+    return ModelConfig("net", "net", rollout=Rollout(steps, str(folder), version, guard))
+
+
+def look(
+    control: RolloutControl,
+    clock: Clock,
+    minutes: float,
+    versions: tuple[int, ...] = (3, 4),
+    tallies: Mapping[int, VersionTally] | None = None,
+) -> None:
+    """Let time pass, with a look each half a minute; what versions did comes with the first."""
+    for index in range(max(round(minutes * 2), 1)):
+        clock.now += 30 if minutes else 0
+        sight = ModelSight(
+            {number: f"digest {number}" for number in versions}, dict(tallies or {}) if not index else {}
+        )
+        control.look({"net": sight})
+
+
+def started(
+    folder: Path, clock: Clock, guard: Guard | None = None, steps: tuple[RampStep, ...] = STEPS
+) -> RolloutControl:
+    """Version 3 serves, and 4 has come."""
+    control = RolloutControl([config(folder, guard, steps)], clock)
+    look(control, clock, 0, (3,))
+    assert control.plans()["net"].incumbent == 3
+    assert control.plans()["net"].candidate is None
+    look(control, clock, 0)
+    return control
+
+
+def share(control: RolloutControl) -> float:
+    return control.plans()["net"].share
+
+
+def kinds(control: RolloutControl) -> list[str]:
+    return [event["kind"] for event in control.status("net")["events"]]
+
+
+def test_steps_go_by_the_clock_and_lose_nobody(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    before: set[str] = set()
+    for percent, minutes in ((1, 10), (10, 60), (50, 60), (100, 5)):
+        assert share(control) == percent
+        look(control, clock, minutes - 0.5)
+        assert share(control) == percent
+        assert control.status("net")["seconds_left"] == 30
+        split = TrafficSplit({4: share(control)}, "net")
+        callers = {key for key in KEYS if split.version_for(key) == 4}
+        assert before <= callers
+        assert abs(len(callers) / 1000 - percent) <= 0.3
+        before = callers
+        look(control, clock, 0.5)
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.candidate, plan.share) == (4, None, 0)
+    assert kinds(control) == ["started", "advanced", "advanced", "advanced", "promoted"]
+    assert control.status("net")["phase"] == "idle"
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 15)
+    assert share(control) == 10
+    clock.now += 86_400  # a day in which nobody was there counts as a minute at most
+    again = RolloutControl([config(tmp_path)], clock)
+    assert again.plans() == control.plans()
+    look(again, clock, 54)
+    assert share(again) == 10
+    look(again, clock, 2)
+    assert share(again) == 50
+
+
+def test_time_without_the_version_does_not_count(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 30, (3,))
+    assert share(control) == 1
+    assert control.plans()["net"].candidate == 4
+
+
+def test_other_steps_after_a_reload_move_nobody_back(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 15)
+    assert share(control) == 10
+    control.configure([config(tmp_path, steps=(RampStep(5, 10), RampStep(20, 10), RampStep(100)))])
+    assert share(control) == 20
+    look(control, clock, 10.5)
+    assert control.plans()["net"].incumbent == 4  # a last step of 100 without minutes takes no time
+    control.configure([ModelConfig("net", "net")])
+    assert not control
+
+
+def test_a_version_that_comes_meanwhile_takes_the_place(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 15)
+    look(control, clock, 0, (3, 4, 5))
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.candidate, plan.share) == (3, 5, 1)
+    assert kinds(control)[-2:] == ["replaced", "started"]
+
+
+def test_a_named_version_takes_over_and_no_other(tmp_path: Path) -> None:
+    clock = Clock()
+    control = RolloutControl([config(tmp_path, version=2)], clock)
+    look(control, clock, 0, (2, 3))
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.candidate) == (3, 2)
+    look(control, clock, 0, (2, 3, 4))
+    assert control.plans()["net"].candidate == 2
+
+
+def test_a_last_step_below_the_whole_stays_until_it_is_advanced(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, steps=(RampStep(10),))
+    look(control, clock, 10_000)
+    assert share(control) == 10
+    control.act("net", "advance")
+    assert control.plans()["net"].incumbent == 4
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "limit", "words"),
+    [
+        (tally(90, failed=10), tally(1000), "error_rate", "10.00% of its requests failed, 0.00% of the old version's"),
+        (tally(90, failed=10), tally(), "error_rate", "10.00% of its requests failed in 100 requests"),
+        (tally(90, refused=10), tally(1000), "refused_rate", "10.00% of its requests were refused"),
+        (tally(200, seconds=0.05), tally(200, seconds=0.001), "p99_ratio", "3 times as long may"),
+    ],
+)
+def test_a_breach_gives_all_traffic_back_for_good(
+    tmp_path: Path, new: VersionTally, old: VersionTally, limit: str, words: str
+) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard())
+    look(control, clock, 0.5, tallies={4: new, 3: old})
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.candidate, plan.share, plan.failed) == (3, None, 0, ((4, "digest 4"),))
+    failure = control.status("net")["failed"][0]
+    assert failure["limit"] == limit
+    assert words in failure["reason"]
+    assert control.statuses()[0]["rollbacks"] == [[4, limit, 1]]
+    look(control, clock, 20)
+    again = RolloutControl([config(tmp_path, Guard())], clock)
+    look(again, clock, 20)
+    assert again.plans()["net"] == plan
+    # Another bundle under the same number is another try; and so is what an operator allows.
+    again.look({"net": ModelSight({3: "digest 3", 4: "another"})})
+    assert again.plans()["net"].candidate == 4
+    control.act("net", "retry", 4)
+    look(control, clock, 0)
+    assert (control.plans()["net"].candidate, share(control)) == (4, 1)
+
+
+def test_what_both_versions_do_is_no_breach(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard())
+    scores = np.random.default_rng(0).beta(2, 5, 4000)
+    both = {
+        4: tally(900, failed=50, refused=50, seconds=0.002, scores=scores[:2000]),
+        3: tally(9000, failed=500, refused=500, seconds=0.001, scores=scores[2000:]),
+    }
+    look(control, clock, 1, tallies=both)
+    assert control.plans()["net"].candidate == 4
+    figures = control.status("net")["figures"]
+    assert figures["candidate"]["error_rate"] == 0.05
+    assert 0 < figures["drift"]["score"] < 0.05
+
+
+def test_predictions_that_drift_are_a_breach(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard())
+    rng = np.random.default_rng(0)
+    both = {4: tally(2000, scores=rng.beta(5, 2, 2000)), 3: tally(2000, scores=rng.beta(2, 5, 2000))}
+    look(control, clock, 1, tallies=both)
+    assert control.status("net")["failed"][0]["limit"] == "drift"
+
+
+def test_too_few_requests_are_neither_judged_nor_enough_to_go_on(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard())
+    look(control, clock, 20, tallies={4: tally(49, failed=50)})
+    assert share(control) == 1
+    assert control.status("net")["waits_for_requests"]
+    look(control, clock, 0.5, tallies={4: tally(100)})
+    assert share(control) == 10
+
+
+def test_what_is_older_than_the_window_is_forgotten(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard(window_seconds=60))
+    look(control, clock, 2, tallies={4: tally(49, failed=50)})
+    look(control, clock, 0.5, tallies={4: tally(49, failed=50)})
+    assert control.plans()["net"].candidate == 4
+    look(control, clock, 0.5, tallies={4: tally(1)})
+    assert control.status("net")["failed"][0]["limit"] == "error_rate"
+
+
+def test_an_operator_holds_advances_and_gives_up(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    control.act("net", "hold", 4)
+    look(control, clock, 100)
+    assert (share(control), control.status("net")["phase"]) == (1, "held")
+    assert RolloutControl([config(tmp_path)], clock).status("net")["phase"] == "held"
+    control.act("net", "resume")
+    look(control, clock, 10)
+    assert share(control) == 10
+    control.act("net", "advance")
+    assert share(control) == 50
+    control.act("net", "abort")
+    assert control.plans()["net"].failed == ((4, "digest 4"),)
+    assert kinds(control) == ["started", "held", "resumed", "advanced", "advanced", "aborted"]
+
+
+@pytest.mark.parametrize(
+    ("action", "version", "code", "words"),
+    [
+        ("abort", 5, StatusCode.FAILED_PRECONDITION, "version 4, not 5"),
+        ("retry", None, StatusCode.FAILED_PRECONDITION, "no version"),
+        ("retry", 4, StatusCode.FAILED_PRECONDITION, "version 4"),
+        ("stop", None, StatusCode.INVALID_ARGUMENT, "'stop'"),
+    ],
+)
+def test_what_an_operator_cannot_do(
+    tmp_path: Path, action: str, version: int | None, code: StatusCode, words: str
+) -> None:
+    control = started(tmp_path, Clock())
+    with pytest.raises(RequestError, match=words) as refused:
+        control.act("net", action, version)
+    assert refused.value.code is code
+    with pytest.raises(RequestError, match="no rollout") as refused:
+        control.act("other", "hold")
+    assert refused.value.code is StatusCode.NOT_FOUND
+
+
+def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> None:
+    clock = Clock()
+    started(tmp_path, clock)
+    (tmp_path / "net.json").write_text('{"failed": 3}')
+    with pytest.raises(InputError, match=r"net\.json is no state of a rollout"):
+        RolloutControl([config(tmp_path)], clock)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be kept in"):
+        RolloutControl([config(tmp_path / "file")], clock)
+
+
+def test_the_file_holds_the_state_and_passes_through_no_half(tmp_path: Path) -> None:
+    clock = Clock()
+    started(tmp_path, clock)
+    state = json.loads((tmp_path / "net.json").read_text())
+    assert (state["incumbent"], state["candidate"], state["step"]) == (3, 4, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["net.json"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((), "0 steps"),
+        ((RampStep(10, 1), RampStep(5)), "do not grow"),
+        ((RampStep(10, 1),), "no step comes after"),
+    ],
+)
+def test_steps_that_cannot_be(tmp_path: Path, steps: tuple[RampStep, ...], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Rollout(steps, str(tmp_path))

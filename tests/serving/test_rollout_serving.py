@@ -1,0 +1,117 @@
+"""Rollouts and shadows of a server as a user runs it: by the admin API, over restarts, and over several workers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httptools")
+
+from drivetrain.components.pusher import push
+from drivetrain.tests.engine.bundles.test_for_serving import expected
+from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.running import RunningServer, serving
+from drivetrain.tests.serving.test_server import until
+from drivetrain.tests.serving.test_workers import ask
+
+pytestmark = pytest.mark.engine
+HIDDEN = 24
+X = [row["x"] for row in rows_of(9).to_pylist()]
+GUARD = "{window_seconds: 60, min_requests: 20, p99_ratio: null, drift: 0.25, min_predictions: 100}"
+
+
+def write_models(folder: Path, steps: str, guard: str = GUARD, more: str = "") -> None:
+    (folder / "models.yaml").write_text(
+        f"models:\n  net:\n    base_path: net\n    rollout: {{steps: {steps}, guard: {guard}}}\n{more}"
+    )
+
+
+def traffic(server: RunningServer) -> dict[str, Any]:
+    status, body, _ = ask(server, "/v1/models/net/traffic", None)
+    assert status == 200
+    return dict(body)
+
+
+def ask_all(server: RunningServer, rows: int = 8, requests: int = 60) -> Counter[str]:
+    """The versions that answered, each as its own weights say."""
+    versions: Counter[str] = Counter()
+    for number in range(requests):
+        start = number * rows % 400
+        body = json.dumps({"instances": X[start : start + rows]}).encode()
+        status, answer, headers = ask(server, "/v1/models/net:predict", body, key=str(number))
+        assert status == 200
+        version = headers["x-drivetrain-version"]
+        np.testing.assert_allclose(
+            answer["predictions"], expected(int(version), HIDDEN)[start : start + rows], atol=1e-6
+        )
+        versions[version] += 1
+    return versions
+
+
+def candidate(server: RunningServer) -> Any:
+    return traffic(server)["rollout"]["candidate"]
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path, workers: str) -> None:
+    for seed in (1, 2):
+        write_network(tmp_path / str(seed), seed, hidden=HIDDEN)
+    push(tmp_path / "1", tmp_path / "net")
+    write_models(tmp_path, "[{share: 0, minutes: 600}, {share: 50}]", more="    shadow: {}\n")
+    arguments = ("--config", "models.yaml", "--poll", "0.1", "--workers", workers)
+    with serving(tmp_path, *arguments) as server:
+        assert traffic(server)["current"] == 1
+        push(tmp_path / "2", tmp_path / "net")
+        until(lambda: candidate(server) == 2)
+        # At no share, it is a shadow.
+        until(lambda: ask_all(server, requests=4) == {"1": 4} and traffic(server)["shadows"])
+        until(lambda: traffic(server)["shadows"][0]["outputs"])
+        (shadow,) = traffic(server)["shadows"]
+        assert (shadow["version"], shadow["answered_by"], shadow["errors"]) == (2, 1, {})
+        assert shadow["outputs"]["score"]["differing_share"] == 1.0
+        assert 0 < shadow["outputs"]["score"]["max_absolute_difference"] < 1
+        assert ask(server, "/v1/models/net/rollout/hold", b'{"version": 7}')[0] == 400
+        status, body, _ = ask(server, "/v1/models/net/rollout/advance", b"")
+        assert (status, body["shares"]) == (200, {"2": 50})
+        versions = ask_all(server)
+        assert set(versions) == {"1", "2"}
+        until(lambda: ask_all(server) and candidate(server) is None)
+        failed = traffic(server)["rollout"]["failed"]
+        assert [(each["version"], each["limit"]) for each in failed] == [(2, "drift")]
+        assert ask_all(server) == {"1": 60}
+        metrics = ask(server, "/metrics", None)[1]
+        assert 'drivetrain_serving_rollbacks_total{limit="drift",model="net",version="2"} 1.0' in metrics
+        assert 'drivetrain_serving_traffic_share{model="net",version="1"} 100.0' in metrics
+        assert "population stability index" in server.log.read_text()
+        assert server.end() == 0
+    with serving(tmp_path, *arguments) as server:
+        assert traffic(server)["current"] == 1
+        assert ask_all(server) == {"1": 60}
+        assert ask(server, "/v1/models/net/rollout/retry", b"")[0] == 200
+        until(lambda: candidate(server) == 2)
+
+
+def test_a_rollout_that_goes_well_ends_with_the_new_version(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_network(tmp_path / str(seed), seed, hidden=HIDDEN)
+    push(tmp_path / "1", tmp_path / "net")
+    write_models(
+        tmp_path, "[{share: 20, minutes: 0.05}, {share: 100, minutes: 0.05}]", "{drift: null, min_requests: 5}"
+    )
+    with serving(tmp_path, "--config", "models.yaml", "--poll", "0.1", "--no-admin") as server:
+        push(tmp_path / "2", tmp_path / "net")
+        until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2)
+        assert ask_all(server) == {"2": 60}
+        status, body, _ = ask(server, "/v1/models/net/rollout/abort", b"")
+        assert (status, "--admin" in body["error"]) == (403, True)
+        until(
+            lambda: (
+                ask(server, "/v1/models/net/versions/1", None)[1].get("model_version_status", [{}])[0].get("state")
+                == "END"
+            )
+        )
