@@ -65,7 +65,7 @@ class _PacedSocket(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
         self._connection.settimeout(self._pace.left())
         try:
-            return self._raw.readinto(buffer)  # type: ignore[attr-defined,no-any-return]  # SocketIO's
+            return self._raw.readinto(buffer)
         except TimeoutError:
             self._pace.left()
             raise
@@ -81,7 +81,7 @@ class PacedResponse(HTTPResponse):
     def __init__(self, sock: socket, *args: Any, **named: Any) -> None:  # Any: as HTTPResponse has them
         super().__init__(sock, *args, **named)
         self._pace = _Pace(sock.gettimeout() or 60.0)
-        self.fp = io.BufferedReader(_PacedSocket(sock, self.fp.detach(), self._pace))  # type: ignore[attr-defined]
+        self.fp = io.BufferedReader(_PacedSocket(sock, self.fp.detach(), self._pace))
 
     def next_block(self, most: int) -> bytes:
         """The next bytes of the content, as many as are there; none at its end."""

@@ -50,11 +50,12 @@ _WRAPPED: Final = 16
 """Characters without a blank that stand before a line break where a text is wrapped: base64 is at 64 or 76."""
 _INDENTED: Final = 32
 """Blanks at most that a folded line begins with."""
-_YAML_BREAK: Final = rf"\\\r?\n[ \t]{{0,{_INDENTED}}}(?:\\(?= ))?"
+_INDENT: Final = rf"[ \t]{{0,{_INDENTED}}}"
+_YAML_BREAK: Final = rf"\\\r?\n{_INDENT}(?:\\(?= ))?"
 _FOLDS: Final = (
     (re.compile("(?!)"), ""),
-    (re.compile(rf"\r?\n(?:(?<=\S{{{_WRAPPED}}}\n)|(?<=\S{{{_WRAPPED}}}\r\n))[ \t]{{0,{_INDENTED}}}(?=\S)|{_YAML_BREAK}"), ""),
-    (re.compile(rf"(?<=\S)\r?\n[ \t]{{0,{_INDENTED}}}(?=\S)"), " "),
+    (re.compile(rf"\r?\n(?:(?<=\S{{{_WRAPPED}}}\n)|(?<=\S{{{_WRAPPED}}}\r\n)){_INDENT}(?=\S)|{_YAML_BREAK}"), ""),
+    (re.compile(rf"(?<=\S)\r?\n{_INDENT}(?=\S)"), " "),
 )  # fmt: skip
 """How a text may be folded, not at all first: what then breaks its lines, and what stood there before."""
 _YAML_ESCAPES: Final = {
@@ -298,9 +299,7 @@ def _positions(text: str, fold: re.Pattern[str], joint: str) -> Callable[[int], 
     return lambda position: position + shifts[bisect_right(begins, position) - 1]
 
 
-def _without(
-    text: str, spans: Iterable[tuple[int, int]], mark: Callable[[str], str] = lambda secret: _MARK
-) -> str:
+def _without(text: str, spans: Iterable[tuple[int, int]], mark: Callable[[str], str] = lambda secret: _MARK) -> str:
     parts, at = [], 0
     for begin, end in spans:
         parts += [text[at:begin], mark(text[begin:end])]

@@ -13,7 +13,7 @@ import pytest
 from drivetrain import file_systems, paced_http, stores
 from drivetrain.engine import hub
 from drivetrain.errors import DrivetrainError
-from drivetrain.stores import Store, StorageUnavailable
+from drivetrain.stores import StorageUnavailable, Store
 
 Send = Callable[[bytes], None]
 
@@ -100,9 +100,16 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PAUSES", [0.01])
 
 
+USES: dict[str, Callable[[Store, Path], object]] = {
+    "read": lambda store, path: store.read("a"),
+    "blocks": lambda store, path: list(store.blocks("a", 1_000_000)),
+    "fetch": lambda store, path: store.fetch("a", path, 1_000_000),
+}
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("answer", [continues, slow_head, slow_body, slow_later, slow_chunks, trailers, silence])
-@pytest.mark.parametrize("use", ["read", "blocks", "fetch"])
+@pytest.mark.parametrize("use", USES)
 def test_an_answer_without_end_is_given_up(
     tmp_path: Path, answer: Callable[[bytes, Send], None], use: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,22 +117,15 @@ def test_an_answer_without_end_is_given_up(
         store = Store(url)
         monkeypatch.setattr(store._files, "info", lambda where: {"size": 10})
         begin = time.monotonic()
-        with pytest.raises(
-            StorageUnavailable, match=r"cannot be read after 2 tries .*(came in 0.5 s|timed out)"
-        ) as raised:
-            if use == "read":
-                store.read("a")
-            elif use == "blocks":
-                list(store.blocks("a", 1_000_000))
-            else:
-                store.fetch("a", tmp_path / "a", 1_000_000)
+        with pytest.raises(StorageUnavailable, match=r"after 2 tries .*(came in 0.5 s|timed out)") as raised:
+            USES[use](store, tmp_path / "a")
         assert time.monotonic() - begin < 20
         assert raised.value.fix
 
 
 @pytest.mark.timeout(60)
 def test_the_hub_gives_up_a_server_that_never_ends() -> None:
-    with serving(continues) as url, pytest.raises(DrivetrainError, match="came in 0.5 s"):
+    with serving(continues) as url, pytest.raises(DrivetrainError, match=r"came in 0\.5 s"):
         hub.load(f"{url}/encoder", version=1)
 
 

@@ -39,9 +39,17 @@ SECURITY: In a notebook it is shown in a frame without an origin
   test_framed_pages_are_attributes test_frames_of_a_notebook_do_not_clash
 SECURITY: A URL with a password, a token or a signature is refused as a parameter
   test_a_url_with_a_secret_is_refused_and_not_shown
-SECURITY: are redacted from logs, notes, errors, tracebacks and the terminal
+SECURITY: are redacted from logs, notes, errors, tracebacks, the terminal
   test_a_secret_is_redacted_however_it_is_spelled test_what_nodes_print_is_kept_without_secrets
-  test_a_summary_holds_no_secret
+  test_a_summary_holds_no_secret test_who_follows_a_log_misses_nothing_where_secrets_are_taken_out
+SECURITY: No character ends a password there
+  test_no_character_ends_a_password test_passwords_with_signs_in_them
+SECURITY: a parameter is known by the last word of its name
+  test_a_parameter_with_a_secret_is_known_by_its_name test_a_word_that_holds_another_is_not_taken_for_it
+SECURITY: what a component records (metrics' names, artifacts' properties, summaries)
+  test_what_a_component_records_holds_no_secret
+SECURITY: wrapped or folded too
+  test_a_secret_is_redacted_where_it_is_folded test_a_text_in_pieces_is_redacted_as_a_whole
 SECURITY: Control characters in data, names and errors are printed as
   test_what_steers_a_terminal_is_written_out test_what_results_say_of_themselves_does_not_steer_a_terminal
   test_an_error_that_python_prints_does_not_steer_a_terminal
@@ -92,6 +100,8 @@ storage: are retried after 0.5, 1, 2, 4, 8 and 16 s
   test_pauses_are_those_that_the_page_says test_what_passes_is_tried_again
 storage: Permanent ones (no bucket, no permission, no credentials) are one error at once
   test_a_bucket_that_is_not_there test_no_right_and_no_credentials
+storage: must bring 64 KiB of content, or its end, in each 60 s
+  test_an_answer_without_end_is_given_up test_a_long_answer_may_take_longer_than_one_period
 storage: An interrupted upload continues
   test_an_upload_that_failed_goes_on_without_the_component test_a_killed_upload_goes_on_where_it_stopped
 storage: With `--no-cache` only the same run continues the upload
@@ -236,6 +246,8 @@ bundles: in a folder that only this user may write to
   test_a_folder_that_others_can_write_to_is_not_believed test_without_a_folder_of_its_own_each_process_tries
 bundles: or of a type by which few bytes stand for many, is refused
   test_few_bytes_that_stand_for_many_are_refused test_a_bundle_with_a_compressed_vocabulary_is_refused
+bundles: as Bundle.run, also its errors
+  test_odd_arguments_end_as_they_do_with_the_bundle test_odd_rows_end_as_they_do_with_the_bundle
 bundles: A call ends in a result or an `InputError`
   test_a_program_that_means_harm_ends_in_an_error test_what_the_child_gives_is_not_believed
 bundles: and with the process that started it, even if that is killed
@@ -275,7 +287,7 @@ def test_a_promise_stands_and_is_kept_by_tests(page: str, words: str, kept_by: l
 
 
 def test_every_point_of_the_security_policy_is_among_them() -> None:
-    page = (ROOT / PAGES["SECURITY"]).read_text("utf-8")
+    page = (ROOT / PAGES["SECURITY"]).read_text("utf-8").partition("\n## ")[0]
     points = [" ".join(point.split()) for point in re.findall(r"^- (.*?)(?=^- |^\n|\Z)", page, re.M | re.S)]
     assert len(points) == 12
     words = [words for which, words, _ in promises() if which == "SECURITY"]

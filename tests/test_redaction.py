@@ -75,7 +75,7 @@ FOLDED: list[Callable[[str], str]] = [
     lambda text: "\n    ".join(textwrap.wrap(base64.urlsafe_b64encode(f"{'x' * 101}{text}".encode()).decode(), 76)),
     lambda text: "\n".join(textwrap.wrap((b"abc" * 20 + text.encode()).hex(), 32)),
     *(
-        lambda text, style=style, width=width, ascii_only=ascii_only: yaml.safe_dump(  # type: ignore[misc]
+        lambda text, style=style, width=width, ascii_only=ascii_only: yaml.safe_dump(
             {"deep": {"er": [text]}}, default_style=style, width=width, allow_unicode=not ascii_only
         )
         for style in (None, "'", '"', ">", "|")
@@ -150,7 +150,10 @@ def test_no_text_survives_its_redaction(value: str, spell: Callable[[str], str])
         ("see postgresql://ann:p%40ss@db/x now", "see postgresql://…@db/x now"),
         ("postgresql://ann:p/w@db/x", "postgresql://…@db/x"),
         ("https://h/a?api_key=1&page=2&key=3#token=4", "https://h/a?api_key=…&page=2&key=…#token=…"),
-        ("https://h/a?auth=1&X-Amz-Security-Token=2&X-Amz-Date=3", "https://h/a?auth=…&X-Amz-Security-Token=…&X-Amz-Date=3"),
+        (
+            "https://h/a?auth=1&X-Amz-Security-Token=2&X-Amz-Date=3",
+            "https://h/a?auth=…&X-Amz-Security-Token=…&X-Amz-Date=3",
+        ),
         ("http://h/a?sig=1&é=1,http://h/b?sig=2", "http://h/a?sig=…&é=1,http://h/b?sig=…"),
         ("http://h/a?to=http://h/b?x=1?token=2&y=3", "http://h/a?to=http://h/b?x=1?token=…&y=3"),
         ("http://h/a?token=b?c=d&e=f", "http://h/a?token=…&e=f"),
@@ -161,7 +164,7 @@ def test_no_text_survives_its_redaction(value: str, spell: Callable[[str], str])
         ("no such file: https:/ann:p@h/a", "no such file: https:/…@h/a"),  # as a path has it
         ("gs:/h/a?SAS=1&x=2", "gs:/h/a?SAS=…&x=2"),
     ],
-)  # fmt: skip
+)
 def test_credentials_in_urls_are_not_shown(text: str, shown: str) -> None:
     assert holds_credentials(text)
     assert redact(text) == shown
@@ -212,17 +215,86 @@ def test_passwords_with_signs_in_them(text: str, shown: str) -> None:
 
 
 SECRET_NAMES = (
-    "accesstoken", "authtoken", "AUTHTOKEN", "clientsecret", "apikey", "secretkey", "privatekey", "refreshtoken", "sessionid",
-    "session_id", "sessionId", "JSESSIONID", "PHPSESSID", "sharedaccesskey", "userpass", "dbpassword", "xauthtoken", "accountkey",
-    "storageaccountkey", "masterkey", "encryptionkey", "oauthtoken", "csrftoken", "bearertoken", "accessTokenV2", "token1",
-    "api%5Fkey", "api%255Fkey", "client.secret", "sshkey", "apisig", "webhooksecret", "subscriptionkey", "passphrase", "userpwd",
-)  # fmt: skip
+    "accesstoken",
+    "authtoken",
+    "AUTHTOKEN",
+    "clientsecret",
+    "apikey",
+    "secretkey",
+    "privatekey",
+    "refreshtoken",
+    "sessionid",
+    "session_id",
+    "sessionId",
+    "JSESSIONID",
+    "PHPSESSID",
+    "sharedaccesskey",
+    "userpass",
+    "dbpassword",
+    "xauthtoken",
+    "accountkey",
+    "storageaccountkey",
+    "masterkey",
+    "encryptionkey",
+    "oauthtoken",
+    "csrftoken",
+    "bearertoken",
+    "accessTokenV2",
+    "token1",
+    "api%5Fkey",
+    "api%255Fkey",
+    "client.secret",
+    "sshkey",
+    "apisig",
+    "webhooksecret",
+    "subscriptionkey",
+    "passphrase",
+    "userpwd",
+)
 HARMLESS_NAMES = (
-    "tokenizer", "secretary", "keyboard", "monkey", "author", "authority", "donkey", "turkey", "hockey", "whiskey", "keyword",
-    "compass", "bypass", "passage", "passenger", "surpass", "obsession", "possession", "kansas", "design", "signal", "tokens",
-    "max_tokens", "keystone", "signatures_max", "publickey", "primarykey", "foreignkey", "partitionkey", "sortkey", "hotkey",
-    "sitekey", "passport", "sessions", "id", "user_id", "userid", "monkeyid", "page1", "v2", "authored", "secretariat",
-)  # fmt: skip
+    "tokenizer",
+    "secretary",
+    "keyboard",
+    "monkey",
+    "author",
+    "authority",
+    "donkey",
+    "turkey",
+    "hockey",
+    "whiskey",
+    "keyword",
+    "compass",
+    "bypass",
+    "passage",
+    "passenger",
+    "surpass",
+    "obsession",
+    "possession",
+    "kansas",
+    "design",
+    "signal",
+    "tokens",
+    "max_tokens",
+    "keystone",
+    "signatures_max",
+    "publickey",
+    "primarykey",
+    "foreignkey",
+    "partitionkey",
+    "sortkey",
+    "hotkey",
+    "sitekey",
+    "passport",
+    "sessions",
+    "id",
+    "user_id",
+    "userid",
+    "monkeyid",
+    "page1",
+    "v2",
+    "authored",
+    "secretariat",
+)
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -237,11 +309,24 @@ def test_a_word_that_holds_another_is_not_taken_for_it(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["postgresql://ann@db/x", "sftp://ann@host/x", "abfs://container@account.dfs/x", "ssh://git@host/x", "https://host:8080/a@2x.png?monkey=1",
-     "s3://bucket/key=1/year=2020/*.csv", "hdfs://me@node:9000/x", "a: b@c ?key=1",
-     '{"url":"http://h:8080","m":"x@y"}', "{url:'http://h:80',user:'x@y'}", '["http://h:80",1,"x@y"]', "['http://h','ann@x']",
-     "https://host:8080 cannot be reached by ann@x", "https://h: no such thing ann@x", "{'http://h': 'a@b', 'u': \"it's ann@b\"}"],
-)  # fmt: skip
+    [
+        "postgresql://ann@db/x",
+        "sftp://ann@host/x",
+        "abfs://container@account.dfs/x",
+        "ssh://git@host/x",
+        "https://host:8080/a@2x.png?monkey=1",
+        "s3://bucket/key=1/year=2020/*.csv",
+        "hdfs://me@node:9000/x",
+        "a: b@c ?key=1",
+        '{"url":"http://h:8080","m":"x@y"}',
+        "{url:'http://h:80',user:'x@y'}",
+        '["http://h:80",1,"x@y"]',
+        "['http://h','ann@x']",
+        "https://host:8080 cannot be reached by ann@x",
+        "https://h: no such thing ann@x",
+        "{'http://h': 'a@b', 'u': \"it's ann@b\"}",
+    ],
+)
 def test_what_is_no_credential_is_shown(text: str) -> None:
     assert redact(text) == text
 
@@ -298,10 +383,14 @@ def test_a_spelling_within_a_spelling_is_redacted(spell: Callable[[str], str]) -
 @pytest.mark.parametrize(
     "url",
     [
-        "git+https://T0KEN@host/x", "https://h/?api%5Fkey=T0KEN", "https://h/?token[]=T0KEN", "https://h/?session=T0KEN",
-        "https://h/?bearer=T0KEN", "https://h/?PHPSESSIONID=1&sessionid=T0KEN",
+        "git+https://T0KEN@host/x",
+        "https://h/?api%5Fkey=T0KEN",
+        "https://h/?token[]=T0KEN",
+        "https://h/?session=T0KEN",
+        "https://h/?bearer=T0KEN",
+        "https://h/?PHPSESSIONID=1&sessionid=T0KEN",
     ],
-)  # fmt: skip
+)
 def test_other_spellings_of_credentials_in_urls(url: str) -> None:
     assert "T0KEN" not in without_credentials(url)
 
@@ -337,14 +426,29 @@ def test_an_error_that_python_prints_does_not_steer_a_terminal() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x" * 200_000 + " a:/b", "http://" + "x" * 200_000, "a:/b:" * 40_000, "a:/" * 60_000 + "@x",
-        "0" * 200_000 + "://@", "http://" + "@" * 100_000, "a:/:" * 50_000 + "1/@", "http://" + ":" * 100_000 + "@",
-        "http://a:" + "'" * 200_000, "http://a?token=" + "'a" * 100_000, "'http://a:b" * 20_000 + "@x", "http://a?b=" + ";a" * 100_000,
-        "http://?token=" + "\\" * 200_000, "http://?" + "api" * 60_000 + "=1", "s3://a@/" * 30_000, "http://u:p" + "@/" * 100_000,
-        "'" + "(,'" * 70_000 + "http://a:b@c", "x" * 20 + "\n" * 200_000, "\\\n" * 100_000, ("x" * 20 + "\n") * 10_000,
+        "x" * 200_000 + " a:/b",
+        "http://" + "x" * 200_000,
+        "a:/b:" * 40_000,
+        "a:/" * 60_000 + "@x",
+        "0" * 200_000 + "://@",
+        "http://" + "@" * 100_000,
+        "a:/:" * 50_000 + "1/@",
+        "http://" + ":" * 100_000 + "@",
+        "http://a:" + "'" * 200_000,
+        "http://a?token=" + "'a" * 100_000,
+        "'http://a:b" * 20_000 + "@x",
+        "http://a?b=" + ";a" * 100_000,
+        "http://?token=" + "\\" * 200_000,
+        "http://?" + "api" * 60_000 + "=1",
+        "s3://a@/" * 30_000,
+        "http://u:p" + "@/" * 100_000,
+        "'" + "(,'" * 70_000 + "http://a:b@c",
+        "x" * 20 + "\n" * 200_000,
+        "\\\n" * 100_000,
+        ("x" * 20 + "\n") * 10_000,
     ],
     ids=lambda text: text[:12],
-)  # fmt: skip
+)
 def test_long_texts_take_linear_time(text: str) -> None:
     """The first took minutes: a line of base64 beside a URL stopped a run."""
     begin = time.process_time()

@@ -403,7 +403,9 @@ class Bundle:
         root = Path(path)
         sealed = None if public_key is None else check_signature(root, Path(public_key), signature)
         if limits is not None and not isinstance(limits, Limits):
-            raise InputError(f"limits are drivetrain.engine.Limits, not {type(limits).__name__}", fix="Limits(seconds=60)")
+            raise InputError(
+                f"limits are drivetrain.engine.Limits, not {type(limits).__name__}", fix="Limits(seconds=60)"
+            )
         if isolated:
             from .isolation import IsolatedBundle  # late: it imports this module's neighbours
 

@@ -103,7 +103,8 @@ class IsolatedBundle:
         check_name(name, self.signatures)
         inputs = self.signatures[name].inputs
         check_row(row, inputs)
-        plain: dict[str, object] = {column: None for column in row if isinstance(column, str)}  # the others are not read
+        names: Iterable[object] = row  # whatever they are; the error for one that is missing lists the others
+        plain: dict[str, object] = {name: None for name in names if isinstance(name, str)}
         plain |= {column: _plain(row[column], spec.dtype, column) for column, spec in inputs.items() if column in row}
         (answer,) = self._ask(f"running {name!r}", {"do": "run_row", "signature": name, "row": plain})
         with self._reading(answer):

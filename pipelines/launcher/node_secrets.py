@@ -52,7 +52,7 @@ def require_secrets(pipeline: Pipeline, nodes: Iterable[str]) -> None:
     if missing := [secret for secret in users if not secret.is_set]:
         names = ", ".join(f"{secret.name} (for {', '.join(users[secret])})" for secret in missing)
         raise InputError(
-            f"{'the secret' if len(missing) == 1 else 'the secrets'} {names} {'is' if len(missing) == 1 else 'are'} not set",
+            f"the secret {names} is not set" if len(missing) == 1 else f"the secrets {names} are not set",
             fix="; ".join(secret.how_to_set for secret in missing),
         )
     for secret in users:

@@ -75,8 +75,9 @@ def retried_in_a_loop() -> None:
 
 
 @dt.pipeline
-def secret() -> None:
-    Login(token=dt.secret("CONFORMANCE_TOKEN"))
+def secret(wanted: bool = True) -> None:
+    with dt.when(wanted):  # it might not run, so that its secret is missed when it does
+        Login(token=dt.secret("CONFORMANCE_TOKEN"))
 
 
 @dt.pipeline

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -410,9 +410,9 @@ def test_a_log_that_is_slower_than_the_command_loses_nothing(
 ) -> None:
     take = commands._Output._take
 
-    def slow_take(output: commands._Output, lines: Sequence[str]) -> None:
+    def slow_take(output: commands._Output, text: str) -> None:
         time.sleep(0.02)
-        take(output, lines)
+        take(output, text)
 
     monkeypatch.setattr(commands, "_GRACE", 0.01)
     monkeypatch.setattr(commands._Output, "_take", slow_take)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, resume, run_pipeline
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
@@ -157,9 +158,8 @@ def test_order_without_data_and_secrets(
         first = Make(count=1)
         Login.options(after=[first])(token=dt.secret("SHOP_TOKEN"))
     """
-    result = run_pipeline(home, flow(body, more))
-    assert result.nodes["Login"].state == "FAILED"
-    assert "SHOP_TOKEN is not set" in result.nodes["Login"].reason
+    with pytest.raises(InputError, match=r"SHOP_TOKEN \(for Login\) is not set"):
+        run_pipeline(home, flow(body, more))
     monkeypatch.setenv("SHOP_TOKEN", "wrong-one")
     failed = run_pipeline(home, flow(body, more))
     assert failed.nodes["Login"].reason.endswith("ValueError: refused: ***")

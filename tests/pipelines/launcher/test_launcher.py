@@ -16,7 +16,16 @@ from typing import Any
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata.fsck import fsck
-from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, load_pipeline, resume, run_pipeline
+from drivetrain.pipelines import (
+    Home,
+    PipelineFunction,
+    RunOptions,
+    RunResult,
+    list_runs,
+    load_pipeline,
+    resume,
+    run_pipeline,
+)
 from drivetrain.pipelines.launcher.partial import Selection
 
 PARTS = """
@@ -383,7 +392,7 @@ def test_a_summary_holds_no_secret(home: Home, pipe: Callable[..., Any], monkeyp
 
 @pytest.mark.parametrize("url", [None, "file://{}/bucket"])
 def test_what_a_component_records_holds_no_secret(
-    tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, url: str | None
+    tmp_path: Path, pipe: Callable[..., PipelineFunction[..., object]], monkeypatch: pytest.MonkeyPatch, url: str | None
 ) -> None:
     """Names of metrics, and artifacts' properties, their keys and values; also of an execution that fails."""
     token = "hunter2-hunter2"
@@ -454,7 +463,12 @@ TOLD = """
 
 @pytest.mark.parametrize(("runner", "second"), [("inline", ""), ("process", ', env={"A": dt.secret("OTHER_TOKEN")}')])
 def test_missing_secrets_are_one_error_before_the_first_node(
-    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runner: str, second: str
+    home: Home,
+    pipe: Callable[..., PipelineFunction[..., object]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    runner: str,
+    second: str,
 ) -> None:
     monkeypatch.setenv("DRIVETRAIN_SECRETS", str(tmp_path))
     body = f"""
@@ -488,7 +502,9 @@ def test_missing_secrets_are_one_error_before_the_first_node(
     assert run_pipeline(home, shop, options=RunOptions(runner=runner)).state == "COMPLETE"
 
 
-def test_a_secret_of_a_node_that_may_not_run_fails_no_run(home: Home, pipe: Pipe) -> None:
+def test_a_secret_of_a_node_that_may_not_run_fails_no_run(
+    home: Home, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
     body = """
         made = Make()
         with dt.when(made.value > 5):
@@ -502,7 +518,7 @@ def test_a_secret_of_a_node_that_may_not_run_fails_no_run(home: Home, pipe: Pipe
 
 
 def test_a_resumed_run_asks_for_the_secrets_of_what_is_left(
-    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+    home: Home, pipe: Callable[..., PipelineFunction[..., object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = """
         made = Make()
