@@ -3,7 +3,8 @@
 A network of 16 → 64 → 64 → 1 and the flights bundle, one row a request, REST, at 1, 16 and 64 connections, by `wrk` (of
 Debian's packages) in one thread. Each cell is the median of passes that go through all cells in turn, since these
 machines are noisy: only ratios count. `bare` is the network without metrics, split and log; `logged` has all of them,
-and logs 10 % of the requests. Peers are installed into environments of their own when they are named.
+and logs 10 % of the requests; `ramped` has a rollout at 10 % with a guard, `shadowed` a shadow of 10 %. Peers are
+installed into environments of their own when they are named.
 """
 
 from __future__ import annotations
@@ -124,11 +125,22 @@ def write_models(folder: Path) -> dict[str, Target]:
     log = f"request_log: {{folder: {folder}/log, sample: 0.1, write_seconds: 5}}"
     lines = ["models:", f"  network: {{base_path: {network}}}"]
     lines.append(f"  logged: {{base_path: {network}, traffic: {{1: 10}}, {log}}}")
+    versions = folder / "versions"
+    versions.mkdir()
+    for version, seed in ((1, 0), (2, 1)):
+        write_network(versions / str(version), seed)
+        shutil.rmtree(versions / f"{version}-transform")
+    rollout = f"rollout: {{version: 1, steps: [{{share: 10}}], guard: {{drift: null}}, state: {folder}/state}}"
+    lines.append(f"  ramped: {{base_path: {versions}, {rollout}}}")
+    lines.append(f"  shadowed: {{base_path: {versions}, shadow: {{version: 1, sample: 0.1}}}}")
     x = rows_of(1, 1)["x"][0].as_py()
     targets = {
         "no-op": Target("/v2/health/live", None),
         "network": Target("/v1/models/network:predict", json.dumps({"instances": [x]})),
-        "logged": Target("/v1/models/logged:predict", json.dumps({"instances": [x]})),
+        **{
+            name: Target(f"/v1/models/{name}:predict", json.dumps({"instances": [x]}))
+            for name in ("logged", "ramped", "shadowed")
+        },
     }
     trained = Path(__file__).parent.parent / "served" / "flights"
     if trained.is_dir():
@@ -177,6 +189,7 @@ def main() -> None:
         figures[f"{name}, {connections} connections: p99 ms"] = statistics.median(rate.p99 for rate in each)
     for connections in CONNECTIONS:
         pairs = ("network", "no-op"), ("flights", "network"), ("logged", "network"), ("logged", "bare")
+        pairs += ("ramped", "network"), ("shadowed", "network")
         for above, below in (*pairs, *(("network", name) for name in PEERS)):
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Protocol, TypeAlias
@@ -196,6 +197,16 @@ class InferenceAnswer:
     digest: str = field(default="")
 
 
+@contextmanager
+def counting_refusals(models: Models, ref: ModelRef) -> Iterator[None]:
+    """A request is read in the block: where it is refused there, the version that it was routed to has refused it."""
+    try:
+        yield
+    except RequestError as error:
+        models.refuse(ref, error.code)
+        raise
+
+
 class Models(Protocol):
     """The models that a server holds: the one interface between protocols and what is behind them.
 
@@ -227,6 +238,10 @@ class Models(Protocol):
 
     async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
+        ...
+
+    def refuse(self, ref: ModelRef, code: StatusCode) -> None:
+        """Count a request that was refused before `infer`, by the version that it was routed to."""
         ...
 
     async def load(self, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..engine.graphs.graph import FieldSpec
 from ..redaction import printable
-from .api import InferenceRequest, ModelRef, Models, RequestError, StatusCode, VersionState
+from .api import InferenceRequest, ModelRef, Models, RequestError, StatusCode, VersionState, counting_refusals
 from .calls import CallFacts, request_id_of
 from .infer_tensors import add_outputs, check_parameters, datatype, request_tensors
 from .protos import (
@@ -106,11 +106,12 @@ class OpenInference:
         wanted = (
             request.parameters[SIGNATURE_PARAMETER].string_param if SIGNATURE_PARAMETER in request.parameters else ""
         )
-        name, signature = described.signature(wanted or None)
-        for part in (request, *request.inputs, *request.outputs):
-            check_parameters(part.parameters)
-        columns, rows = columns_of(request_tensors(request), signature)
-        outputs = wanted_outputs([output.name for output in request.outputs], signature)
+        with counting_refusals(self._models, ref):
+            name, signature = described.signature(wanted or None)
+            for part in (request, *request.inputs, *request.outputs):
+                check_parameters(part.parameters)
+            columns, rows = columns_of(request_tensors(request), signature)
+            outputs = wanted_outputs([output.name for output in request.outputs], signature)
         answer = await infer(self._models, InferenceRequest(ref, name, columns, rows, outputs), facts)
         response = ModelInferResponse(model_name=answer.name, model_version=str(answer.version), id=request.id)
         add_outputs(response, dense_outputs(answer, signature), raw=bool(request.raw_input_contents))

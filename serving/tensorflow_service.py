@@ -20,6 +20,7 @@ from .api import (
     Models,
     RequestError,
     StatusCode,
+    counting_refusals,
 )
 from .calls import CallFacts
 from .config import ModelConfig
@@ -70,13 +71,14 @@ class TensorFlowServing:
         """Tensors by name in, tensors by name out."""
         ref, described = self._described(request, facts)
         wanted = request.model_spec.signature_name
-        name, signature = described.signature(wanted or None)
-        allowance = Allowance(self._max_bytes)
-        tensors = {
-            key: to_array(request.inputs[key], key, allowance) for key in signature.inputs if key in request.inputs
-        }
-        columns, rows = columns_of(tensors, signature)
-        outputs = wanted_outputs(request.output_filter, signature)
+        with counting_refusals(self._models, ref):
+            name, signature = described.signature(wanted or None)
+            allowance = Allowance(self._max_bytes)
+            tensors = {
+                key: to_array(request.inputs[key], key, allowance) for key in signature.inputs if key in request.inputs
+            }
+            columns, rows = columns_of(tensors, signature)
+            outputs = wanted_outputs(request.output_filter, signature)
         answer = await infer(self._models, InferenceRequest(ref, name, columns, rows, outputs), facts)
         response = PredictResponse()
         _fill_spec(response.model_spec, answer, wanted or name)
@@ -176,8 +178,9 @@ class TensorFlowServing:
     ) -> InferenceAnswer:
         """What a signature says to examples; fills the ModelSpec of the answer."""
         ref, described = self._described(asked, facts)
-        name, signature = described.signature(asked.model_spec.signature_name or None)
-        columns, rows = example_columns(examples, signature, Allowance(self._max_bytes))
+        with counting_refusals(self._models, ref):
+            name, signature = described.signature(asked.model_spec.signature_name or None)
+            columns, rows = example_columns(examples, signature, Allowance(self._max_bytes))
         answer = await infer(self._models, InferenceRequest(ref, name, columns, rows), facts)
         _fill_spec(answered, answer, asked.model_spec.signature_name or name)
         return answer

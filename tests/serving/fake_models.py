@@ -101,12 +101,14 @@ class FakeModels:
     Attributes:
         asked: Every request, the last one last.
         loads: What was loaded and unloaded, in order.
+        refusals: What was refused before it was asked: the model, and the code.
     """
 
     def __init__(self) -> None:
         self.asked: list[InferenceRequest] = []
         self.loads: list[tuple[str, str]] = []
         self.ready = True
+        self.refusals: list[tuple[str, StatusCode]] = []
 
     def names(self) -> list[str]:
         return [*MODELS]
@@ -140,6 +142,9 @@ class FakeModels:
         outputs = MODELS[described.name][name][1](request.columns, request.rows)
         wanted = request.outputs or [*outputs]
         return InferenceAnswer(described.name, described.version, {each: outputs[each] for each in wanted})
+
+    def refuse(self, ref: ModelRef, code: StatusCode) -> None:
+        self.refusals.append((ref.name, code))
 
     async def _misbehave(self, request: InferenceRequest) -> None:
         match request.model.name:

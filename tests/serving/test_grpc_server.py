@@ -21,7 +21,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.serving import grpc_server as module
 from drivetrain.serving import protos
-from drivetrain.serving.api import InferenceAnswer, InferenceRequest
+from drivetrain.serving.api import InferenceAnswer, InferenceRequest, StatusCode
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.grpc_server import start_grpc
 from drivetrain.serving.metrics import ServingMetrics
@@ -212,6 +212,17 @@ def test_typed_contents_are_answered_with_typed_contents(client: Client) -> None
     assert not answer.raw_output_contents
     request.parameters["sequence_id"].int64_param = 7
     assert client.code(INFER, request)[0] == "INVALID_ARGUMENT"
+
+
+def test_what_is_refused_unread_counts_for_its_version() -> None:
+    models = FakeModels()
+    with grpc_running(models) as client:
+        request = infer_request()
+        request.outputs.add(name="nope")
+        assert client.code(INFER, request)[0] == "INVALID_ARGUMENT"
+        assert client.code(PREDICT, protos.PredictRequest(model_spec={"name": "iris"}))[0] == "INVALID_ARGUMENT"
+        assert client.code(INFER, infer_request("nope"))[0] == "NOT_FOUND"  # there is no version that refuses it
+    assert models.refusals == [("iris", StatusCode.INVALID_ARGUMENT)] * 2
 
 
 def test_each_message_of_a_stream_has_its_time_and_its_id() -> None:

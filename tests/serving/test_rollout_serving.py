@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,12 @@ from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.running import RunningServer, serving
 from drivetrain.tests.serving.test_server import until
-from drivetrain.tests.serving.test_workers import ask
+from drivetrain.tests.serving.test_workers import ask, workers_of
 
 pytestmark = pytest.mark.engine
 HIDDEN = 24
 X = [row["x"] for row in rows_of(9).to_pylist()]
-GUARD = "{window_seconds: 60, min_requests: 20, p99_ratio: null, drift: 0.25, min_predictions: 100}"
+GUARD = "{window_seconds: 60, min_requests: 20, p99_ratio: null, refused_rate: null, drift: 0.25, min_predictions: 100}"
 
 
 def write_models(folder: Path, steps: str, guard: str = GUARD, more: str = "") -> None:
@@ -75,6 +77,10 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
         assert (shadow["version"], shadow["answered_by"], shadow["errors"]) == (2, 1, {})
         assert shadow["outputs"]["score"]["differing_share"] == 1.0
         assert 0 < shadow["outputs"]["score"]["max_absolute_difference"] < 1
+        for body in (b'{"instances": 3}', b'{"instances": [["text"]]}'):  # refused as JSON, and by the model
+            assert ask(server, "/v1/models/net/versions/2:predict", body)[0] == 400
+        until(lambda: traffic(server)["rollout"]["figures"]["candidate"]["requests"] == 2)
+        assert traffic(server)["rollout"]["figures"]["candidate"]["refused_rate"] == 1.0
         assert ask(server, "/v1/models/net/rollout/hold", b'{"version": 7}')[0] == 400
         status, body, _ = ask(server, "/v1/models/net/rollout/advance", b"")
         assert (status, body["shares"]) == (200, {"2": 50})
@@ -84,6 +90,11 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
         failed = traffic(server)["rollout"]["failed"]
         assert [(each["version"], each["limit"]) for each in failed] == [(2, "drift")]
         assert ask_all(server) == {"1": 60}
+        if workers == "2":  # another that takes the place of one knows it, too
+            killed = workers_of(server).pop()
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: len(workers_of(server) - {killed}) == 2)
+            assert ask_all(server) == {"1": 60}
         metrics = ask(server, "/metrics", None)[1]
         assert 'drivetrain_serving_rollbacks_total{limit="drift",model="net",version="2"} 1.0' in metrics
         assert 'drivetrain_serving_traffic_share{model="net",version="1"} 100.0' in metrics
