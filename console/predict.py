@@ -6,7 +6,7 @@ import json
 import re
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from ..errors import InputError
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from ..serving.client import Client
 
 _URL = re.compile(
     r"(?P<server>https?://[^/]+(?:/[^:]*?)?)/v1/models/(?P<model>[^/:]+)"
@@ -71,6 +74,8 @@ def predict(
     with Client(
         match["server"], match["model"], version=number, label=match["label"], api_key=api_key, tls=tls
     ) as client:
+        if file is not None:
+            asked = _read_by(client, signature, asked)
         for part in client.predict_all(asked, signature=signature):
             version, digest = part.version, part.digest
             predictions += part.rows
@@ -80,6 +85,15 @@ def predict(
     if settings.json:
         echo(json.dumps({"predictions": predictions, "version": version, "digest": digest}))
     return OK
+
+
+def _read_by(client: Client, signature: str | None, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without the columns that the model does not read: a file may hold times, say, which no request can."""
+    signatures = client.metadata()["metadata"]["signature_def"]["signature_def"]
+    inputs = signatures.get(signature or "serving_default", {}).get("inputs")
+    if inputs is None:
+        return rows  # the server says what is wrong
+    return [{name: value for name, value in row.items() if name in inputs} for row in rows]
 
 
 def _key_in(file: Path) -> str:

@@ -31,7 +31,8 @@ def test_an_example_compiles_for_kubeflow(name: str, pipeline: str, tmp_path: Pa
     messages = " ".join(finding["message"] for finding in first["findings"])
     assert "placeholder REGISTRY" in messages
     assert "placeholder BUCKET" in messages
-    assert ("lost with it" in messages) == ("Pusher(" in (project / "pipeline.py").read_text())
+    body = (project / "pipeline.py").read_text().partition(f"def {pipeline}(")[2].partition("@dt.pipeline")[0]
+    assert ("lost with it" in messages) == ("Pusher(" in body)
     settings = (project / "kubeflow.yaml").read_text()
     (project / "kubeflow.yaml").write_text(settings.replace("REGISTRY", "registry.example").replace("BUCKET", "bucket"))
     source = (project / "pipeline.py").read_text()
