@@ -30,7 +30,7 @@ Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]
 _PREDICT: Final = re.compile(
     r"/v1/models/([^/:]*)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
 )
-_INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?/infer")
+_INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(?:(\d{1,18})|([^/]+)))?/infer")
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
 _CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _STATUS: Final = re.compile(
@@ -232,7 +232,7 @@ def inference_of(target: str) -> InferencePath | None:
     """What a target asks for, if it asks for predictions. Clients ask the same again and again."""
     path = path_of(target)
     if (match := _INFER.fullmatch(path)) is not None:
-        return InferencePath(_ref(match[1], match[2], None), "infer")
+        return InferencePath(_ref(*match.groups()), "infer")
     match = _PREDICT.fullmatch(path)
     if match is None:
         return None
