@@ -20,9 +20,10 @@ from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCod
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
 from .http import HttpRequest, HttpResponse, Respond
-from .json_values import object_of
+from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
+from .openapi import openapi_document
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
@@ -39,6 +40,7 @@ _STATUS: Final = re.compile(
 _HEADER_LENGTH: Final = "inference-header-content-length"
 _DIGITS: Final = 19  # of a number of bytes that no body has
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
+_SERVER: Final = ("/v2", "/v2/", "/openapi.json")
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
 
 
@@ -100,9 +102,19 @@ class RestApi:
         if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
             return answer
         if request.method == "POST" and path == "/v2/repository/index":
-            asked = object_of(request.body) if request.body else {}
+            ready_only = (object_of(request.body) if request.body else {}).get("ready", False)
+            if not isinstance(ready_only, bool):
+                raise RequestError(
+                    StatusCode.INVALID_ARGUMENT, f"'ready' is {kind(ready_only)}", fix="send true or false"
+                )
             statuses = {name: self._statuses(name) for name in self.models.names()}
-            return _json(oip.repository_index(statuses, ready_only=asked.get("ready") is True))
+            return _json(oip.repository_index(statuses, ready_only=ready_only))
+        methods = methods_of(request.target)
+        if methods and request.method not in methods.split(", "):
+            message = f"{path:.200} is not asked by {request.method}"
+            refused = error_response(RequestError(StatusCode.UNIMPLEMENTED, message, fix=f"use {methods}"), 405)
+            refused.headers += (("allow", methods),)
+            return refused
         return error_response(
             RequestError(StatusCode.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
             404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
@@ -113,6 +125,8 @@ class RestApi:
             return HttpResponse(200, b"{}")
         if path == "/v2/health/ready":
             return HttpResponse(200 if self.models.ready else 503, b"{}")
+        if path == "/openapi.json":
+            return _json(openapi_document(self.models, with_keys=self.keys is not None))
         if path in ("/v2", "/v2/"):
             return _json(oip.server_metadata(importlib.metadata.version("drivetrain")))
         if (match := _MODEL.fullmatch(path)) is not None:
@@ -218,6 +232,15 @@ class RestApi:
         if length is None:
             return HttpResponse(200, data, headers=headers)
         return HttpResponse(200, data, b"application/octet-stream", (*headers, (_HEADER_LENGTH, str(length))))
+
+
+def methods_of(target: str) -> str:
+    """The methods by which a target may be asked, as the header `Allow` has them; "": there is no such target."""
+    path = path_of(target)
+    if inference_of(target) is not None or _CHANGE.fullmatch(path) or path == "/v2/repository/index":
+        return "POST"
+    is_known = path in (*_HEALTH, *_METRICS, *_SERVER) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    return "GET, HEAD" if is_known else ""
 
 
 class InferencePath(NamedTuple):
