@@ -171,6 +171,14 @@ class ModelManager:
         """Every model, by name."""
         return list(self._models)
 
+    def configs(self) -> list[ModelConfig]:
+        """How each model is configured now."""
+        return [model.config for model in self._models.values()]
+
+    def config(self, name: str) -> ModelConfig:
+        """How a model is configured now."""
+        return self._model(name).config
+
     def has_versions(self, name: str) -> bool:
         """Whether anything is known of a model's versions."""
         return bool(self._model(name).versions)

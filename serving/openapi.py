@@ -110,6 +110,17 @@ def _static_paths(names: Sequence[str]) -> Json:
             }
         },
         "/openapi.json": _get("This document", _object()),
+        "/": {
+            "get": {
+                "summary": "A page for people, where text/html is accepted",
+                "tags": ["server"],
+                "security": [],
+                "responses": {
+                    "200": {"description": "The page.", "content": {"text/html": {"schema": _text()}}},
+                    **_errors({"401", "404"}),
+                },
+            }
+        },
         "/v2": _get("What the server is", _ref("Server")),
         "/v1/models": _get("The models", _object({"models": {"type": "array", "items": _text()}}, required=["models"])),
         "/v1/models/{model}": _get("The versions of a model", _ref("Versions"), model, error),
@@ -123,6 +134,10 @@ def _static_paths(names: Sequence[str]) -> Json:
             set(),
             optional=True,
         ),
+        "/v2/repository/models/{model}/traffic": {
+            **_get("The split of its traffic", _ref("Traffic"), model, {"404"}),
+            **_post("Split its traffic", _ref("Traffic"), _object(), error, model),
+        },
         "/v2/repository/models/{model}/load": _post("Load a model", None, _object(), error, model),
         "/v2/repository/models/{model}/unload": _post("Unload a model", None, _object(), error, model),
     }
@@ -171,6 +186,17 @@ def _static_schemas() -> Json:
                 "parameters": _object(),
             },
             required=["name", "platform", "inputs", "outputs"],
+        ),
+        "Traffic": _object(
+            {
+                "shares": {
+                    "type": "object",
+                    "description": "Version to percentage, at most 100 together.",
+                    "propertyNames": {"pattern": "^[0-9]{1,18}$"},
+                    "additionalProperties": {"type": "number", "minimum": 0, "maximum": 100},
+                }
+            },
+            ["shares"],
         ),
         "RepositoryEntry": _object(
             {"name": _text(), "version": _text(), "state": {"enum": ["READY", "UNAVAILABLE"]}, "reason": _text()},

@@ -16,6 +16,7 @@ import msgspec
 
 from . import oip, tfs
 from .access import AccessKeys, OverRateError
+from .admin import change_traffic, traffic_body
 from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCode, VersionState, VersionStatus
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
@@ -24,6 +25,7 @@ from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
 from .openapi import openapi_document
+from .web_page import is_own_page, page_response, wants_page
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
@@ -33,7 +35,7 @@ _PREDICT: Final = re.compile(
 )
 _INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(?:(\d{1,18})|([^/]+)))?/infer")
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
-_CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
+_CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload|traffic)")
 _STATUS: Final = re.compile(
     r"/v1/models(?:/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?(/metadata)?)?/?", re.IGNORECASE
 )
@@ -67,6 +69,9 @@ class RestApi:
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
+        if wants_page(request):
+            respond(page_response())
+            return
         if self.keys is not None:
             try:
                 _admit(self.keys, request)
@@ -79,7 +84,7 @@ class RestApi:
         path = path_of(request.target)
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
             name, verb = change.groups()
-            self._later(self._change(name, verb, request.headers.get("origin")), respond)
+            self._later(self._change(name, verb, request), respond)
         elif request.method in ("GET", "HEAD") and path in _METRICS:
             self._later(self._metrics(), respond)
         else:
@@ -134,6 +139,8 @@ class RestApi:
             described = self.models.describe(_ref(name, version, None))
             available = [status.version for status in self._statuses(name) if status.state is VersionState.AVAILABLE]
             return HttpResponse(200, b"{}") if ready else _json(oip.metadata(described, sorted(available)))
+        if (match := _CHANGE.fullmatch(path)) is not None and match[2] == "traffic":
+            return _json(traffic_body(self.models, match[1]))
         match = _STATUS.fullmatch(path)
         if match is None:
             return None
@@ -148,21 +155,26 @@ class RestApi:
     def _statuses(self, name: str) -> list[VersionStatus]:
         return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
 
-    async def _change(self, name: str, verb: str, origin: str | None) -> HttpResponse:
+    async def _change(self, name: str, verb: str, request: HttpRequest) -> HttpResponse:
         if not self.admin:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
-                "this server loads and unloads nothing by request",
+                "this server changes nothing by request",
                 fix="start it with --admin",
             )
         # A browser says whose page asks; any page reaches a server of its user's machine.
-        if self.keys is None and origin is not None and origin not in self.cors_origins:
+        origin = request.headers.get("origin")
+        is_known = origin is None or origin in self.cors_origins or is_own_page(origin, request.headers.get("host", ""))
+        if self.keys is None and not is_known:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
                 f"pages of {origin!r:.100} may change nothing here",
                 fix="start it with --cors-origin, or --keys",
             )
-        await (self.models.load(name) if verb == "load" else self.models.unload(name))
+        if verb == "traffic":
+            await change_traffic(self.models, name, request.body)
+        else:
+            await (self.models.load(name) if verb == "load" else self.models.unload(name))
         return HttpResponse(200, b"{}")
 
     def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
@@ -237,7 +249,9 @@ class RestApi:
 def methods_of(target: str) -> str:
     """The methods by which a target may be asked, as the header `Allow` has them; "": there is no such target."""
     path = path_of(target)
-    if inference_of(target) is not None or _CHANGE.fullmatch(path) or path == "/v2/repository/index":
+    if (match := _CHANGE.fullmatch(path)) is not None:
+        return "GET, HEAD, POST" if match[2] == "traffic" else "POST"
+    if inference_of(target) is not None or path == "/v2/repository/index":
         return "POST"
     is_known = path in (*_HEALTH, *_METRICS, *_SERVER) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
     return "GET, HEAD" if is_known else ""
