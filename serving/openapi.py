@@ -50,6 +50,7 @@ def openapi_document(models: Models, *, with_keys: bool) -> Json:
             "version": importlib.metadata.version("drivetrain"),
             "description": "Models behind TensorFlow Serving's REST interface and the Open Inference Protocol.",
         },
+        "servers": [{"url": ".", "description": "Where this document is."}],
         "paths": paths,
         "components": {
             "schemas": schemas,

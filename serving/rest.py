@@ -253,7 +253,7 @@ def methods_of(target: str) -> str:
         return "GET, HEAD, POST" if match[2] == "traffic" else "POST"
     if inference_of(target) is not None or path == "/v2/repository/index":
         return "POST"
-    is_known = path in (*_HEALTH, *_METRICS, *_SERVER) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    is_known = path in ("/", *_HEALTH, *_METRICS, *_SERVER) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
     return "GET, HEAD" if is_known else ""
 
 

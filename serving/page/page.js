@@ -61,7 +61,7 @@ function shown(value) {
 
 async function ask(path, body) {
   const headers = key ? {authorization: `Bearer ${key}`} : {};
-  const answer = await fetch(path, {method: body === undefined ? 'GET' : 'POST', body, headers, cache: 'no-store'});
+  const answer = await fetch(`.${path}`, {method: body === undefined ? 'GET' : 'POST', body, headers, cache: 'no-store'});
   const text = await answer.text();
   if (answer.status === 401) $('keyform').hidden = false;
   if (!answer.ok) {

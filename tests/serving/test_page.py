@@ -86,7 +86,7 @@ def test_a_browser_gets_it_and_other_clients_what_they_got(server: OpenServer) -
     for accepted in ([], [("Accept", "*/*")], [("Accept", "application/json")]):
         status, _, body = server.ask("GET", "/", accepted)
         assert (status, body) == (404, {"error": "Malformed request: GET /"})
-    assert server.ask("POST", "/", HTML)[0] == 400
+    assert server.ask("POST", "/", HTML)[0] == 405
     assert server.ask("GET", "/v1/models", HTML)[2]["models"]
 
 
