@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -30,19 +30,21 @@ _ERRORS: Final = {
 _NUMBERS: Final = {"binary_data_size": {"type": "integer", "minimum": 0}}
 
 
-def openapi_document(models: Models, *, with_keys: bool) -> Json:
-    """The document, in OpenAPI 3.1.
+def openapi_document(served: Mapping[str, Sequence[tuple[str, Described]]], *, with_keys: bool) -> Json:
+    """The document, in OpenAPI 3.1; of hundreds of models it takes a second.
 
     Args:
-        models: The server's models as they are now.
+        served: As `served_versions` gives it.
         with_keys: Whether requests need one.
     """
-    names = models.names()
     schemas = _static_schemas()
-    paths = _static_paths(names)
-    for name in names:
-        for which, described in _served(models, name):
-            _add_model(paths, schemas, name, which, described)
+    paths = _static_paths([*served])
+    for name, versions in served.items():
+        bodies: dict[int, _Bodies] = {}
+        for which, described in versions:
+            if described.version not in bodies:
+                bodies[described.version] = _bodies(schemas, described)
+            _add_paths(paths, name, which, bodies[described.version])
     document: Json = {
         "openapi": "3.1.0",
         "info": {
@@ -67,6 +69,11 @@ def openapi_document(models: Models, *, with_keys: bool) -> Json:
         }
         document["security"] = [{"bearer": []}, {"apiKey": []}]
     return document
+
+
+def served_versions(models: Models) -> dict[str, list[tuple[str, Described]]]:
+    """Of each model the versions that can be asked, by the part of the path that names them; "" is the newest."""
+    return {name: [*_served(models, name)] for name in models.names()}
 
 
 def _served(models: Models, name: str) -> Iterator[tuple[str, Described]]:
@@ -210,15 +217,24 @@ def _static_schemas() -> Json:
 # --- what a model's signatures say ---
 
 
-def _add_model(paths: Json, schemas: Json, name: str, which: str, described: Described) -> None:
-    """The paths of a version, and the schemas of its signatures; versions with equal signatures share them."""
+class _Bodies(NamedTuple):
+    """The bodies of requests to a version, and of its answers; those of inferences where it has such."""
+
+    asked: Json
+    answered: Json
+    inferred: Json | None
+    inferences: Json | None
+
+
+def _bodies(schemas: Json, described: Described) -> _Bodies:
+    """The bodies of a version, and the schemas of its signatures, which versions with equal signatures share."""
     try:
         default, _ = described.signature(None)
     except RequestError:
         default = ""
     asked, answered, inferred, inferences = [], [], [], []
     for signature_name, signature in described.signatures.items():
-        title = f"{name} {signature_name}"
+        title = f"{described.name} {signature_name}"
         row = _add(schemas, f"{title} row", _row(signature))
         column = _add(schemas, f"{title} columns", _columns(signature))
         prediction = _add(schemas, f"{title} prediction", _prediction(signature))
@@ -236,18 +252,23 @@ def _add_model(paths: Json, schemas: Json, name: str, which: str, described: Des
         with_tensors = _tensors(schemas, title, signature)
         if with_tensors is not None:
             body, answer = with_tensors
-            parameters = _object({"signature_name": {"const": signature_name}}, needed)
-            inferred.append(body | {"properties": {**body["properties"], "parameters": parameters},
-                                    "required": ["inputs", *(["parameters"] if needed else [])]})  # fmt: skip
+            body["properties"]["parameters"] = _object({"signature_name": {"const": signature_name}}, needed)
+            inferred.append(body | {"required": ["inputs", *(["parameters"] if needed else [])]})
             inferences.append(answer)
-    base = f"/v1/models/{quote(name, safe='')}{which}"
-    headers = _answer_headers()
-    paths[f"{base}:predict"] = _predicting(f"Predictions of {name}", _either(asked), _either(answered), headers)
-    if inferred:
+    if not inferred:
+        return _Bodies(_either(asked), _either(answered), None, None)
+    return _Bodies(_either(asked), _either(answered), _either(inferred), _either(inferences))
+
+
+def _add_paths(paths: Json, name: str, which: str, bodies: _Bodies) -> None:
+    """The paths that ask a version."""
+    model, headers = quote(name, safe=""), _answer_headers()
+    predicting = _predicting(f"Predictions of {name}", bodies.asked, bodies.answered, headers)
+    paths[f"/v1/models/{model}{which}:predict"] = predicting
+    if bodies.inferred is not None and bodies.inferences is not None:
         versions = which.replace("/labels/", "/versions/")
-        paths[f"/v2/models/{quote(name, safe='')}{versions}/infer"] = _predicting(
-            f"Inference by {name}", _either(inferred), _either(inferences), headers
-        )
+        inferring = _predicting(f"Inference by {name}", bodies.inferred, bodies.inferences, headers)
+        paths[f"/v2/models/{model}{versions}/infer"] = inferring
 
 
 def _row(signature: Signature) -> Json:

@@ -24,7 +24,7 @@ from .http import HttpRequest, HttpResponse, Respond
 from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
-from .openapi import openapi_document
+from .openapi import openapi_document, served_versions
 from .web_page import is_own_page, page_response, wants_page
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
@@ -66,6 +66,8 @@ class RestApi:
     keys: AccessKeys | None = None
     cors_origins: frozenset[str] = frozenset()
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
+    _documenting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+    _document: tuple[list[tuple[str, str, int, str]], bytes] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
@@ -87,6 +89,8 @@ class RestApi:
             self._later(self._change(name, verb, request), respond)
         elif request.method in ("GET", "HEAD") and path in _METRICS:
             self._later(self._metrics(), respond)
+        elif request.method in ("GET", "HEAD") and path == "/openapi.json":
+            self._later(self._openapi(), respond)
         else:
             try:
                 respond(self._other(request, path))
@@ -102,6 +106,18 @@ class RestApi:
     async def _metrics(self) -> HttpResponse:
         text = await self.metrics.text(self.models)
         return HttpResponse(200, text, b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _openapi(self) -> HttpResponse:
+        async with self._documenting:
+            served = served_versions(self.models)
+            of = [(name, which, each.version, each.digest) for name in served for which, each in served[name]]
+            of += [(name, "", 0, "") for name in served]
+            if self._document is None or self._document[0] != of:
+                build = partial(openapi_document, served, with_keys=self.keys is not None)
+                loop = asyncio.get_running_loop()  # of many models it takes long, and predictions do not wait
+                body = await loop.run_in_executor(None, lambda: msgspec.json.encode(build()))
+                self._document = of, body
+            return HttpResponse(200, self._document[1])
 
     def _other(self, request: HttpRequest, path: str) -> HttpResponse:
         if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
@@ -130,8 +146,6 @@ class RestApi:
             return HttpResponse(200, b"{}")
         if path == "/v2/health/ready":
             return HttpResponse(200 if self.models.ready else 503, b"{}")
-        if path == "/openapi.json":
-            return _json(openapi_document(self.models, with_keys=self.keys is not None))
         if path in ("/v2", "/v2/"):
             return _json(oip.server_metadata(importlib.metadata.version("drivetrain")))
         if (match := _MODEL.fullmatch(path)) is not None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ pytest.importorskip("openapi_spec_validator")
 
 from drivetrain.engine import analyze, ops
 from drivetrain.serving.config import ModelConfig
-from drivetrain.serving.openapi import openapi_document
+from drivetrain.serving.openapi import openapi_document, served_versions
 from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.engine.bundles.test_bundle import build, rows
 from drivetrain.tests.serving.fake_models import FakeModels
@@ -70,8 +71,7 @@ def test_it_is_valid(document: dict[str, Any]) -> None:
 
 
 def test_it_is_valid_for_every_dtype_and_without_models() -> None:
-    models = FakeModels()
-    document = openapi_document(models, with_keys=False)
+    document = openapi_document(served_versions(FakeModels()), with_keys=False)
     validate(document)
     assert "/v1/models/iris/versions/1:predict" in document["paths"]
     assert "/v1/models/iris/labels/stable:predict" in document["paths"]
@@ -79,8 +79,26 @@ def test_it_is_valid_for_every_dtype_and_without_models() -> None:
     assert "/v2/models/iris/versions/stable/infer" in document["paths"]
     assert "/v1/models/echo:predict" in document["paths"]
     assert "/v2/models/echo/infer" not in document["paths"]  # the protocol has no complex numbers
-    models.names = list  # type: ignore[method-assign] # none
-    validate(openapi_document(models, with_keys=True))
+    validate(openapi_document({}, with_keys=True))
+
+
+def test_it_is_of_the_models_that_there_are_now(tmp_path: Path) -> None:
+    analyze(words, pa.table({"word": ["a"], "flag": [True]})).save(tmp_path / "m" / "1")
+    with open_server(ServerOptions(poll_seconds=0.05), [ModelConfig("m", str(tmp_path / "m"))]) as server:
+        first = server.ask("GET", "/openapi.json")[2]
+        assert server.ask("GET", "/openapi.json")[2] == first
+        assert "/v1/models/m/versions/1:predict" in first["paths"]
+        analyze(lambda c: {"more": c["number"] + 1}, pa.table({"number": [1.5]})).save(tmp_path / "m" / "2")
+        deadline = time.monotonic() + 60
+        while "/v1/models/m/versions/2:predict" not in (then := server.ask("GET", "/openapi.json")[2])["paths"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        body = schema_of(then, "/v1/models/m:predict", "asked")
+        assert body.is_valid({"instances": [{"number": 1.5}]})
+        assert not body.is_valid({"instances": [{"word": "a", "flag": True}]})
+        assert server.ask("POST", "/v2/repository/models/m/unload")[0] == 200
+        paths = server.ask("GET", "/openapi.json")[2]["paths"]
+        assert not [path for path in paths if path.startswith("/v1/models/m")]
 
 
 def schema_of(document: dict[str, Any], path: str, part: str) -> Draft202012Validator:
