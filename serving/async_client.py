@@ -58,6 +58,7 @@ class AsyncClient:
     ) -> None:
         address = ModelAddress.of(url, model, version, label, key, api_key)
         self._steps = ModelSteps(address, transport, retries)
+        self._reading = asyncio.Lock()
         self._connections: _AsyncConnections = (
             _GrpcChannel(address, tls, timeout)
             if transport == "grpc"
@@ -78,6 +79,9 @@ class AsyncClient:
 
     async def predict(self, rows: Sequence[Mapping[str, Any]] | Columns, *, signature: str | None = None) -> Prediction:
         """As `Client.predict`."""
+        async with self._reading:
+            if not self._steps.has_signatures:
+                await self._run(self._steps.read_signatures())
         return await self._run(self._steps.predict(rows, signature))
 
     async def predict_all(

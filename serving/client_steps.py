@@ -264,6 +264,15 @@ class ModelSteps:
             for each in answer.model_version_status
         ]
 
+    @property
+    def has_signatures(self) -> bool:
+        """Whether the model's signatures were read already."""
+        return bool(self._signatures)
+
+    def read_signatures(self) -> Steps[None]:
+        """Read them, so that many predictions that begin together need not."""
+        yield from self._signature(None)
+
     # --- how ---
 
     @property

@@ -57,6 +57,10 @@ SECURITY: refuses what two parsers might read differently
   test_what_is_no_request_is_refused
 SECURITY: answers nobody without a known key but for its health, over HTTP and gRPC
   test_a_request_needs_one_known_key test_every_grpc_method_asks_for_a_key test_what_a_key_may
+SECURITY: its page, which holds nothing of the models, asks for one
+  test_it_needs_no_key_and_what_it_asks_does
+SECURITY: Without keys, pages of other addresses change nothing
+  test_only_its_own_page_changes_traffic_without_keys test_pages_of_this_server_are_told_from_others
 SECURITY: no key is in its errors or logs
   test_a_request_needs_one_known_key test_the_file_is_read_again test_a_wrong_file_says_what_is_wrong
 SECURITY: it answers only clients whose certificate that authority signed

@@ -379,6 +379,16 @@ def test_503_is_tried_again_and_other_refusals_are_not(predict: Any) -> None:
         predict(f"http://127.0.0.1:{port}", retries=0)
 
 
+def test_signatures_are_read_once_for_all_that_begin_together() -> None:
+    async def ask(port: int) -> list[Any]:
+        async with AsyncClient(f"http://127.0.0.1:{port}", "m") as client:
+            return await asyncio.gather(*(client.predict([{"x": 1.0}]) for _ in range(20)))
+
+    with flaky(0) as (port, asked):
+        assert [answer.rows for answer in asyncio.run(ask(port))] == [(1.5,)] * 20
+        assert sorted(asked) == ["GET"] + ["POST"] * 20
+
+
 @pytest.mark.parametrize("predict", [predict_sync, predict_async])
 def test_a_server_that_comes_while_a_client_waits(predict: Any) -> None:
     port = free_port()
