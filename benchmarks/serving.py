@@ -188,9 +188,10 @@ def main() -> None:
         figures[f"{name}, {connections} connections: QPS"] = middle[name, connections]
         figures[f"{name}, {connections} connections: p99 ms"] = statistics.median(rate.p99 for rate in each)
     for connections in CONNECTIONS:
-        pairs = ("network", "no-op"), ("flights", "network"), ("logged", "network"), ("logged", "bare")
-        pairs += ("ramped", "network"), ("shadowed", "network")
-        for above, below in (*pairs, *(("network", name) for name in PEERS)):
+        pairs = [("network", "no-op"), ("logged", "bare")]
+        pairs += [(name, "network") for name in ("flights", "logged", "ramped", "shadowed")]
+        pairs += [("network", name) for name in PEERS]
+        for above, below in pairs:
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio

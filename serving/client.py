@@ -1,51 +1,32 @@
-"""Ask a server: rows in, predictions out, by HTTP/1.1 over one connection that is kept."""
+"""Ask a server: rows in, predictions out, by HTTP/1.1 or gRPC over one connection that is kept."""
 
 from __future__ import annotations
 
 import http.client
-import json
-import math
-import os
 import ssl
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from typing import Any, Final, Protocol, Self
+from urllib.parse import urlsplit
 
-from ..errors import DrivetrainError, InputError
+from ..errors import InputError
+from .client_steps import (
+    ClientAnswer,
+    ClientCall,
+    Columns,
+    ModelAddress,
+    ModelSteps,
+    Prediction,
+    ServerError,
+    Steps,
+    T,
+    Transport,
+)
+
+__all__ = ["Client", "Prediction", "ServerError"]
 
 _CHUNK: Final = 1000  # rows of a request
-
-
-class ServerError(DrivetrainError):
-    """A server did not answer a request as asked.
-
-    Attributes:
-        status: The HTTP status; 0 where there was no answer.
-    """
-
-    def __init__(self, message: str, *, status: int = 0, fix: str | None = None) -> None:
-        super().__init__(message, fix=fix)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a server predicted for some rows.
-
-    Attributes:
-        rows: For each row, output name → value; of a model with one output its value alone.
-        version: The version that answered.
-        digest: The digest of its bundle.
-        request_id: What the request is called in the server's logs.
-    """
-
-    rows: tuple[Any, ...]  # Any: JSON
-    version: int
-    digest: str
-    request_id: str
 
 
 class Client:
@@ -56,17 +37,27 @@ class Client:
         client.predict([{"carrier": "UA", "hour": 17}]).rows
     ```
 
+    Rows are checked against the model's metadata, which is read before the first of them is sent. A request is tried
+    again where the server refuses the connection or answers 503, after 0.1 s, 0.2 s, 0.4 s, or when the server says.
+
     Not for several threads at once: each has its own.
 
     Args:
-        url: The server, "http://host:port".
+        url: The server, "http://host:port"; of its gRPC port where that is the transport.
         model: What the server calls the model.
         version: Its number; None: the newest, or what the server's split decides.
         label: Or a name for one.
         key: What keeps this caller on one side of a split.
         api_key: What the server lets this caller in by; None: what DRIVETRAIN_API_KEY holds, if it does.
-        tls: For https: an `ssl.SSLContext`, of `ssl.create_default_context(cafile=...)` say; None: the system's roots.
-        timeout: Seconds until an answer is given up.
+        tls: For https: an `ssl.SSLContext`, of `ssl.create_default_context(cafile=...)` say; for gRPC a
+            `grpc.ssl_channel_credentials(...)`; None: the usual roots.
+        timeout: Seconds until an answer is given up; each try has them.
+        transport: "json"; "binary": tensors over HTTP; or "grpc". The last two need the extra `serving`, and pay for
+            arrays and many rows.
+        retries: How often a request is tried again.
+
+    Raises:
+        InputError: It is no server, or `tls` is of another transport.
     """
 
     def __init__(
@@ -78,32 +69,16 @@ class Client:
         label: str | None = None,
         key: str | None = None,
         api_key: str | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Any = None,  # Any: grpc's credentials have no types
         timeout: float = 30.0,
+        transport: Transport = "json",
+        retries: int = 3,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{url!r:.200} is no server", fix="give http://host:port")
-        if version is not None and label is not None:
-            raise InputError("a version and a label are both named", fix="name one of them")
-        self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._connection: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=tls)
-            if parts.scheme == "https"
-            else http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        address = ModelAddress.of(url, model, version, label, key, api_key)
+        self._steps = ModelSteps(address, transport, retries)
+        self._connection: _Connection = (
+            _GrpcConnection(address, tls, timeout) if transport == "grpc" else _HttpConnection(address, tls, timeout)
         )
-        which = f"/versions/{version}" if version is not None else f"/labels/{quote(label, safe='')}" if label else ""
-        root, name = parts.path.rstrip("/"), quote(model, safe="")
-        self._model_path = f"{root}/v1/models/{name}"
-        self._path = f"{self._model_path}{which}"
-        self._repository_path = f"{root}/v2/repository/models/{name}"
-        self._v2_path = f"{root}/v2/models/{name}"
-        self._headers = {"content-type": "application/json"} | ({"x-drivetrain-key": key} if key is not None else {})
-        api_key = os.environ.get("DRIVETRAIN_API_KEY") if api_key is None else api_key
-        if api_key:
-            if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-                raise InputError("the API key has characters that no key has", fix="is there a space or a line end?")
-            self._headers["authorization"] = f"Bearer {api_key}"
 
     def __enter__(self) -> Self:
         return self
@@ -117,17 +92,18 @@ class Client:
         """Close the connection."""
         self._connection.close()
 
-    def predict(self, rows: Sequence[Mapping[str, Any]], *, signature: str | None = None) -> Prediction:
+    def predict(self, rows: Sequence[Mapping[str, Any]] | Columns, *, signature: str | None = None) -> Prediction:
         """The predictions for some rows, each a mapping from input to value (None and NaN: missing).
 
+        Args:
+            rows: Or columns: a mapping from input to one value a row, of lists or arrays.
+            signature: Which; its default unless given.
+
         Raises:
-            InputError: A value has no JSON: a date, say.
+            InputError: A value is not what the model reads, or cannot travel: nothing was sent.
             ServerError: The server refuses the rows, has no such model, or does not answer.
         """
-        body, headers = self._ask("POST", f"{self._path}:predict", request_body(rows, signature))
-        version = int(headers.get("x-drivetrain-version", 0))
-        digest, request_id = headers.get("x-drivetrain-digest", ""), headers.get("x-request-id", "")
-        return Prediction(tuple(body["predictions"]), version, digest, request_id)
+        return self._run(self._steps.predict(rows, signature))
 
     def predict_all(self, rows: Sequence[Mapping[str, Any]], *, signature: str | None = None) -> Iterator[Prediction]:
         """`predict` for any number of rows, a thousand at a time."""
@@ -136,89 +112,136 @@ class Client:
 
     def metadata(self) -> dict[str, Any]:  # Any: JSON
         """The model's signatures, as TensorFlow Serving describes them."""
-        return self._ask("GET", f"{self._path}/metadata")[0]
+        return self._run(self._steps.metadata())
 
     def status(self) -> list[dict[str, Any]]:  # Any: JSON
         """The model's versions: `version`, `state`, and the `status` of loading it."""
-        versions: list[dict[str, Any]] = self._ask("GET", self._path)[0]["model_version_status"]
-        return versions
+        return self._run(self._steps.status())
 
     def load(self) -> None:
         """Have the server look for the model's versions now, and load them; needs a key that may `admin`.
 
         Raises:
+            InputError: The transport is gRPC.
             ServerError: It does not let this caller, or none of the model's versions can be used (503).
         """
-        self._ask("POST", f"{self._repository_path}/load")
+        self._run(self._steps.load())
 
     def digest(self, version: int) -> str:
-        """The digest of the bundle that the server has as a version; "" from a release that does not say."""
-        return self._ask("GET", f"{self._v2_path}/versions/{version}")[1].get("x-drivetrain-digest", "")
+        """The digest of the bundle that the server has as a version; "" from a release that does not say.
+
+        Raises:
+            InputError: The transport is gRPC.
+        """
+        return self._run(self._steps.digest(version))
 
     def traffic(self) -> dict[str, Any]:  # Any: JSON
-        """Which version gets which share of the requests, and how far a rollout is."""
-        return self._ask("GET", f"{self._model_path}/traffic")[0]
+        """Which version gets which share of the requests, and how far a rollout is.
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[dict[str, Any], Mapping[str, str]]:
+        Raises:
+            InputError: The transport is gRPC.
+        """
+        return self._run(self._steps.traffic())
+
+    def _run(self, steps: Steps[T]) -> T:
         try:
-            status, headers, data = self._exchange(method, path, body)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise ServerError(
-                f"{self._url} does not answer: {str(error) or type(error).__name__}",
-                fix="is `drivetrain serve` running there?",
-            ) from error
-        answer: Any = None
-        with suppress(ValueError):
-            answer = json.loads(data)
-        if status != 200 or not isinstance(answer, dict):
-            reason = answer.get("error") if isinstance(answer, dict) else None
-            message = f"{self._url}{path} answers {status}: {reason or data[:200]!r}"
-            raise ServerError(message, status=status, fix=self._key_advice() if status == 401 else None)
-        return answer, headers
+            step = next(steps)
+            while True:
+                if isinstance(step, float):
+                    time.sleep(step)
+                    step = next(steps)
+                    continue
+                try:
+                    answer = self._connection.exchange(step)
+                except (OSError, http.client.HTTPException) as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
-    def _key_advice(self) -> str:
-        """What to do where the server knows no such key."""
-        if "authorization" in self._headers:
-            return "the key that was sent is not one of the server's: see --key-file, DRIVETRAIN_API_KEY or api_key="
-        return "give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY; in Python api_key="
 
-    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+class _Connection(Protocol):
+    def exchange(self, call: ClientCall) -> ClientAnswer: ...
+
+    def close(self) -> None: ...
+
+
+class _HttpConnection:
+    def __init__(self, address: ModelAddress, tls: Any, timeout: float) -> None:
+        parts = urlsplit(address.url)
+        self._connection: http.client.HTTPConnection = (
+            http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=context_of(tls))
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+        )
+        self._prefix = parts.path
+        self._headers = address.headers
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def exchange(self, call: ClientCall) -> ClientAnswer:
+        method = "GET" if call.body is None else "POST"
         for attempt in (1, 2):
             fresh = self._connection.sock is None
             try:
-                self._connection.request(method, path, body, self._headers)
+                self._connection.request(
+                    method, f"{self._prefix}{call.target}", call.body, {**self._headers, **dict(call.headers)}
+                )
                 response = self._connection.getresponse()
-                return response.status, {key.lower(): value for key, value in response.getheaders()}, response.read()
+                headers = {key.lower(): value for key, value in response.getheaders()}
+                return ClientAnswer(response.status, headers, response.read())
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 # A connection that was kept may have been closed meanwhile; predicting twice does no harm.
                 self.close()
                 if fresh or attempt == 2:
                     raise
+            except (OSError, http.client.HTTPException):
+                self.close()
+                raise
         raise AssertionError("unreachable")
 
 
-def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None) -> bytes:
-    """The body of a request for the predictions of some rows.
+class _GrpcConnection:
+    def __init__(self, address: ModelAddress, tls: Any, timeout: float) -> None:
+        import grpc
+
+        from .grpc_calls import channel_options, credentials_of, host_of
+
+        credentials = credentials_of(address, tls)
+        self._channel = (
+            grpc.insecure_channel(host_of(address), channel_options())
+            if credentials is None
+            else grpc.secure_channel(host_of(address), credentials, channel_options())
+        )
+        self._metadata = tuple(address.headers.items())
+        self._timeout = timeout
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def exchange(self, call: ClientCall) -> ClientAnswer:
+        import grpc
+
+        from .grpc_calls import answer_of, failure_of
+
+        try:
+            body, sent = self._channel.unary_unary(call.target).with_call(
+                call.body, timeout=self._timeout, metadata=self._metadata
+            )
+        except grpc.RpcError as error:
+            return failure_of(error)
+        return answer_of(body, sent.trailing_metadata())
+
+
+def context_of(tls: Any) -> ssl.SSLContext | None:
+    """What users gave for HTTP over TLS.
 
     Raises:
-        InputError: A value has no JSON: a date, say.
+        InputError: It is of gRPC.
     """
-    request: dict[str, Any] = {"instances": [{name: _json(value) for name, value in row.items()} for row in rows]}
-    if signature is not None:
-        request["signature_name"] = signature
-    try:
-        return json.dumps(request).encode()
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
-        ) from error
-
-
-def _json(value: Any) -> Any:  # Any: what a row holds
-    """A value as JSON has it."""
-    if hasattr(value, "tolist"):  # NumPy's
-        value = value.tolist()
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return value
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    raise InputError("tls is no ssl.SSLContext", fix="give ssl.create_default_context(cafile=…)")

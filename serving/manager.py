@@ -223,6 +223,14 @@ class ModelManager:
         """Every model, by name."""
         return list(self._models)
 
+    def configs(self) -> list[ModelConfig]:
+        """How each model is configured now."""
+        return [model.config for model in self._models.values()]
+
+    def config(self, name: str) -> ModelConfig:
+        """How a model is configured now."""
+        return self._model(name).config
+
     def has_versions(self, name: str) -> bool:
         """Whether anything is known of a model's versions."""
         return bool(self._model(name).versions)
@@ -376,8 +384,8 @@ class ModelManager:
 
         A model that stays keeps its versions, which are looked for anew.
         """
-        known = {name: model.config for name, model in self._models.items()}
-        configs = [kept(config, known.get(config.name)) for config in configs]
+        before = {name: model.config for name, model in self._models.items()}
+        configs = [kept(config, before.get(config.name)) for config in configs]
         wanted = {config.name: config for config in self._signing_keys.applied(configs)}
         async with self._changing:
             for name in [name for name in self._models if name not in wanted]:

@@ -276,13 +276,17 @@ def server_metadata(version: str) -> Json:
 def metadata(described: Described, versions: Sequence[int]) -> Json:
     """What a model takes and gives: its default signature; others among the parameters."""
     default, signature = described.signature(None)
-    others = {name: _tensors_of(each) for name, each in described.signatures.items() if name != default}
+    others = {
+        name: {**_tensors_of(each), "defaults": each.defaults}
+        for name, each in described.signatures.items()
+        if name != default
+    }
     return {
         "name": described.name,
         "versions": [str(version) for version in versions],
         "platform": "drivetrain_bundle",
         **_tensors_of(signature),
-        "parameters": {"signature_name": default, "signatures": others},
+        "parameters": {"signature_name": default, "defaults": signature.defaults, "signatures": others},
     }
 
 

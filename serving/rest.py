@@ -16,6 +16,7 @@ import msgspec
 
 from . import oip, tfs
 from .access import AccessKeys, OverRateError
+from .admin import change_traffic
 from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCode, VersionState, VersionStatus
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
@@ -23,7 +24,9 @@ from .http import HttpRequest, HttpResponse, Respond
 from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
+from .openapi import openapi_document, served_versions
 from .shadow import merged
+from .web_page import is_own_page, page_response, wants_page
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
@@ -31,7 +34,7 @@ Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]
 _PREDICT: Final = re.compile(
     r"/v1/models/([^/:]*)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
 )
-_INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?/infer")
+_INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(?:(\d{1,18})|([^/]+)))?/infer")
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
 _CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _TRAFFIC: Final = re.compile(r"/v1/models/([^/:]+)/traffic")
@@ -42,6 +45,7 @@ _STATUS: Final = re.compile(
 _HEADER_LENGTH: Final = "inference-header-content-length"
 _DIGITS: Final = 19  # of a number of bytes that no body has
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready")
+_SERVER: Final = ("/v2", "/v2/", "/openapi.json")
 _METRICS: Final = ("/metrics", "/monitoring/prometheus/metrics")
 
 
@@ -65,9 +69,14 @@ class RestApi:
     keys: AccessKeys | None = None
     cors_origins: frozenset[str] = frozenset()
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
+    _documenting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+    _document: tuple[list[tuple[str, str, int, str]], bytes] | None = field(default=None, init=False, repr=False)
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
+        if wants_page(request):
+            respond(page_response())
+            return
         if self.keys is not None:
             try:
                 _admit(self.keys, request)
@@ -80,13 +89,15 @@ class RestApi:
         path = path_of(request.target)
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
             name, verb = change.groups()
-            self._later(self._change(name, verb, request.headers.get("origin")), respond)
+            self._later(self._change(name, verb, request), respond)
         elif request.method == "POST" and (rollout := _ROLLOUT.fullmatch(path)) is not None:
             self._later(self._act_on_rollout(rollout[1], rollout[2], request), respond)
-        elif request.method in ("GET", "HEAD") and (traffic := _TRAFFIC.fullmatch(path)) is not None:
-            self._later(self._traffic(traffic[1]), respond)
+        elif request.method in ("GET", "HEAD", "POST") and (traffic := _TRAFFIC.fullmatch(path)) is not None:
+            self._later(self._traffic(traffic[1], request), respond)
         elif request.method in ("GET", "HEAD") and path in _METRICS:
             self._later(self._metrics(), respond)
+        elif request.method in ("GET", "HEAD") and path == "/openapi.json":
+            self._later(self._openapi(), respond)
         else:
             try:
                 respond(self._other(request, path))
@@ -103,13 +114,35 @@ class RestApi:
         text = await self.metrics.text(self.models)
         return HttpResponse(200, text, b"text/plain; version=0.0.4; charset=utf-8")
 
+    async def _openapi(self) -> HttpResponse:
+        async with self._documenting:
+            served = served_versions(self.models)
+            of = [(name, which, each.version, each.digest) for name in served for which, each in served[name]]
+            of += [(name, "", 0, "") for name in served]
+            if self._document is None or self._document[0] != of:
+                build = partial(openapi_document, served, with_keys=self.keys is not None)
+                loop = asyncio.get_running_loop()  # of many models it takes long, and predictions do not wait
+                body = await loop.run_in_executor(None, lambda: msgspec.json.encode(build()))
+                self._document = of, body
+            return HttpResponse(200, self._document[1])
+
     def _other(self, request: HttpRequest, path: str) -> HttpResponse:
         if request.method in ("GET", "HEAD") and (answer := self._get(path)) is not None:
             return answer
         if request.method == "POST" and path == "/v2/repository/index":
-            asked = object_of(request.body) if request.body else {}
+            ready_only = (object_of(request.body) if request.body else {}).get("ready", False)
+            if not isinstance(ready_only, bool):
+                raise RequestError(
+                    StatusCode.INVALID_ARGUMENT, f"'ready' is {kind(ready_only)}", fix="send true or false"
+                )
             statuses = {name: self._statuses(name) for name in self.models.names()}
-            return _json(oip.repository_index(statuses, ready_only=asked.get("ready") is True))
+            return _json(oip.repository_index(statuses, ready_only=ready_only))
+        methods = methods_of(request.target)
+        if methods and request.method not in methods.split(", "):
+            message = f"{path:.200} is not asked by {request.method}"
+            refused = error_response(RequestError(StatusCode.UNIMPLEMENTED, message, fix=f"use {methods}"), 405)
+            refused.headers += (("allow", methods),)
+            return refused
         return error_response(
             RequestError(StatusCode.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
             404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
@@ -145,21 +178,27 @@ class RestApi:
     def _statuses(self, name: str) -> list[VersionStatus]:
         return self.models.statuses(ModelRef(name)) if self.models.has_versions(name) else []
 
-    async def _change(self, name: str, verb: str, origin: str | None) -> HttpResponse:
-        self._check_admin(origin)
+    async def _change(self, name: str, verb: str, request: HttpRequest) -> HttpResponse:
+        self._check_admin(request)
         await (self.models.load(name) if verb == "load" else self.models.unload(name))
         return HttpResponse(200, b"{}")
 
     async def _act_on_rollout(self, name: str, action: str, request: HttpRequest) -> HttpResponse:
-        self._check_admin(request.headers.get("origin"))
+        self._check_admin(request)
         asked = object_of(request.body) if request.body else {}
         version = asked.get("version")
         if version is not None and type(version) is not int:
             raise RequestError(StatusCode.INVALID_ARGUMENT, f"'version' is {kind(version)}", fix="send its number")
         await self.models.act_on_rollout(name, action, version)
-        return await self._traffic(name)
+        return await self._traffic_now(name)
 
-    async def _traffic(self, name: str) -> HttpResponse:
+    async def _traffic(self, name: str, request: HttpRequest) -> HttpResponse:
+        if request.method == "POST":
+            self._check_admin(request)
+            await change_traffic(self.models, name, request.body)
+        return await self._traffic_now(name)
+
+    async def _traffic_now(self, name: str) -> HttpResponse:
         traffic = self.models.traffic_of(name)
         statuses = await self.models.rollout_statuses()
         traffic["rollout"] = next((status for status in statuses if status["model"] == name), None)
@@ -167,15 +206,17 @@ class RestApi:
         traffic["shadows"] = [each.summary() for each in shadows if each.model == name]
         return _json(traffic)
 
-    def _check_admin(self, origin: str | None) -> None:
+    def _check_admin(self, request: HttpRequest) -> None:
         if not self.admin:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
-                "this server loads and unloads nothing by request",
+                "this server changes nothing by request",
                 fix="start it with --admin",
             )
         # A browser says whose page asks; any page reaches a server of its user's machine.
-        if self.keys is None and origin is not None and origin not in self.cors_origins:
+        origin = request.headers.get("origin")
+        is_known = origin is None or origin in self.cors_origins or is_own_page(origin, request.headers.get("host", ""))
+        if self.keys is None and not is_known:
             raise RequestError(
                 StatusCode.PERMISSION_DENIED,
                 f"pages of {origin!r:.100} may change nothing here",
@@ -254,6 +295,19 @@ class RestApi:
         return HttpResponse(200, data, b"application/octet-stream", (*headers, (_HEADER_LENGTH, str(length))))
 
 
+def methods_of(target: str) -> str:
+    """The methods by which a target may be asked, as the header `Allow` has them; "": there is no such target."""
+    path = path_of(target)
+    if _TRAFFIC.fullmatch(path) is not None:
+        return "GET, HEAD, POST"
+    if (_CHANGE.fullmatch(path) or _ROLLOUT.fullmatch(path) or inference_of(target)) is not None:
+        return "POST"
+    if path == "/v2/repository/index":
+        return "POST"
+    is_known = path in ("/", *_HEALTH, *_METRICS, *_SERVER) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    return "GET, HEAD" if is_known else ""
+
+
 class InferencePath(NamedTuple):
     """What the path of a request for predictions says."""
 
@@ -266,7 +320,7 @@ def inference_of(target: str) -> InferencePath | None:
     """What a target asks for, if it asks for predictions. Clients ask the same again and again."""
     path = path_of(target)
     if (match := _INFER.fullmatch(path)) is not None:
-        return InferencePath(_ref(match[1], match[2], None), "infer")
+        return InferencePath(_ref(*match.groups()), "infer")
     match = _PREDICT.fullmatch(path)
     if match is None:
         return None
@@ -282,7 +336,7 @@ class Needs(NamedTuple):
 
 
 @lru_cache(1024)
-def needs_of(target: str) -> Needs | None:
+def needs_of(method: str, target: str) -> Needs | None:
     """What a request needs of its key; None: it needs none, being about the server's health."""
     path = path_of(target)
     if path in _HEALTH:
@@ -291,9 +345,11 @@ def needs_of(target: str) -> Needs | None:
         return Needs("metrics", None)
     if (match := _CHANGE.fullmatch(path) or _ROLLOUT.fullmatch(path)) is not None:
         return Needs("admin", (match[1],))
+    if (match := _TRAFFIC.fullmatch(path)) is not None:
+        return Needs("admin" if method == "POST" else "predict", (match[1],))
     if (inference := inference_of(target)) is not None:
         return Needs("predict", (inference.ref.name,))
-    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path) or _TRAFFIC.fullmatch(path)
+    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
     if match is not None and match[1] is not None:
         return Needs("predict", (match[1],))
     return Needs("predict", () if path in ("/v2", "/v2/") else None)
@@ -301,7 +357,7 @@ def needs_of(target: str) -> Needs | None:
 
 def _admit(keys: AccessKeys, request: HttpRequest) -> None:
     """Pass, if the key of a request may ask for it."""
-    needs = needs_of(request.target)
+    needs = needs_of(request.method, request.target)
     if needs is None:
         return
     headers = request.headers

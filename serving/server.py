@@ -145,15 +145,9 @@ async def serve_models(
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         stack.callback(port.close)
-        models.tells_names = keys is None
         context = options.tls.context() if options.tls is not None else None
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
-        handler: Handler = RestApi(
-            models, metrics, options.timeout_seconds, admin, keys, frozenset(options.cors_origins)
-        )
-        if options.cors_origins:
-            handler = CrossOrigin(handler, frozenset(options.cors_origins))
-        connections = Connections(handler, options.limits)
+        connections = Connections(rest_handler(models, metrics, options, keys, admin=admin), options.limits)
         stack.enter_context(ended_by_signals(ended))
         # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
         if options.workers > 1:
@@ -189,6 +183,16 @@ async def serve_models(
             grace = options.timeout_seconds or 30.0
             await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
             await models.stop(grace)
+
+
+def rest_handler(
+    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, keys: AccessKeys | None, *, admin: bool
+) -> Handler:
+    """What answers HTTP requests."""
+    origins = frozenset(options.cors_origins)
+    models.tells_names = keys is None
+    handler = RestApi(models, metrics, options.timeout_seconds, admin, keys, origins)
+    return CrossOrigin(handler, origins) if origins else handler
 
 
 def _grpc(

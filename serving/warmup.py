@@ -51,7 +51,7 @@ def warmup_file(rows: Iterable[Mapping[str, Any]], signature: str) -> bytes:  # 
     Raises:
         InputError: A value has no JSON.
     """
-    from .client import request_body  # late: a server needs no client
+    from .client_steps import request_body  # late: a server needs no client
 
     lines: list[bytes] = []
     size = 0

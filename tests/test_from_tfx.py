@@ -30,6 +30,7 @@ PREFIXES = {
     "ops": "drivetrain.engine.ops",
     "data": "drivetrain.data",
     "engine": "drivetrain.engine",
+    "serving": "drivetrain.serving",
 }
 # What is not a name: words of the standard library and of file names.
 PLAIN = {

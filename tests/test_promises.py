@@ -68,6 +68,10 @@ SECURITY: answers nobody without a known key but for its health, over HTTP and g
 SECURITY: serves no version that this key has not signed
   test_the_last_version_that_is_signed_goes_on test_no_request_undoes_a_key
   test_a_version_that_sleeps_is_checked_before_and_when_it_wakes
+SECURITY: its page, which holds nothing of the models, asks for one
+  test_it_needs_no_key_and_what_it_asks_does
+SECURITY: Without keys, pages of other addresses change nothing
+  test_only_its_own_page_changes_traffic_without_keys test_pages_of_this_server_are_told_from_others
 SECURITY: no key is in its errors or logs
   test_a_request_needs_one_known_key test_the_file_is_read_again test_a_wrong_file_says_what_is_wrong
 SECURITY: it answers only clients whose certificate that authority signed

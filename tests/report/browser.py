@@ -68,13 +68,16 @@ class Browser:
             self.requests.append(params["request"]["url"])
         return message
 
-    def open(self, path: Path, state: str = "", *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file's page with a state in its address, in a window of that size, and wait until it is drawn."""
+    def open(
+        self, path: Path | str, state: str = "", *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> None:
+        """Load a file's page, or this machine's, with a state in its address, in a window of that size; it is drawn."""
         self.call("Page.navigate", url="about:blank")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        loading = self.call("Page.navigate", url=path.as_uri() + (f"#{state}" if state else ""))["loaderId"]
+        address = path if isinstance(path, str) else path.as_uri()
+        loading = self.call("Page.navigate", url=address + (f"#{state}" if state else ""))["loaderId"]
         while loading not in self._loaded:
             self._next()
         self.settle()
@@ -105,7 +108,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser that reaches no network; it ends with the block."""
+    """A browser that reaches nothing beyond this machine; it ends with the block."""
     program = chromium()
     assert program is not None, "there is no Chromium"
     to_read, to_write = os.pipe()
@@ -115,7 +118,7 @@ def browser() -> Iterator[Browser]:
     arguments = [
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-        "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A server without models on an event loop of its own, in a thread: 404 means that a request was let in."""
+"""A server on an event loop of its own, in a thread; without models 404 means that a request was let in."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import Listening, ServerOptions, bind, serve
 
 
@@ -71,8 +72,8 @@ class OpenServer:
 
 
 @contextmanager
-def open_server(options: ServerOptions) -> Iterator[OpenServer]:
-    """A server of no models, at free ports."""
+def open_server(options: ServerOptions, configs: Sequence[ModelConfig] = ()) -> Iterator[OpenServer]:
+    """A server of these models, at free ports."""
     options = replace(options, rest_port=0, grpc_port=0)
     loop = asyncio.new_event_loop()
     started = threading.Event()
@@ -82,7 +83,7 @@ def open_server(options: ServerOptions) -> Iterator[OpenServer]:
         up.append(listening)
         started.set()
 
-    task = loop.create_task(serve([], options, bind("127.0.0.1", 0), note))
+    task = loop.create_task(serve(configs, options, bind("127.0.0.1", 0), note))
 
     def work() -> None:
         try:
@@ -93,7 +94,7 @@ def open_server(options: ServerOptions) -> Iterator[OpenServer]:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert started.wait(20), "the server did not start"
+        assert started.wait(60), "the server did not start"
         assert up, "the server ended"
         yield OpenServer(up[0].address, str(up[0].grpc_address))
     finally:

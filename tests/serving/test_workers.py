@@ -118,6 +118,17 @@ def test_both_answer_alike_and_any_of_them_tells_the_counts_of_both(server: Runn
 
 @pytest.mark.slow
 @pytest.mark.engine
+def test_traffic_that_is_split_by_request_is_split_in_both(server: RunningServer) -> None:
+    path = "/v1/models/a/traffic"
+    for shares, versions in (({"1": 100}, {"1"}), ({}, {"2"}), ({"2": 50}, {"1", "2"})):
+        assert ask(server, path, json.dumps({"shares": shares}).encode())[0] == 200
+        assert [ask(server, path, None)[1] for _ in range(8)] == [{"shares": shares}] * 8  # whoever answers
+        asked = [ask(server, "/v1/models/a:predict")[2]["x-drivetrain-version"] for _ in range(30)]
+        assert set(asked) == versions
+
+
+@pytest.mark.slow
+@pytest.mark.engine
 def test_a_worker_that_is_killed_is_replaced_and_the_clients_of_the_other_see_nothing(server: RunningServer) -> None:
     assert ask(server, "/v2/repository/models/b/unload", b"{}")[0] == 200
     assert {ask(server, "/v1/models/b:predict")[0] for _ in range(16)} == {503}  # in both

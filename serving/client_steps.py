@@ -1,0 +1,560 @@
+"""What a client of a model does, step by step, without doing it: who runs the steps sends, waits, and may be async.
+
+A step is a request, whose answer comes back into the generator (or the error that it caused), or seconds to wait.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import ssl
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
+
+from ..errors import DrivetrainError, InputError
+from .client_columns import (
+    InputType,
+    ServedSignature,
+    check,
+    column_tensor,
+    json_ready,
+    output_array,
+    plain,
+    tensor_type,
+)
+
+Transport: TypeAlias = Literal["json", "binary", "grpc"]
+"""How rows travel: TensorFlow Serving's JSON; the Open Inference Protocol's binary tensors, over HTTP or gRPC."""
+
+_FIRST_WAIT: Final = 0.1  # seconds; each time twice as many
+_LONGEST_WAIT: Final = 5.0
+_UNAVAILABLE: Final = 503
+_INVALID: Final = 400
+_UNAUTHENTICATED: Final = 401
+_HEADER_LENGTH: Final = "inference-header-content-length"
+_PREDICTION: Final = "tensorflow.serving.PredictionService"
+_INFERENCE: Final = "inference.GRPCInferenceService"
+
+
+class ServerError(DrivetrainError):
+    """A server did not answer a request as asked.
+
+    Attributes:
+        status: The HTTP status, over gRPC that of its code; 0 where there was no answer.
+    """
+
+    def __init__(self, message: str, *, status: int = 0, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a server predicted for some rows.
+
+    Attributes:
+        outputs: Output name → one value a row: a list by JSON, an array by the other transports.
+        version: The version that answered.
+        digest: The digest of its bundle.
+        request_id: What the request is called in the server's logs.
+    """
+
+    outputs: Mapping[str, Any]  # Any: a list, or an array
+    version: int
+    digest: str
+    request_id: str
+
+    @property
+    def rows(self) -> tuple[Any, ...]:  # Any: JSON
+        """For each row, output name → value; of a model with one output its value alone."""
+        lists = [values.tolist() if hasattr(values, "tolist") else values for values in self.outputs.values()]
+        if len(lists) == 1:
+            return tuple(lists[0])
+        return tuple(dict(zip(self.outputs, row, strict=True)) for row in zip(*lists, strict=True))
+
+
+@dataclass(frozen=True)
+class ModelAddress:
+    """Which model of which server, and who asks.
+
+    Attributes:
+        url: The server, "http://host:port"; gRPC's too.
+        model: What the server calls the model.
+        version: Its number; None: the newest, or what the server's split decides.
+        label: Or a name for one.
+        headers: Of each request.
+    """
+
+    url: str
+    model: str
+    version: int | None
+    label: str | None
+    headers: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, url: str, model: str, version: int | None, label: str | None, key: str | None, api_key: str | None
+    ) -> ModelAddress:
+        """From what users write; without an API key what DRIVETRAIN_API_KEY holds, if it does.
+
+        Raises:
+            InputError: It is no server, or two versions are named, or the key is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{url!r:.200} is no server", fix="give http://host:port")
+        if version is not None and label is not None:
+            raise InputError("a version and a label are both named", fix="name one of them")
+        headers = {} if key is None else {"x-drivetrain-key": key}
+        api_key = os.environ.get("DRIVETRAIN_API_KEY") if api_key is None else api_key
+        if api_key:
+            if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+                raise InputError("the API key has characters that no key has", fix="is there a space or a line end?")
+            headers["authorization"] = f"Bearer {api_key}"
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        return cls(shown, model, version, label, headers)
+
+    @property
+    def which(self) -> str:
+        """The version's or label's part of TensorFlow Serving's paths."""
+        if self.version is not None:
+            return f"/versions/{self.version}"
+        return f"/labels/{quote(self.label, safe='')}" if self.label else ""
+
+
+@dataclass(frozen=True)
+class ClientCall:
+    """A request.
+
+    Attributes:
+        target: The path over HTTP, from the server's root on; the method's full name over gRPC.
+        body: Its bytes; None: it is a GET.
+        headers: Besides those of the address.
+    """
+
+    target: str
+    body: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ClientAnswer:
+    """An answer.
+
+    Attributes:
+        status: The HTTP status, or that of gRPC's code.
+        headers: By name in small letters.
+        body: Its bytes; over gRPC of what is no answer the details, in JSON as over HTTP.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[ClientCall | float, ClientAnswer, T]
+Columns: TypeAlias = Mapping[str, Any]
+"""Column name → one value a row: a list, or an array."""
+
+
+class ModelSteps:
+    """The steps of a client of one model.
+
+    Args:
+        address: Which model.
+        transport: How rows travel.
+        retries: How often a request is tried again where the server refuses the connection, or answers 503.
+    """
+
+    def __init__(self, address: ModelAddress, transport: Transport, retries: int) -> None:
+        self._address = address
+        self._transport = transport
+        self._retries = retries
+        self._signatures: dict[str, ServedSignature] = {}
+
+    # --- what is asked ---
+
+    def predict(self, rows: Sequence[Mapping[str, Any]] | Columns, signature: str | None) -> Steps[Prediction]:
+        """The predictions for rows, or for columns.
+
+        Raises:
+            InputError: A column is not what the model reads, by its metadata; nothing was sent.
+            ServerError: The server refuses the rows, has no such model, or does not answer.
+        """
+        columns = (
+            {name: values if hasattr(values, "dtype") else plain(values) for name, values in rows.items()}
+            if isinstance(rows, Mapping)
+            else None
+        )
+        plain_rows = [] if isinstance(rows, Mapping) else [{k: plain(v) for k, v in row.items()} for row in rows]
+        fresh = not self._signatures
+        while True:
+            served = yield from self._signature(signature)
+            try:
+                call = self._predict_call(plain_rows, columns, signature, served)
+                answer = yield from self._ask(call)
+            except (InputError, ServerError) as error:
+                # The model may be another one by now.
+                if fresh or (isinstance(error, ServerError) and error.status != _INVALID):
+                    raise
+                self._signatures, fresh = {}, True
+                if (yield from self._signature(signature)) == served:
+                    raise
+                continue
+            outputs = self._outputs(answer, served, columns is not None)
+            headers = answer.headers
+            return Prediction(
+                outputs,
+                int(headers.get("x-drivetrain-version", 0)),
+                headers.get("x-drivetrain-digest", ""),
+                headers.get("x-request-id", ""),
+            )
+
+    def metadata(self) -> Steps[dict[str, Any]]:  # Any: JSON
+        """The model's signatures, as TensorFlow Serving describes them."""
+        if self._transport != "grpc":
+            return self._json((yield from self._ask(ClientCall(f"{self._path}/metadata"))))
+        from . import protos
+
+        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+        self._specify(request.model_spec)
+        answer = yield from self._ask(ClientCall(f"/{_PREDICTION}/GetModelMetadata", request.SerializeToString()))
+        response = protos.GetModelMetadataResponse.FromString(answer.body)
+        signatures = protos.SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
+        spec = response.model_spec
+        return {
+            "model_spec": {"name": spec.name, "signature_name": "", "version": str(spec.version.value)},
+            "metadata": {
+                "signature_def": {
+                    "signature_def": {name: _signature_json(each) for name, each in sorted(signatures.items())}
+                }
+            },
+        }
+
+    def status(self) -> Steps[list[dict[str, Any]]]:  # Any: JSON
+        """The model's versions: `version`, `state`, and the `status` of loading it."""
+        if self._transport != "grpc":
+            versions: list[dict[str, Any]] = self._json((yield from self._ask(ClientCall(self._path))))[
+                "model_version_status"
+            ]
+            return versions
+        from . import protos
+
+        request = protos.GetModelStatusRequest()
+        self._specify(request.model_spec)
+        call = ClientCall("/tensorflow.serving.ModelService/GetModelStatus", request.SerializeToString())
+        answer = protos.GetModelStatusResponse.FromString((yield from self._ask(call)).body)
+        states = protos.message_class("tensorflow.serving.ModelVersionStatus").State
+        codes = protos.POOL.FindEnumTypeByName("tensorflow.error.Code").values_by_number
+        return [
+            {
+                "version": str(each.version),
+                "state": states.Name(each.state),
+                "status": {
+                    "error_code": codes[each.status.error_code].name,
+                    "error_message": each.status.error_message,
+                },
+            }
+            for each in answer.model_version_status
+        ]
+
+    def load(self) -> Steps[None]:
+        """Have the server look for the model's versions now, and load them.
+
+        Raises:
+            InputError: Over gRPC.
+            ServerError: It does not let this caller, or none of the model's versions can be used (503).
+        """
+        yield from self._ask(ClientCall(f"/v2/repository/models/{self._over_http}/load", b"{}"), retries=0)
+
+    def digest(self, version: int) -> Steps[str]:
+        """The digest of the bundle that the server has as a version; "" from a release that does not say.
+
+        Raises:
+            InputError: Over gRPC.
+        """
+        answer = yield from self._ask(ClientCall(f"/v2/models/{self._over_http}/versions/{version}"), retries=0)
+        return answer.headers.get("x-drivetrain-digest", "")
+
+    def traffic(self) -> Steps[dict[str, Any]]:  # Any: JSON
+        """Which version gets which share of the requests, and how far a rollout is.
+
+        Raises:
+            InputError: Over gRPC.
+        """
+        answer = yield from self._ask(ClientCall(f"/v1/models/{self._over_http}/traffic"), retries=0)
+        return self._json(answer)
+
+    @property
+    def has_signatures(self) -> bool:
+        """Whether the model's signatures were read already."""
+        return bool(self._signatures)
+
+    def read_signatures(self) -> Steps[None]:
+        """Read them, so that many predictions that begin together need not."""
+        yield from self._signature(None)
+
+    # --- how ---
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/models/{quote(self._address.model, safe='')}{self._address.which}"
+
+    @property
+    def _over_http(self) -> str:
+        """The model's name in a path."""
+        if self._transport == "grpc":
+            raise InputError("gRPC has no word for this", fix="use another transport, at the server's HTTP port")
+        return quote(self._address.model, safe="")
+
+    def _specify(self, spec: Any) -> None:  # Any: a ModelSpec
+        spec.name = self._address.model
+        if self._address.version is not None:
+            spec.version.value = self._address.version
+        elif self._address.label:
+            spec.version_label = self._address.label
+
+    def _signature(self, name: str | None) -> Steps[ServedSignature]:
+        """A signature of the model, which is asked for once."""
+        if not self._signatures:
+            described = (yield from self.metadata())["metadata"]["signature_def"]["signature_def"]
+            self._signatures = {key: _served(value) for key, value in described.items()}
+        # One that is not there is for the server to refuse: it names those that are.
+        return self._signatures.get(name or "serving_default", ServedSignature())
+
+    def _predict_call(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        columns: Columns | None,
+        signature: str | None,
+        served: ServedSignature,
+    ) -> ClientCall:
+        for name, of in served.inputs.items():
+            if columns is None:
+                having = [at for at, row in enumerate(rows) if name in row]
+                check([rows[at][name] for at in having], of, having)
+            elif name in columns:
+                check(plain(columns[name]), of)
+        if self._transport == "json":
+            return self._json_call(rows, columns, signature)
+        sent = columns if columns is not None else _columns_of(rows, served)
+        tensors = [column_tensor(values, served.inputs[name]) for name, values in sent.items() if name in served.inputs]
+        parameters = {} if signature is None else {"signature_name": signature}
+        if self._transport == "grpc":
+            return self._grpc_call(tensors, parameters)
+        head = json.dumps(
+            {
+                "inputs": [
+                    {"name": each.name, "datatype": each.datatype, "shape": each.shape}
+                    | (
+                        {"data": each.data}
+                        if each.content is None
+                        else {"parameters": {"binary_data_size": len(each.content)}}
+                    )
+                    for each in tensors
+                ],
+                "parameters": {"binary_data_output": True, **parameters},
+            }
+        ).encode()
+        address = self._address
+        version = address.label if address.version is None else str(address.version)
+        which = f"/versions/{quote(version, safe='')}" if version else ""
+        return ClientCall(
+            f"/v2/models/{quote(address.model, safe='')}{which}/infer",
+            head + b"".join(each.content or b"" for each in tensors),
+            (("content-type", "application/octet-stream"), (_HEADER_LENGTH, str(len(head)))),
+        )
+
+    def _json_call(
+        self, rows: Sequence[Mapping[str, Any]], columns: Columns | None, signature: str | None
+    ) -> ClientCall:
+        content = (
+            request_body(rows, signature)
+            if columns is None
+            else _json_bytes(
+                {"inputs": {name: json_ready(plain(values)) for name, values in columns.items()}}, signature
+            )
+        )
+        return ClientCall(f"{self._path}:predict", content, (("content-type", "application/json"),))
+
+    def _grpc_call(self, tensors: Sequence[Any], parameters: Mapping[str, str]) -> ClientCall:
+        from . import protos
+
+        address = self._address
+        version = address.label or "" if address.version is None else str(address.version)
+        request = protos.ModelInferRequest(model_name=address.model, model_version=version)
+        for name, value in parameters.items():
+            request.parameters[name].string_param = value
+        for tensor in tensors:
+            if tensor.content is None:
+                raise InputError(
+                    f"column {tensor.name!r:.80} is string and has a missing value, which gRPC's tensors cannot say",
+                    fix='use transport="binary" or "json"',
+                )
+            request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+            request.raw_input_contents.append(tensor.content)
+        return ClientCall(f"/{_INFERENCE}/ModelInfer", request.SerializeToString())
+
+    def _outputs(self, answer: ClientAnswer, served: ServedSignature, by_column: bool) -> dict[str, Any]:
+        if self._transport == "grpc":
+            from . import protos
+
+            response = protos.ModelInferResponse.FromString(answer.body)
+            return {
+                tensor.name: output_array(tensor.name, tensor.datatype, tensor.shape, content)
+                for tensor, content in zip(response.outputs, response.raw_output_contents, strict=True)
+            }
+        if self._transport == "binary":
+            return _binary_outputs(answer)
+        body = self._json(answer)
+        if by_column:
+            outputs = body["outputs"]
+            return outputs if isinstance(outputs, dict) else {_only(served): outputs}
+        predictions = body["predictions"]
+        if predictions and isinstance(predictions[0], dict) and predictions[0].keys() != {"b64"}:
+            return {name: [row[name] for row in predictions] for name in predictions[0]}
+        return {_only(served): predictions}
+
+    def _ask(self, call: ClientCall, retries: int | None = None) -> Steps[ClientAnswer]:
+        """An answer of status 200, after as many tries as it takes, or may."""
+        wait = _FIRST_WAIT
+        retries = self._retries if retries is None else retries
+        for attempt in range(retries + 1):
+            is_last = attempt == retries
+            try:
+                answer = yield call
+            except (OSError, HTTPException, EOFError) as error:
+                # Predicting twice does no harm, but what took too long once would again.
+                if is_last or isinstance(error, TimeoutError | ssl.SSLError):
+                    raise ServerError(
+                        f"{self._address.url} does not answer: {str(error) or type(error).__name__}",
+                        fix="is `drivetrain serve` running there?",
+                    ) from error
+                asked = 0.0
+            else:
+                if answer.status != _UNAVAILABLE or is_last:
+                    break
+                asked = _retry_after(answer)
+            yield min(_LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
+            wait *= 2
+        if answer.status == 200:
+            return answer
+        reason: Any = None
+        with suppress(ValueError):
+            reason = json.loads(answer.body)
+        reason = reason.get("error") if isinstance(reason, dict) else None
+        raise ServerError(
+            f"{self._address.url}{call.target} answers {answer.status}: {reason or answer.body[:200]!r}",
+            status=answer.status,
+            fix=self._key_advice() if answer.status == _UNAUTHENTICATED else None,
+        )
+
+    def _key_advice(self) -> str:
+        """What to do where the server knows no such key."""
+        if "authorization" in self._address.headers:
+            return "the key that was sent is not one of the server's: see --key-file, DRIVETRAIN_API_KEY or api_key="
+        return "give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY; in Python api_key="
+
+    def _json(self, answer: ClientAnswer) -> dict[str, Any]:
+        with suppress(ValueError):
+            body = json.loads(answer.body)
+            if isinstance(body, dict):
+                return body
+        raise ServerError(f"{self._address.url} answers 200, but no JSON: {answer.body[:200]!r}", status=200)
+
+
+def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None) -> bytes:
+    """The body of a request for the predictions of some rows, as TensorFlow Serving has it.
+
+    Raises:
+        InputError: A value has no JSON: a date, say.
+    """
+    instances = [{name: json_ready(plain(value)) for name, value in row.items()} for row in rows]
+    return _json_bytes({"instances": instances}, signature)
+
+
+def _json_bytes(request: dict[str, Any], signature: str | None) -> bytes:
+    try:
+        return json.dumps(request if signature is None else {**request, "signature_name": signature}).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
+        ) from error
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]], served: ServedSignature) -> dict[str, list[Any]]:
+    columns = {}
+    for name, of in served.inputs.items():
+        if not any(name in row for row in rows):
+            continue
+        lacking = next((at for at, row in enumerate(rows) if name not in row), None)
+        if lacking is not None:
+            raise InputError(
+                f"row {lacking} lacks the column {name!r:.80} ({of}), which other rows have",
+                fix="send it in each, None if missing",
+            )
+        columns[name] = [row[name] for row in rows]
+    return columns
+
+
+def _binary_outputs(answer: ClientAnswer) -> dict[str, Any]:
+    length = answer.headers.get(_HEADER_LENGTH)
+    size = len(answer.body) if length is None else int(length)
+    rest = memoryview(answer.body)[size:]
+    outputs = {}
+    for tensor in json.loads(answer.body[:size])["outputs"]:
+        count = tensor["parameters"]["binary_data_size"]
+        outputs[tensor["name"]] = output_array(tensor["name"], tensor["datatype"], tensor["shape"], rest[:count])
+        rest = rest[count:]
+    return outputs
+
+
+def _only(served: ServedSignature) -> str:
+    return next(iter(served.outputs), "output")
+
+
+def _retry_after(answer: ClientAnswer) -> float:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if re.fullmatch(r"\d{1,6}", text) else 0.0
+
+
+def _served(described: Mapping[str, Any]) -> ServedSignature:
+    def types(fields: Mapping[str, Any]) -> dict[str, InputType]:
+        return {
+            name: tensor_type(name, each["dtype"], [int(dim["size"]) for dim in each["tensor_shape"].get("dim", ())])
+            for name, each in fields.items()
+        }
+
+    return ServedSignature(types(described["inputs"]), types(described["outputs"]))
+
+
+def _signature_json(signature: Any) -> dict[str, Any]:  # Any: a SignatureDef
+    from .protos import POOL
+
+    types = POOL.FindEnumTypeByName("tensorflow.DataType").values_by_number
+
+    def fields(infos: Any) -> dict[str, Any]:
+        return {
+            name: {
+                "dtype": types[info.dtype].name,
+                "tensor_shape": {
+                    "dim": [{"size": str(dim.size), "name": ""} for dim in info.tensor_shape.dim],
+                    "unknown_rank": False,
+                },
+                "name": name,
+            }
+            for name, info in infos.items()
+        }
+
+    return {
+        "inputs": fields(signature.inputs),
+        "outputs": fields(signature.outputs),
+        "method_name": signature.method_name,
+    }
