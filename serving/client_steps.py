@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import quote, urlsplit
 
 from ..errors import DrivetrainError, InputError
@@ -171,9 +171,16 @@ class ModelSteps:
         address: Which model.
         transport: How rows travel.
         retries: How often a request is tried again where the server refuses the connection, or answers 503.
+
+    Raises:
+        InputError: There is no such transport, or the retries are fewer than none.
     """
 
     def __init__(self, address: ModelAddress, transport: Transport, retries: int) -> None:
+        if transport not in get_args(Transport):
+            raise InputError(f"{transport!r:.80} is no transport", fix=f"use one of {', '.join(get_args(Transport))}")
+        if retries < 0:
+            raise InputError(f"retries is {retries}", fix="write 0 or more")
         self._address = address
         self._transport = transport
         self._retries = retries

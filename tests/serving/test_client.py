@@ -379,6 +379,18 @@ def test_503_is_tried_again_and_other_refusals_are_not(predict: Any) -> None:
         predict(f"http://127.0.0.1:{port}", retries=0)
 
 
+def test_options_that_cannot_be_are_refused_before_anything_is_asked() -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InputError, match="'http' is no transport"):
+            kind("http://127.0.0.1:1", "m", transport="http")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="retries is -1"):
+            kind("http://127.0.0.1:1", "m", retries=-1)
+        with pytest.raises(InputError, match="is no server"):
+            kind("127.0.0.1:1", "m")
+        with pytest.raises(InputError, match="both named"):
+            kind("http://127.0.0.1:1", "m", version=1, label="stable")
+
+
 def test_signatures_are_read_once_for_all_that_begin_together() -> None:
     async def ask(port: int) -> list[Any]:
         async with AsyncClient(f"http://127.0.0.1:{port}", "m") as client:
