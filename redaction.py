@@ -36,7 +36,7 @@ _URL: Final = re.compile(
 _STRETCH: Final = re.compile(
     r"(?:[^\s\"']++|[\"'](?!\\*+[,:;(){}\[\]+=>][\\,:;(){}\[\]+=>]*+(?:\w++[\\,:;(){}\[\]+=>]++)?[\"']))++"
 )
-# A password with blanks, where a URL begins a text or a text in quotes.
+# A password with blanks, where a URL begins a text or a text in quotes. What it has behind a quote is left to `_URL`.
 _BLANKS: Final = re.compile(
     r"(\A\s*|[\"'])((?=[0-9+.-]*[A-Za-z])[A-Za-z0-9+.-]++:\\?/\\?/)[^/?#\s\"'<>:]*:(?!\s|\d*[\s/])[^/?#\r\n\"']*@(?=[^\s@/])"
 )
@@ -192,7 +192,7 @@ def without_credentials(text: str) -> str:
     if ":/" not in text and ":\\/" not in text:
         return text
     if "@" in text:
-        text = _STRETCH.sub(_hide_users, _BLANKS.sub(rf"\1\2{_HIDDEN}@", text))
+        text = _STRETCH.sub(_hide_users, _BLANKS.sub(r"\1\2:@", text))
     return _hide_values(text)
 
 

@@ -202,6 +202,8 @@ def test_no_character_ends_a_password(parts: list[str], url: str, around: str, s
         ("postgresql://ann:p/w@x@db/y", "postgresql://…@db/y"),
         ("postgresql://ann:a@/b@db/y", "postgresql://…@db/y"),
         ("postgresql://ann:my pass@db/x", "postgresql://…@db/x"),
+        ("postgresql://ann:a@it's@db/x", "postgresql://…@db/x"),
+        ("postgresql://ann:my p@ss'x@db/x", "postgresql://…@db/x"),
         ("cannot open 'postgresql://ann:my pass@db/x'", "cannot open 'postgresql://…@db/x'"),
         ('{"a":"https:\\/\\/ann:pw@h\\/x"}', '{"a":"https:\\/\\/…@h\\/x"}'),
         ("https://h/?token=it's;me&x=1", "https://h/?token=…&x=1"),
