@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .components.evaluation.ab_test import ab_test
     from .components.evaluation.estimation import PerformanceEstimate, estimate
     from .components.evaluation.series import MetricSeries
     from .components.evaluation.slice_finder import find_slices
@@ -55,6 +56,7 @@ __all__ = [
     "MetricSeries",
     "PerformanceEstimate",
     "Secret",
+    "ab_test",
     "artifact",
     "component",
     "container_component",
@@ -90,6 +92,7 @@ __all__ = [
 _load = lazy_names(
     __name__,
     {
+        "components.evaluation.ab_test": "ab_test",
         "components.evaluation.estimation": "PerformanceEstimate estimate",
         "components.evaluation.series": "MetricSeries",
         "components.evaluation.slice_finder": "find_slices",

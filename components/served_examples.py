@@ -64,7 +64,7 @@ def ServedExamples(
     if files.span is not None and span not in (None, files.span):
         raise InputError(f"span={span}, and the files are of span {files.span}", fix="leave span= out")
     number = (span or 0) if files.span is None else files.span
-    chosen = _chosen([str(file.path) for file in files.files], versions, signature)
+    chosen = logged_files([str(file.path) for file in files.files], versions, signature)
     source, time_column, columns = _opened(chosen, inputs_only=inputs_only)
     context = current()
     walk = executor(context.executor, context.executor_options)
@@ -145,8 +145,15 @@ def _moment(parameter: str, text: str | None) -> datetime | None:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _chosen(paths: Sequence[str], versions: Sequence[int] | None, signature: str | None) -> list[tuple[str, LogFooter]]:
-    """The files of these versions and this signature, with their footers."""
+def logged_files(
+    paths: Sequence[str], versions: Sequence[int] | None, signature: str | None
+) -> list[tuple[str, LogFooter]]:
+    """The files of a request log that are of these versions and this signature, with their footers.
+
+    Raises:
+        InputError: A file is of no request log, or none is of these; files are of several models, or of several
+            signatures and none is named.
+    """
     logged = [(path, footer_of(path)) for path in paths]
     models = sorted({footer.model for _, footer in logged})
     if len(models) > 1:

@@ -47,6 +47,7 @@ VERBS = {
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
     "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",
     "predict": "Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.",
+    "ab-test": "Compare the versions of a served model by the request log in LOG and what came true, in LABELS.",
     "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",
     "kubeflow": "The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it.",
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",

@@ -1,0 +1,361 @@
+"""An A/B test of the versions of a served model: its request log joined with labels, and the versions compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...data import source_of
+from ...data.frames import frame
+from ...data.sources import damaged_parquet
+from ...errors import InputError, suggest
+from ...redaction import printable
+from .confidence import Confidence
+from .standalone import evaluate
+
+if TYPE_CHECKING:
+    from ...serving.log_files import LogFooter
+    from .metrics import MetricLike
+    from .rows import Task
+
+_VERSION: Final = "model_version"
+_LABEL: Final = "\0label"  # names that no column of a user has
+_PREDICTION: Final = "\0prediction"
+_BUCKETS: Final = 20
+
+
+@dataclass(frozen=True)
+class VersionOutcome:
+    """What came of one version.
+
+    Attributes:
+        version: Its number.
+        rows: Rows that it answered, each key once.
+        labelled: Of how many the label is known.
+        metrics: Name → its value over those; None where it has none.
+        intervals: Name → the two ends of its interval, where there is one.
+    """
+
+    version: int
+    rows: int
+    labelled: int
+    metrics: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]]
+
+    @property
+    def labelled_share(self) -> float:
+        """`labelled` over `rows`."""
+        return self.labelled / self.rows
+
+
+@dataclass(frozen=True)
+class VersionDifference:
+    """A version's metric − the baseline's.
+
+    Attributes:
+        version: The version.
+        metric: The metric.
+        difference: Of its values.
+        lower: The lower end of the interval.
+        upper: The upper end.
+        p_value: How often chance alone would make as large a difference, either way; None where no row varies.
+    """
+
+    version: int
+    metric: str
+    difference: float
+    lower: float
+    upper: float
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class ABTest:
+    """The versions side by side.
+
+    Attributes:
+        model: Its name.
+        baseline: The version that others are compared with.
+        level: Of the intervals.
+        versions: What came of each, by number.
+        differences: Of each other version from the baseline, metric by metric.
+        repeated: Rows that were left out, since their key had come before.
+    """
+
+    model: str
+    baseline: int
+    level: float
+    versions: tuple[VersionOutcome, ...]
+    differences: tuple[VersionDifference, ...]
+    repeated: int
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON
+        """All of it as JSON has it."""
+        body = asdict(self)
+        for version, outcome in zip(body["versions"], self.versions, strict=True):
+            version["labelled_share"] = outcome.labelled_share
+        return body
+
+    def frame(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row for each version and metric, with the difference from the baseline.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        differences = {(each.version, each.metric): each for each in self.differences}
+        rows = []
+        for outcome in self.versions:
+            for metric, value in outcome.metrics.items():
+                lower, upper = outcome.intervals.get(metric, (None, None))
+                apart = differences.get((outcome.version, metric))
+                change = (apart.difference, apart.lower, apart.upper, apart.p_value) if apart else (None,) * 4
+                rows.append(
+                    (outcome.version, outcome.rows, outcome.labelled_share, metric, value, lower, upper, *change)
+                )
+        columns = ("version", "rows", "labelled_share", "metric", "value", "lower", "upper", "difference",
+                   "difference_lower", "difference_upper", "p_value")  # fmt: skip
+        return frame(columns, rows)
+
+    def __repr__(self) -> str:
+        lines = []
+        for outcome in self.versions:
+            share = f"{outcome.labelled_share:.1%} labelled"
+            values = [f"{name} {value:.4g}" for name, value in outcome.metrics.items() if value is not None]
+            lines.append(f"version {outcome.version}: {outcome.rows:,} rows, {share}; {', '.join(values)}")
+        lines += [
+            f"version {each.version} − {self.baseline}: {each.metric} {each.difference:+.4g} "
+            f"[{each.lower:.4g}, {each.upper:.4g}]" + ("" if each.p_value is None else f", p = {each.p_value:.2g}")
+            for each in self.differences
+        ]
+        return printable("\n".join(lines))
+
+
+def ab_test(
+    log: str | Path | Sequence[str | Path],
+    labels: object,
+    *,
+    label: str,
+    key: str = "request_id",
+    prediction: str | None = None,
+    baseline: int | None = None,
+    signature: str | None = None,
+    metrics: Sequence[MetricLike] | None = None,
+    task: Task | None = None,
+    threshold: float = 0.5,
+    level: float = 0.95,
+) -> ABTest:
+    """Compare the versions of a model that clients were shared out among, once their labels are known.
+
+    Each metric and its jackknife interval is that of `evaluate` over a version's labelled rows. Versions have different
+    rows, so the standard error of a difference is the root of the sum of both squares, with Welch's degrees of freedom.
+    Rows count as independent of one another: where callers have many rows each, intervals are too narrow. p-values are
+    not adjusted for the number of metrics and versions, nor for looking again and again.
+
+    Args:
+        log: The folder of a model's request log, as `drivetrain serve --request-log` writes it, or files of it.
+        labels: A table that `data.source_of` takes, with the columns `key` and `label`.
+        label: The column of labels.
+        key: What a row is known by: "request_id", with `request_row` where labels have it, or an input. A key that was
+            answered twice counts as it was answered first.
+        prediction: The output that is judged; None: the only one.
+        baseline: The version that others are compared with; None: the smallest number.
+        signature: What was asked; None: `predict`, or the only one.
+        metrics: As of `evaluate`, as is what follows; None: the usual ones of the task.
+        task: What kind of model it is.
+        threshold: Above which a prediction counts as positive.
+        level: Of the intervals.
+
+    Raises:
+        InputError: There is no log, or a column is not there; a key has two labels, or several rows; there are fewer
+            than two versions, or one without labels.
+    """
+    confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
+    model, answered = _answered(log, key, prediction, signature)
+    known = _labels(labels, label, key)
+    keys = [name for name in (key, "request_row") if name in known.column_names]
+    if key == "request_id" and len(keys) == 1 and pc.any(pc.greater(answered["request_row"], 0)).as_py():
+        raise InputError(
+            "the log has requests of several rows, and the labels do not say of which row they are",
+            fix="add a column request_row to the labels, from 0",
+        )
+    for name in keys:
+        try:
+            known = known.set_column(
+                known.column_names.index(name), name, known[name].cast(answered.schema.field(name).type)
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"the column {name!r} of the labels is {known.schema.field(name).type}, that of the log "
+                f"{answered.schema.field(name).type}",
+                fix="give both the same type",
+            ) from error
+    output = label + " as predicted"  # a label and an output are often called alike
+    every = answered.num_rows
+    answered = _first_of_each(answered, keys)
+    joined = answered.join(_one_label_each(known, keys), keys, join_type="left outer")
+    rows = pa.table({_VERSION: joined[_VERSION], label: joined[_LABEL], output: joined[_PREDICTION]})
+    labelled = rows.filter(pc.is_valid(rows[label]))
+    numbers = sorted(set(rows[_VERSION].to_pylist()))
+    counts = {number: (_count(rows, number), _count(labelled, number)) for number in numbers}
+    if len(numbers) < 2:
+        raise InputError(f"the log has answers of version {numbers[0]} alone", fix="compare two versions")
+    if baseline is None:
+        baseline = numbers[0]
+    if baseline not in numbers:
+        raise InputError(f"the log has no answers of version {baseline}", fix=f"it has {', '.join(map(str, numbers))}")
+    for number, (_, some) in counts.items():
+        if not some:
+            raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
+    result = evaluate(
+        labelled, label=label, predictions=output, slices=[[], [_VERSION]], metrics=metrics, task=task,
+        threshold=threshold, confidence=confidence,
+    )  # fmt: skip
+    (judged,) = result.models.values()
+    items = {item["pairs"][0][1]: item for item in judged["metrics"]["slices"] if item["pairs"]}
+    outcomes = tuple(_outcome(number, *counts[number], items[number]) for number in numbers)
+    (before,) = (outcome for outcome in outcomes if outcome.version == baseline)
+    differences = [
+        apart
+        for outcome in outcomes
+        if outcome is not before
+        for metric in outcome.metrics
+        if (apart := _difference(outcome, before, metric, confidence)) is not None
+    ]
+    return ABTest(model, baseline, level, outcomes, tuple(differences), every - answered.num_rows)
+
+
+def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:
+    values, intervals = item["metrics"]["candidate"], item["intervals"].get("candidate", {})
+    shown = {name: value for name, value in values.items() if name != "example_count"}
+    return VersionOutcome(
+        number,
+        rows,
+        labelled,
+        {name: value if isinstance(value, float) else None for name, value in shown.items()},
+        {name: intervals[name] for name in shown if isinstance(intervals.get(name), tuple)},
+    )
+
+
+def _difference(
+    candidate: VersionOutcome, before: VersionOutcome, metric: str, confidence: Confidence
+) -> VersionDifference | None:
+    """The difference of a metric, where both have an interval."""
+    from scipy.special import stdtr, stdtrit  # late: half a second to import
+
+    new, old = candidate.metrics[metric], before.metrics.get(metric)
+    if new is None or old is None or metric not in candidate.intervals or metric not in before.intervals:
+        return None
+    # Each half is t · error with as many degrees of freedom as there are buckets, less one; with a few rows, whose
+    # buckets are not all occupied, the error is taken to be slightly larger than it is.
+    freedom = _BUCKETS - 1
+    tail = (1 + confidence.level) / 2
+    once = float(stdtrit(freedom, tail))
+    ends = [each.intervals[metric] for each in (candidate, before)]
+    squares = [((upper - lower) / 2 / once) ** 2 for lower, upper in ends]
+    variance = sum(squares)
+    apart = new - old
+    if variance == 0:
+        return VersionDifference(candidate.version, metric, apart, apart, apart, None)
+    error = math.sqrt(variance)
+    joint = variance**2 / sum(square**2 / freedom for square in squares)
+    half = error * float(stdtrit(joint, tail))
+    p_value = 2 * float(stdtr(joint, -abs(apart) / error))
+    return VersionDifference(candidate.version, metric, apart, apart - half, apart + half, p_value)
+
+
+def _count(rows: pa.Table, number: int) -> int:
+    return int(pc.sum(pc.equal(rows[_VERSION], number)).as_py() or 0)
+
+
+# --- the log ---
+
+
+def _answered(
+    log: str | Path | Sequence[str | Path], key: str, prediction: str | None, signature: str | None
+) -> tuple[str, pa.Table]:
+    """The model; and of each row its version, request, row, time, key and prediction, in order of time."""
+    from ..served_examples import logged_files
+
+    paths = [str(log)] if isinstance(log, (str, Path)) else [str(each) for each in log]
+    files = sorted(str(file) for path in paths for file in _files(Path(path)))
+    if not files:
+        raise InputError(f"{paths[0]} has no file of a request log", fix="name the folder of a model in it")
+    logged = logged_files(files, None, signature)
+    outputs = sorted({output for _, footer in logged for output in footer.outputs})
+    if prediction is None:
+        if len(outputs) != 1:
+            raise InputError(f"the model has the outputs {', '.join(outputs):.200}", fix="name one as prediction")
+        prediction = outputs[0]
+    if prediction not in outputs:
+        raise InputError(f"the log has no output {prediction!r:.80}", fix=suggest(prediction, outputs))
+    tables = [_read(path, footer, key, prediction) for path, footer in logged]
+    table = pa.concat_tables(tables, promote_options="permissive")
+    return logged[0][1].model, table.sort_by([("request_time", "ascending"), ("request_row", "ascending")])
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [file for file in path.rglob("*.parquet") if not file.name.startswith(".")]
+
+
+def _read(path: str, footer: LogFooter, key: str, prediction: str) -> pa.Table:
+    facts = {name: footer.facts[name] for name in ("request_id", "request_row", "request_time", _VERSION)}
+    if prediction not in footer.outputs:
+        raise InputError(f"{path} has no output {prediction!r:.80}", fix="compare versions that have it")
+    columns = {**facts, _PREDICTION: footer.outputs[prediction]}
+    if key not in columns:
+        if key not in footer.inputs:
+            raise InputError(f"{path} has no column {key!r:.80}", fix=suggest(key, ["request_id", *footer.inputs]))
+        columns[key] = key
+    try:
+        rows = pq.ParquetFile(path).read(columns=list(dict.fromkeys(columns.values())))
+    except (pa.ArrowException, OSError) as error:
+        raise damaged_parquet(path, error) from error
+    return pa.table({name: rows[column] for name, column in columns.items()})
+
+
+def _first_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows whose key had not come before, without those that have none."""
+    rows = rows.filter(pc.is_valid(rows[keys[0]]))
+    rows = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
+    first = rows.group_by(list(keys)).aggregate([("position", "min")])["position_min"]
+    return rows.take(np.sort(first.to_numpy())).drop_columns(["position"])
+
+
+# --- the labels ---
+
+
+def _labels(labels: object, label: str, key: str) -> pa.Table:
+    source = source_of(labels)
+    for name in (key, label):
+        if name not in source.columns:
+            raise InputError(f"the labels have no column {name!r:.80}", fix=suggest(name, list(source.columns)))
+    wanted = [key, label]
+    if key == "request_id" and "request_row" in source.columns:
+        wanted.append("request_row")
+    some = source.select(wanted)
+    batches = [batch for shard in some.shards for batch in some.read(shard)]
+    if not batches:
+        raise InputError("there are no labels", fix="give a table with a row for each label")
+    table = pa.Table.from_batches(batches).select(wanted).rename_columns([key, _LABEL, *wanted[2:]])
+    for at, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(at, field.name, table[field.name].cast(field.type.value_type))
+    return table.filter(pc.and_(pc.is_valid(table[key]), pc.is_valid(table[_LABEL])))
+
+
+def _one_label_each(known: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The labels, each key once; the same label may have come twice."""
+    distinct = known.group_by([*keys, _LABEL]).aggregate([])
+    if distinct.num_rows > len(distinct.group_by(list(keys)).aggregate([])):
+        counts = distinct.group_by(list(keys)).aggregate([([], "count_all")])
+        twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()[0]
+        raise InputError(f"{keys[0]} {twice[keys[0]]!r:.80} has two different labels", fix="keep the one that holds")
+    return distinct

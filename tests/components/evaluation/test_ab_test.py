@@ -1,0 +1,160 @@
+"""A/B tests: what is joined and counted, differences against SciPy, and how often chance alone looks like one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import scipy.stats
+from click.testing import CliRunner
+from drivetrain.components.evaluation.ab_test import ab_test
+from drivetrain.console.cli import cli
+from drivetrain.engine.bundles.manifest import Signature
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.errors import InputError
+from drivetrain.serving.log_files import day_folder, file_name
+from drivetrain.serving.logged_rows import AnsweredRequest, RowSchema
+from numpy.typing import NDArray
+
+SIGNATURE = Signature({"customer": FieldSpec("int64")}, {"late": FieldSpec("float32")})
+START = int(datetime(2026, 11, 26, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+def write(folder: Path, version: int, ids: Sequence[str], scores: Any, customers: Any, *, later: int = 0) -> None:
+    """A file as the server writes it, of requests with as many rows each as the lists of their scores have."""
+    requests = [
+        AnsweredRequest(
+            name, START + later + number, {"customer": np.atleast_1d(customer).tolist()}, np.size(score),
+            {"late": np.atleast_1d(np.asarray(score, np.float32))}, 0,
+        )
+        for number, (name, score, customer) in enumerate(zip(ids, scores, customers, strict=True))
+    ]  # fmt: skip
+    schema = RowSchema("flights", version, f"digest-{version}", "predict", SIGNATURE)
+    path = day_folder(folder / "flights", version, START) / file_name("predict", START + later)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(schema.whole([schema.table(requests)]), path)
+
+
+def experiment(folder: Path, rng: np.random.Generator, rows: int, noise: float) -> dict[str, NDArray[Any]]:
+    """Versions 3 and 4, of which 4 sees labels less clearly by some noise; ids, labels and scores of both."""
+    truth = rng.random(2 * rows)
+    labels = (rng.random(2 * rows) < truth).astype(np.int64)
+    scores = np.clip(truth + np.repeat([0.0, noise], rows) * rng.normal(size=2 * rows), 0.01, 0.99)
+    ids = np.array([f"r{number}" for number in range(2 * rows)])
+    for version, part in ((3, slice(0, rows)), (4, slice(rows, None))):
+        write(folder, version, ids[part].tolist(), scores[part], np.arange(2 * rows)[part])
+    return {"request_id": ids, "late": labels, "score": scores}
+
+
+def test_the_versions_against_scipy(tmp_path: Path) -> None:
+    rows = 3000
+    whole = experiment(tmp_path, np.random.default_rng(1), rows, 0.4)
+    known = np.arange(2 * rows) % 5 != 0
+    labels = {"request_id": whole["request_id"][known], "late": whole["late"][known]}
+    result = ab_test(tmp_path / "flights", labels, label="late", metrics=["mean_label", "auc", "log_loss"])
+    assert (result.model, result.baseline, result.repeated) == ("flights", 3, 0)
+    assert [(each.version, each.rows, each.labelled, each.labelled_share) for each in result.versions] == [
+        (3, 3000, 2400, 0.8), (4, 3000, 2400, 0.8),
+    ]  # fmt: skip
+    old, new = (whole["late"][part][known[part]] for part in (slice(0, rows), slice(rows, None)))
+    by_metric = {each.metric: each for each in result.differences}
+    oracle = scipy.stats.ttest_ind(new, old, equal_var=False)
+    mean = by_metric["mean_label"]
+    assert mean.difference == pytest.approx(new.mean() - old.mean(), abs=1e-12)
+    error = oracle.confidence_interval().high - oracle.confidence_interval().low
+    assert mean.upper - mean.lower == pytest.approx(error, rel=0.4)  # of 20 buckets a side
+    assert mean.p_value == pytest.approx(oracle.pvalue, abs=0.2)
+    # Noise makes predictions worse, and that is no chance.
+    assert by_metric["auc"].upper < 0
+    assert by_metric["log_loss"].lower > 0
+    assert by_metric["auc"].p_value is not None
+    assert by_metric["auc"].p_value < 1e-6
+
+
+def test_chance_alone_looks_like_a_difference_as_often_as_the_level_says(tmp_path: Path) -> None:
+    p_values = []
+    for seed in range(60):
+        folder = tmp_path / str(seed)
+        whole = experiment(folder, np.random.default_rng(seed), 300, 0.0)
+        result = ab_test(folder / "flights", whole, label="late", metrics=["mean_label", "log_loss"])
+        p_values += [each.p_value for each in result.differences]
+    small = sum(p is not None and p < 0.05 for p in p_values)
+    assert 1 <= small <= 15  # of 120, of which 6 are expected
+    assert 0.35 < np.mean([p for p in p_values if p is not None]) < 0.65
+
+
+def test_keys_count_once_and_rows_of_a_request_each(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    for version in (3, 4):
+        ids = [f"{version}-{number}" for number in range(100)]
+        write(tmp_path, version, ids, rng.random((100, 2)), rng.integers(0, 9, (100, 2)))
+    write(tmp_path, 4, ["3-0", "3-1"], [0.5, 0.5], [1, 1], later=1000)  # tried again, at another version
+    keys = [f"{version}-{number}" for version in (3, 4) for number in range(100) for _ in range(2)]
+    late = rng.integers(0, 2, 400)
+    labels = {"request_id": keys, "request_row": np.arange(400) % 2, "late": late}
+    result = ab_test(tmp_path, labels, label="late", metrics=["mean_label"], baseline=4)
+    assert [(each.version, each.rows, each.labelled) for each in result.versions] == [(3, 200, 200), (4, 200, 200)]
+    assert (result.repeated, result.differences[0].version) == (2, 3)
+    assert result.versions[0].metrics["mean_label"] == late[:200].mean()
+    with pytest.raises(InputError, match="do not say of which row"):
+        ab_test(tmp_path, {"request_id": keys[::2], "late": late[::2]}, label="late")
+
+
+def test_a_key_may_be_an_input(tmp_path: Path) -> None:
+    whole = experiment(tmp_path, np.random.default_rng(4), 200, 0.0)
+    labels = {"customer": np.arange(400, dtype=np.int32), "late": whole["late"]}
+    result = ab_test(tmp_path, labels, label="late", key="customer")
+    assert [each.labelled for each in result.versions] == [200, 200]
+    frame = result.frame()
+    assert set(frame["version"]) == {3, 4}
+    assert frame[frame["version"] == 3]["difference"].isna().all()
+    assert "version 4 − 3: auc" in repr(result)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"label": "later"}, "no column 'later'"),
+        ({"key": "customers"}, "no column 'customers'"),
+        ({"prediction": "score"}, "no output 'score'"),
+        ({"baseline": 7}, "no answers of version 7"),
+        ({"signature": "classify"}, "signature 'classify'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    whole = experiment(tmp_path, np.random.default_rng(5), 20, 0.0)
+    with pytest.raises(InputError, match=words):
+        ab_test(tmp_path, {**whole, "customers": whole["late"]}, **{"label": "late", **options})
+
+
+def test_labels_that_contradict_each_other_or_join_nothing(tmp_path: Path) -> None:
+    experiment(tmp_path, np.random.default_rng(6), 20, 0.0)
+    with pytest.raises(InputError, match="'r1' has two different labels"):
+        ab_test(tmp_path, {"request_id": ["r1", "r1"], "late": [0, 1]}, label="late")
+    with pytest.raises(InputError, match="no answer of version 4 has a label"):
+        ab_test(tmp_path, {"request_id": ["r1", "r1"], "late": [1, 1]}, label="late")
+    with pytest.raises(InputError, match="no file of a request log"):
+        ab_test(tmp_path / "other", {"request_id": ["r1"], "late": [0]}, label="late")
+
+
+def test_the_verb_prints_the_table_and_json(tmp_path: Path) -> None:
+    whole = experiment(tmp_path, np.random.default_rng(7), 500, 0.5)
+    labels = pa.table({"request_id": whole["request_id"], "late": whole["late"]})
+    pa.csv.write_csv(labels, tmp_path / "labels.csv")
+    files = [str(tmp_path / "flights"), str(tmp_path / "labels.csv")]
+    arguments = ["ab-test", *files, "--label", "late", "--metric", "auc"]
+    text = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert text.exit_code == 0, text.output
+    assert "against version 3" in text.output
+    body = json.loads(CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False).stdout)
+    assert [each["labelled_share"] for each in body["versions"]] == [1.0, 1.0]
+    assert body["differences"][0]["metric"] == "auc"
+    assert body["differences"][0]["difference"] < 0
