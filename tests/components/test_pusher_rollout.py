@@ -16,7 +16,7 @@ pytest.importorskip("httptools")
 from drivetrain.components import Pusher
 from drivetrain.components.pusher import push
 from drivetrain.serving.client import Client, ServerError
-from drivetrain.tests.components.test_pusher_server import answers_whole, model_of
+from drivetrain.tests.components.test_pusher_server import answers_whole, model_of, pushing
 from drivetrain.tests.components.test_pusher_server import bundles as bundles
 from drivetrain.tests.components.test_pusher_server import workplace as workplace
 from drivetrain.tests.serving.bundles import rows_of
@@ -89,3 +89,23 @@ def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(wo
         assert answers_whole(server.address, {1: 1}) == 1
         with pytest.raises(ServerError, match="the server took version 2 back"):  # also when the node runs again
             Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+
+
+def test_a_server_that_is_killed_between_the_steps_goes_on_with_them(workplace: Path, bundles: Path) -> None:
+    push(bundles / "1", workplace / "served" / "net")
+    (workplace / "models.yaml").write_text(CONFIG % "null")
+    arguments = ("--config", "models.yaml", "--poll", "3600")
+    with serving(workplace, *arguments) as first:
+        port = first.address.rpartition(":")[2]
+        with pushing(bundles / "2", first.address) as process:
+            with Client(first.address, "net") as client:
+                deadline = time.monotonic() + 60
+                while (client.traffic()["rollout"] or {}).get("candidate") != 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
+            first.process.kill()
+            first.process.wait()
+            with serving(workplace, *arguments, "--rest-port", port) as second:
+                with asked_all_the_time(second.address):
+                    assert process.wait(120) == 0
+                assert answers_whole(second.address, {1: 1, 2: 2}) == 2
