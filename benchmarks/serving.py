@@ -217,8 +217,8 @@ def main() -> None:
         figures[f"{name}, {connections} connections: p99 ms"] = statistics.median(rate.p99 for rate in each)
     for connections in CONNECTIONS:
         pairs = ("network", "no-op"), ("flights", "network"), ("logged", "network"), ("logged", "bare")
-        pairs += ("ramped", "network"), ("shadowed", "network")
-        for above, below in (*pairs, ("network", "fastapi")):
+        others = ("ramped", "network"), ("shadowed", "network"), ("network", "fastapi")
+        for above, below in (*pairs, *others):
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio
