@@ -157,7 +157,7 @@ class ModelManager:
         self.follow(self._rollouts.plans() if plans is None else plans)
         self._deciding = asyncio.Lock()
         self._decider: asyncio.Task[None] | None = None
-        self._shadow_thread = ThreadPoolExecutor(1, "drivetrain-shadow", initializer=_give_way)
+        self._shadow_thread = ThreadPoolExecutor(1, "drivetrain-shadow")
         self.shadows = ShadowRunner(self._shadow_thread)
         self._poll_seconds = poll_seconds
         # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.

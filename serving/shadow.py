@@ -1,7 +1,7 @@
 """Shadow traffic: a version that answers silently what another has answered, and how far its answers differ.
 
-It begins when the client has its answer, in a thread that gives way to all others, and is left out where the server is
-busy: nobody waits for it, and nobody sees what it says.
+It begins when the client has its answer, in a thread that rests as long as it has worked, and is left out where the
+server is busy: nobody waits for it, and nobody sees what it says.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ Dropped: TypeAlias = Literal["busy", "queue", "unavailable"]
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _BYTES: Final = 64 << 20  # that may wait
 _OVERHEAD: Final = 400  # bytes of a request beside its values
+_LONGEST_REST: Final = 1.0  # seconds
 _SAY: Final = 60.0  # seconds between two messages about a shadow that fails
 
 
@@ -217,7 +218,7 @@ class ShadowRunner:
     """Asks shadows and compares.
 
     Args:
-        executor: Where: one thread, which gives way to others.
+        executor: Where: one thread. Of the priority of others, since they wait while it holds Python's lock.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -226,6 +227,7 @@ class ShadowRunner:
         self._counts: dict[tuple[str, int, int], ShadowCounts] = {}
         self._waiting = 0
         self._bytes = 0
+        self._rest_until = 0.0
         self._said = -math.inf
 
     def counts(self) -> list[ShadowCounts]:
@@ -323,9 +325,23 @@ class ShadowRunner:
     def _batcher(self, loaded: LoadedVersion, signature: str) -> Batcher | None:
         batchers = self._batchers.setdefault(loaded, {})
         if signature not in batchers and signature in loaded.predictors:
-            predict = _quiet(loaded.predictors[signature])
+            predict = self._resting(_quiet(loaded.predictors[signature]))
             batchers[signature] = Batcher(loaded.described, predict, BatchingOptions(), self._executor, slow=True)
         return batchers.get(signature)
+
+    def _resting(self, predict: Predict) -> Predict:
+        """The same, after a rest as long as the work before: at least half of a core's time is for clients."""
+
+        def asked(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
+            time.sleep(max(self._rest_until - time.monotonic(), 0))
+            start = time.monotonic()
+            try:
+                return predict(columns, rows)
+            finally:
+                end = time.monotonic()
+                self._rest_until = end + min(end - start, _LONGEST_REST)
+
+        return asked
 
     def _failed(self, counts: ShadowCounts, code: StatusCode, message: str) -> None:
         _count(counts.errors, code.name)
