@@ -90,22 +90,22 @@ class PacedResponse(HTTPResponse):
         return block
 
 
-class _Connection(HTTPConnection):
+class _PacedConnection(HTTPConnection):
     response_class = PacedResponse
 
 
-class _SecureConnection(HTTPSConnection):
+class _PacedSecureConnection(HTTPSConnection):
     response_class = PacedResponse
 
 
 class _Handler(HTTPHandler):
     def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_Connection, req)
+        return self.do_open(_PacedConnection, req)
 
 
 class _SecureHandler(HTTPSHandler):
     def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_SecureConnection, req, context=self._context)  # type: ignore[attr-defined]
+        return self.do_open(_PacedSecureConnection, req, context=self._context)  # type: ignore[attr-defined]
 
 
 def opener() -> OpenerDirector:

@@ -150,9 +150,10 @@ class RestApi:
 
     def _get(self, path: str) -> HttpResponse | None:
         if path == "/v2/health/live":
-            return HttpResponse(200, b"{}")
+            return _json({"live": True})
         if path == "/v2/health/ready":
-            return HttpResponse(200 if self.models.ready else 503, b"{}")
+            ready = self.models.ready
+            return HttpResponse(200 if ready else 503, msgspec.json.encode({"ready": ready}))
         if path in ("/v2", "/v2/"):
             return _json(oip.server_metadata(importlib.metadata.version("drivetrain")))
         if (match := _MODEL.fullmatch(path)) is not None:
@@ -160,7 +161,7 @@ class RestApi:
             described = self.models.describe(_ref(name, version, None))
             available = [status.version for status in self._statuses(name) if status.state is VersionState.AVAILABLE]
             if ready:
-                return HttpResponse(200, b"{}")
+                return _json({"name": described.name, "ready": True})
             body = msgspec.json.encode(oip.metadata(described, sorted(available)))
             headers = ((VERSION_HEADER, str(described.version)), (DIGEST_HEADER, described.digest))
             return HttpResponse(200, body, headers=headers)
