@@ -152,8 +152,8 @@ class RestApi:
         if path == "/v2/health/live":
             return _json({"live": True})
         if path == "/v2/health/ready":
-            ready = self.models.ready
-            return HttpResponse(200 if ready else 503, msgspec.json.encode({"ready": ready}))
+            is_ready = self.models.ready
+            return HttpResponse(200 if is_ready else 503, msgspec.json.encode({"ready": is_ready}))
         if path in ("/v2", "/v2/"):
             return _json(oip.server_metadata(importlib.metadata.version("drivetrain")))
         if (match := _MODEL.fullmatch(path)) is not None:
