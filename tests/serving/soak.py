@@ -3,6 +3,7 @@
 `python -m drivetrain.tests.serving.soak --seconds 600` prints what was seen. Clients keep their connections and ask by
 TensorFlow Serving's JSON (rows and columns), the Open Inference Protocol's JSON and binary tensors, and over gRPC. What
 each bundle must answer is computed with NumPy from its weights; the digest in an answer's header says which it was.
+The versions of model `a` change at once, those of `r` by the steps of a rollout, in which no caller may go back.
 """
 
 from __future__ import annotations
@@ -28,12 +29,21 @@ import grpc
 import numpy as np
 import psutil
 from drivetrain.components.pusher import push
+from drivetrain.serving.client import Client
 from drivetrain.serving.protos import message_class
 from drivetrain.tests.serving.bundles import FEATURES, rows_of, weights, write_network
 from drivetrain.tests.serving.running import RunningServer, serving
 
 HIDDEN = 64
 SEEDS = (1, 2, 3)
+MODELS = """
+models:
+  a: {base_path: a}
+  r:
+    base_path: r
+    rollout:
+      steps: [{share: 1, minutes: 0.02}, {share: 10, minutes: 0.03}, {share: 50, minutes: 0.03}, {share: 100}]
+"""
 ROWS = np.array([row["x"] for row in rows_of(7, 32).to_pylist()], np.float32)
 
 
@@ -56,7 +66,9 @@ class SoakReport:
         wrong: Answers that are not those of the bundle that they name, or not 200.
         lost: When a request got no answer, by the client's number.
         swaps, rollbacks: The moments at which clients first met the version.
+        ramps: When a rollout had ended.
         kills: When a worker was killed.
+        backwards: Callers that a rollout moved back to the old version.
     """
 
     answers: list[Answer] = field(default_factory=list)
@@ -65,7 +77,9 @@ class SoakReport:
     lost: dict[int, list[float]] = field(default_factory=dict)
     swaps: list[float] = field(default_factory=list)
     rollbacks: list[float] = field(default_factory=list)
+    ramps: list[float] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
+    backwards: list[str] = field(default_factory=list)
 
     def p99(self, begin: float, end: float) -> float | None:
         """The latency in seconds that 99 of 100 answers kept between two moments; None where there were too few."""
@@ -106,7 +120,7 @@ class Soak:
 
     Args:
         server: A server of `models.yaml` in `folder`, with two workers at least and gRPC.
-        folder: Its folder, with the bundles by seed and the pushed versions in `a`.
+        folder: Its folder, with the bundles by seed and the pushed versions in `a` and `r`.
         connections: How many clients ask at once.
         seed: Of what is asked.
     """
@@ -119,18 +133,21 @@ class Soak:
     _expected: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = field(init=False)
     _ended: bool = False
     _newest: int = 0
+    _reached: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         manifests = {seed: json.loads((self.folder / str(seed) / "manifest.json").read_bytes()) for seed in SEEDS}
         self._expected = {manifest["digest"]: scores(seed) for seed, manifest in manifests.items()}
 
-    async def run(self, seconds: float, swaps: int, rollbacks: int, kills: int) -> SoakReport:
+    async def run(self, seconds: float, swaps: int, rollbacks: int, ramps: int, kills: int) -> SoakReport:
         """Ask for so long, with these events spread over the time."""
         clients = [asyncio.create_task(self._client(number)) for number in range(self.connections)]
         clients += [asyncio.create_task(self._grpc_client(self.connections + number)) for number in range(2)]
-        events = ["swap"] * swaps + ["rollback"] * rollbacks + ["kill"] * kills
-        shuffle = random.Random(self.seed)
-        shuffle.shuffle(events)
+        drawn = random.Random(self.seed)
+        rolled_back = set(drawn.sample(range(swaps), rollbacks))
+        events = [event for at in range(swaps) for event in ("swap", *["rollback"] * (at in rolled_back))]
+        for event in ["ramp"] * ramps + ["kill"] * kills:
+            events.insert(drawn.randint(0, len(events)), event)
         begin = time.monotonic()
         try:
             for number, event in enumerate(events):
@@ -156,6 +173,17 @@ class Soak:
         (self.folder / "a" / str(newest)).rename(self.folder / f"removed-{len(self.report.rollbacks)}")
         self.report.rollbacks.append(await self._until_met(before))
 
+    async def _ramp(self) -> None:
+        seed = SEEDS[len(self.report.ramps) % len(SEEDS)]
+        version, _ = await asyncio.to_thread(push, self.folder / str(seed), self.folder / "r")
+        with Client(self.server.address, "r") as client:
+            deadline = time.monotonic() + 60
+            while (await asyncio.to_thread(client.traffic))["rollout"]["incumbent"] != version:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"version {version} takes over nothing: {client.traffic()}")
+                await asyncio.sleep(0.1)
+        self.report.ramps.append(time.monotonic())
+
     async def _kill(self) -> None:
         children = psutil.Process(self.server.process.pid).children()
         workers = [child for child in children if "drivetrain.serving.worker" in child.cmdline()]
@@ -171,13 +199,23 @@ class Soak:
             await asyncio.sleep(0.01)
         return time.monotonic()
 
-    def _check(self, door: str, begin: float, rows: Sequence[int], values: object, version: str, digest: str) -> None:
+    def _check(
+        self, door: str, model: str, caller: int, begin: float, rows: Sequence[int], values: object, version: str,
+        digest: str,
+    ) -> None:  # fmt: skip
         now = time.monotonic()
         expected = self._expected.get(digest)
         if expected is None or not np.allclose(np.asarray(values, np.float64), expected[list(rows)], rtol=0, atol=1e-5):
             self.report.wrong.append(f"{door}: version {version}, digest {digest}: {values}")
             return
-        self._newest = int(version)
+        if model == "a":
+            self._newest = int(version)
+        elif int(version) < self._reached.get(caller, 0):
+            self.report.backwards.append(
+                f"{door}: caller {caller} was at version {self._reached[caller]}, now {version}"
+            )
+        else:
+            self._reached[caller] = int(version)
         self.report.answers.append(Answer(now, now - begin, int(version)))
         self.report.by_door[door] += 1
 
@@ -196,18 +234,21 @@ class Soak:
                 continue
             try:
                 while not self._ended:
-                    await self._ask(drawn, reader, writer)
+                    await self._ask(number, drawn, reader, writer)
             except (OSError, asyncio.IncompleteReadError):
                 self._lose(number)
             finally:
                 writer.close()
 
-    async def _ask(self, drawn: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        door = drawn.choice(("rows", "columns", "oip", "binary"))
+    async def _ask(
+        self, number: int, drawn: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        model, door = drawn.choice(("a", "a", "r")), drawn.choice(("rows", "columns", "oip", "binary"))
         rows = [drawn.randrange(len(ROWS)) for _ in range(drawn.choice((1, 1, 1, 3, 9)))]
-        path, headers, body = _request(door, rows)
+        path, headers, body = _request(door, model, rows)
         begin = time.monotonic()
-        head = f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+        sent = f"Host: soak\r\nx-drivetrain-key: {number}\r\nContent-Length: {len(body)}\r\n{headers}"
+        head = f"POST {path} HTTP/1.1\r\n{sent}\r\n"
         writer.write(head.encode() + body)
         answer_head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         fields = dict(line.lower().split(": ", 1) for line in answer_head[1:] if line)
@@ -216,7 +257,8 @@ class Soak:
             self.report.wrong.append(f"{door}: {answer_head[0]} {data[:300]!r}")
             return
         values = _values(door, data, fields)
-        self._check(door, begin, rows, values, fields["x-drivetrain-version"], fields["x-drivetrain-digest"])
+        version, digest = fields["x-drivetrain-version"], fields["x-drivetrain-digest"]
+        self._check(door, model, number, begin, rows, values, version, digest)
 
     async def _grpc_client(self, number: int) -> None:
         drawn = random.Random(f"{self.seed} {number}")
@@ -238,7 +280,7 @@ class Soak:
                         fields = {str(key): str(value) for key, value in await pending.trailing_metadata()}
                         values = np.frombuffer(answer.raw_output_contents[0], np.float32)
                         version, digest = fields["x-drivetrain-version"], fields["x-drivetrain-digest"]
-                        self._check("grpc", begin, rows, values, version, digest)
+                        self._check("grpc", "a", number, begin, rows, values, version, digest)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.UNAVAILABLE:  # its worker is gone
                         self._lose(number)
@@ -246,20 +288,24 @@ class Soak:
                         self.report.wrong.append(f"grpc: {error.code()} {error.details()}")
 
 
-def _request(door: str, rows: Sequence[int]) -> tuple[str, str, bytes]:
+def _request(door: str, model: str, rows: Sequence[int]) -> tuple[str, str, bytes]:
     """Path, headers and body of a request for some of `ROWS`."""
     values = ROWS[list(rows)]
     if door == "rows":
-        return "/v1/models/a:predict", "", json.dumps({"instances": values.tolist()}).encode()
+        return f"/v1/models/{model}:predict", "", json.dumps({"instances": values.tolist()}).encode()
     if door == "columns":
-        return "/v1/models/a:predict", "", json.dumps({"inputs": {"x": values.tolist()}}).encode()
+        return f"/v1/models/{model}:predict", "", json.dumps({"inputs": {"x": values.tolist()}}).encode()
     tensor: dict[str, object] = {"name": "x", "shape": list(values.shape), "datatype": "FP32"}
     if door == "oip":
-        return "/v2/models/a/infer", "", json.dumps({"inputs": [{**tensor, "data": values.ravel().tolist()}]}).encode()
+        return (
+            f"/v2/models/{model}/infer",
+            "",
+            json.dumps({"inputs": [{**tensor, "data": values.ravel().tolist()}]}).encode(),
+        )
     data = values.astype("<f4").tobytes()
     tensor["parameters"] = {"binary_data_size": len(data)}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    return "/v2/models/a/infer", f"Inference-Header-Content-Length: {len(head)}\r\n", head + data
+    return f"/v2/models/{model}/infer", f"Inference-Header-Content-Length: {len(head)}\r\n", head + data
 
 
 def _values(door: str, data: bytes, fields: Mapping[str, str]) -> object:
@@ -273,16 +319,17 @@ def _values(door: str, data: bytes, fields: Mapping[str, str]) -> object:
 
 
 def soak(
-    folder: Path, seconds: float, *, swaps: int, rollbacks: int, kills: int, connections: int, seed: int
+    folder: Path, seconds: float, *, swaps: int, rollbacks: int, ramps: int, kills: int, connections: int, seed: int
 ) -> SoakReport:
     """Start a server of two workers on new bundles, and put it to the test."""
     for each in SEEDS:
         write_network(folder / str(each), each, hidden=HIDDEN)
-    push(folder / str(SEEDS[-1]), folder / "a")
-    push(folder / str(SEEDS[-2]), folder / "a")
-    options = ("--workers", "2", "--poll", "0.2", "--grpc-port", "0")
-    with serving(folder, str(folder / "a"), *options) as server:
-        return asyncio.run(Soak(server, folder, connections, seed).run(seconds, swaps, rollbacks, kills))
+    for each, model in ((SEEDS[-1], "a"), (SEEDS[-2], "a"), (SEEDS[-1], "r")):
+        push(folder / str(each), folder / model)
+    (folder / "models.yaml").write_text(MODELS)
+    options = ("--config", "models.yaml", "--workers", "2", "--poll", "0.2", "--grpc-port", "0")
+    with serving(folder, *options) as server:
+        return asyncio.run(Soak(server, folder, connections, seed).run(seconds, swaps, rollbacks, ramps, kills))
 
 
 def main() -> None:
@@ -295,12 +342,21 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         report = soak(
-            folder, options.seconds, swaps=20, rollbacks=5, kills=1, connections=options.connections, seed=options.seed
+            folder,
+            options.seconds,
+            swaps=20,
+            rollbacks=5,
+            ramps=3,
+            kills=1,
+            connections=options.connections,
+            seed=options.seed,
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"seed {options.seed}: {len(report.answers)} answers, {dict(report.by_door)}")
-    print(f"{len(report.swaps)} swaps, {len(report.rollbacks)} rollbacks, {len(report.kills)} killed")
+    events = {"swaps": report.swaps, "rollbacks": report.rollbacks, "ramps": report.ramps, "killed": report.kills}
+    print(", ".join(f"{len(moments)} {what}" for what, moments in events.items()))
+    print(f"{len(report.backwards)} callers moved back: {report.backwards[:5]}")
     lost, without_cause = sum(map(len, report.lost.values())), len(report.lost_without_cause())
     print(f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {without_cause} of them without a cause")
     print(f"p99 in the second of a swap by the steady one, median: {report.swap_ratio():.2f}")
