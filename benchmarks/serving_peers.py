@@ -6,10 +6,10 @@ program is and what it is asked; `start` installs it and gives its address.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 _NETWORK = """
 import os
@@ -240,8 +242,12 @@ def start(
         _wait(address + peer.ready, process, folder / "log")
         yield address
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+        for each in [
+            *psutil.Process(process.pid).children(recursive=True),
+            process,
+        ]:  # BentoML's have groups of their own
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                each.kill()
         process.wait()
 
 
