@@ -242,12 +242,10 @@ def start(
         _wait(address + peer.ready, process, folder / "log")
         yield address
     finally:
-        for each in [
-            *psutil.Process(process.pid).children(recursive=True),
-            process,
-        ]:  # BentoML's have groups of their own
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                each.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself
+            for child in psutil.Process(process.pid).children(recursive=True):  # BentoML's have groups of their own
+                child.kill()
+        process.kill()
         process.wait()
 
 
