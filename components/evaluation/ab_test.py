@@ -181,11 +181,6 @@ def ab_test(
     model, answered = _answered(log, key, prediction, signature)
     known = _labels(labels, label, key)
     keys = [name for name in (key, "request_row") if name in known.column_names]
-    if key == "request_id" and len(keys) == 1 and pc.any(pc.greater(answered["request_row"], 0)).as_py():
-        raise InputError(
-            "the log has requests of several rows, and the labels do not say of which row they are",
-            fix="add a column request_row to the labels, from 0",
-        )
     for name in keys:
         try:
             known = known.set_column(
@@ -197,9 +192,18 @@ def ab_test(
                 f"{answered.schema.field(name).type}",
                 fix="give both the same type",
             ) from error
+    of_rows = ["request_id", "request_row"] if key == "request_id" else keys
+    if keys == ["request_id"]:
+        several = answered.filter(pc.greater(answered["request_row"], 0))["request_id"]
+        labelled_several = several.filter(pc.is_in(several, value_set=known["request_id"].combine_chunks()))
+        if len(labelled_several):
+            raise InputError(
+                f"request {labelled_several[0]} has several rows, and the labels do not say of which row they are",
+                fix="add a column request_row to the labels, from 0",
+            )
     output = label + " as predicted"  # a label and an output are often called alike
     every = answered.num_rows
-    answered = _first_of_each(answered, keys)
+    answered = _first_of_each(answered, of_rows)
     joined = answered.join(_one_label_each(known, keys), keys, join_type="left outer")
     rows = pa.table({_VERSION: joined[_VERSION], label: joined[_LABEL], output: joined[_PREDICTION]})
     labelled = rows.filter(pc.is_valid(rows[label]))

@@ -174,6 +174,28 @@ def test_the_pipelines_notebook_branches_fails_and_remembers(tmp_path: Path, mon
     assert missed == pytest.approx((seen - expected).abs().mean(), abs=0.011)
 
 
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_serving_notebook_rolls_out_and_takes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = _run("serving.ipynb")
+    better, wrong = (ast.literal_eval(cell["text"].partition("percent: ")[2].splitlines()[0]) for cell in shown[3:5])
+    assert {10, 50, 100} >= {*better} - {0.0} >= {10, 50}
+    assert better[-1] == 0.0
+    assert 100 not in wrong
+    assert "answers now: version 2" in shown[4]["text"]
+    assert "population stability index" in shown[4]["text"]
+    areas = {
+        int(version): float(auc) for version, auc in re.findall(r"version (\d): .* auc ([\d.]+)", shown[5]["value"])
+    }
+    assert areas.keys() == {1, 2, 3}
+    assert areas[1] > 0.85
+    assert areas[2] > 0.85
+    assert areas[3] == pytest.approx(1 - areas[2], abs=0.1)
+
+
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 

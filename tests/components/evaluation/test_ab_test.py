@@ -104,6 +104,14 @@ def test_keys_count_once_and_rows_of_a_request_each(tmp_path: Path) -> None:
     assert [(each.version, each.rows, each.labelled) for each in result.versions] == [(3, 200, 200), (4, 200, 200)]
     assert (result.repeated, result.differences[0].version) == (2, 3)
     assert result.versions[0].metrics["mean_label"] == late[:200].mean()
+    # A request of several rows of which no label is known stands in nobody's way.
+    single = {"request_id": ["one", "two", "three", "four"], "late": [0, 1, 1, 0]}
+    for version in (3, 4):
+        write(tmp_path / "single", version, single["request_id"][version - 3 :: 2], [0.1, 0.9], [1, 2])
+    write(tmp_path / "single", 4, ["several"], rng.random((1, 3)), rng.integers(0, 9, (1, 3)))
+    result = ab_test(tmp_path / "single", single, label="late", metrics=["mean_label"])
+    assert [(each.version, each.rows, each.labelled) for each in result.versions] == [(3, 2, 2), (4, 5, 2)]
+    assert result.repeated == 0
     with pytest.raises(InputError, match="do not say of which row"):
         ab_test(tmp_path, {"request_id": keys[::2], "late": late[::2]}, label="late")
 
