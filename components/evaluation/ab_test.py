@@ -150,6 +150,7 @@ def ab_test(
     signature: str | None = None,
     metrics: Sequence[MetricLike] | None = None,
     task: Task | None = None,
+    classes: Sequence[str | int] | None = None,
     threshold: float = 0.5,
     level: float = 0.95,
 ) -> ABTest:
@@ -171,6 +172,7 @@ def ab_test(
         signature: What was asked; None: `predict`, or the only one.
         metrics: As of `evaluate`, as is what follows; None: the usual ones of the task.
         task: What kind of model it is.
+        classes: The class of each score, in their order; None: labels are positions.
         threshold: Above which a prediction counts as positive.
         level: Of the intervals.
 
@@ -217,7 +219,7 @@ def ab_test(
             raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
     result = evaluate(
         labelled, label=label, predictions=output, slices=[[], [_VERSION]], metrics=metrics, task=task,
-        threshold=threshold, confidence=confidence,
+        classes=classes, threshold=threshold, confidence=confidence,
     )  # fmt: skip
     (judged,) = result.models.values()
     items = {item["pairs"][0][1]: item for item in judged["metrics"]["slices"] if item["pairs"]}

@@ -137,6 +137,23 @@ def test_scores_of_several_classes(tmp_path: Path) -> None:
     assert [each.metrics["accuracy"] for each in result.versions] == [right[:200].mean(), right[200:].mean()]
     losses = [sklearn.metrics.log_loss(labels[part], scores[part]) for part in (slice(0, 200), slice(200, None))]
     assert [each.metrics["log_loss"] for each in result.versions] == pytest.approx(losses, rel=1e-6)
+    kinds = ["red", "rosé", "white"]
+    texts = pa.table({"request_id": ids, "kind": [kinds[each] for each in labels]})
+    named = ab_test(tmp_path, texts, label="kind", metrics=["accuracy", "log_loss"], classes=kinds)
+    assert named.versions == result.versions
+    pa.csv.write_csv(texts, tmp_path / "labels.csv")
+    files = [
+        "ab-test",
+        str(tmp_path / "flights"),
+        str(tmp_path / "labels.csv"),
+        "--label",
+        "kind",
+        "--metric",
+        "accuracy",
+    ]
+    options = [part for kind in kinds for part in ("--class", kind)]
+    body = json.loads(CliRunner().invoke(cli, [*files, *options, "--json"], catch_exceptions=False).stdout)
+    assert body["versions"][1]["metrics"] == {"accuracy": right[200:].mean()}
     with pytest.raises(InputError, match="the labels 'kind' are lists"):
         ab_test(tmp_path, pa.table({"request_id": ids, "kind": [[1]] * 400}), label="kind")
 
