@@ -35,8 +35,9 @@ def _ours() -> tuple[str, ...]:
 
 
 @cache
-def _standard_library() -> tuple[str, ...]:
-    return tuple({f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib")})
+def _pythons_folders() -> tuple[str, ...]:
+    """Of the standard library, and of commands: the file `drivetrain` that starts a verb is not its user's code."""
+    return tuple({f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib", "scripts")})
 
 
 @lru_cache(4096)
@@ -47,7 +48,7 @@ def is_users(file: str) -> bool:
     if is_drivetrains(file):
         return False
     inside = next((file.removeprefix(project) for project in _PROJECTS if file.startswith(project)), file)
-    return not is_library(inside) and not inside.startswith(_standard_library())
+    return not is_library(inside) and not inside.startswith(_pythons_folders())
 
 
 def is_library(file: str) -> bool:

@@ -157,7 +157,10 @@ def _refuse_server(known: Mapping[str, object]) -> None:
     elif server is None and "server" in known:
         for name in ("served_as", "api_key", "tls_ca"):
             if known.get(name) is not None:
-                raise InputError(f"{name} is of a server, and none is named", fix='server="https://host:8501"')
+                raise InputError(
+                    f"{name} is of a server, and none is named",
+                    fix=f'write server="https://host:8501", or leave {name} out',
+                )
 
 
 def _warmup_of(validation: InfraValidation) -> bytes | None:

@@ -21,6 +21,7 @@ _TASKS = ("binary", "regression", "multiclass")
 @click.command(
     epilog="\b\nExample:\n  drivetrain ab-test request-log/flights labels.csv --label late\n"
     "  drivetrain ab-test request-log/flights labels.parquet --label late --key flight_id --metric auc --json\n"
+    "  drivetrain ab-test request-log/wine labels.csv --label cultivar --class barolo --class barbera\n"
 )
 @click.argument("log", type=click.Path(exists=True, path_type=Path))
 @click.argument("labels", type=click.Path(exists=True, path_type=Path))
@@ -33,6 +34,10 @@ _TASKS = ("binary", "regression", "multiclass")
 @click.option("--signature", default=None, metavar="NAME", help="What was asked; predict, or the only one.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="May be given several times.")
 @click.option("--task", type=click.Choice(_TASKS), default=None, help="What the labels look like, unless given.")
+@click.option(
+    "--class", "classes", multiple=True, metavar="TEXT",
+    help="A class, where labels are texts; once for each score, in their order.",
+)  # fmt: skip
 @click.option(
     "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True,
     help="Of the intervals.",
@@ -49,6 +54,7 @@ def ab_test(
     signature: str | None,
     metrics: tuple[str, ...],
     task: str | None,
+    classes: tuple[str, ...],
     level: float,
 ) -> int:
     """Compare the versions of a served model by the request log in LOG and what came true, in LABELS.
@@ -61,7 +67,7 @@ def ab_test(
 
     result = compare(
         log, str(labels), label=label, key=key, prediction=prediction, baseline=baseline, signature=signature,
-        metrics=list(metrics) or None, task=task, level=level,  # type: ignore[arg-type]  # one of the choices
+        metrics=list(metrics) or None, task=task, classes=classes or None, level=level,  # type: ignore[arg-type]  # one of the choices
     )  # fmt: skip
     settings.answer(result.to_dict(), lambda console: _show(console, result))
     return OK

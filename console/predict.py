@@ -22,6 +22,7 @@ _URL = re.compile(
     r"(?P<server>https?://[^/]+(?:/[^:]*?)?)/v1/models/(?P<model>[^/:]+)"
     r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?/?"
 )
+_SERVER = re.compile(r"https?://[^/]+/?")
 
 
 @click.command(
@@ -62,7 +63,8 @@ def predict(
 
     match = _URL.fullmatch(url)
     if match is None:
-        raise InputError(f"{url!r:.200} is no model's URL", fix="http://127.0.0.1:8501/v1/models/NAME")
+        server = url.rstrip("/") if _SERVER.fullmatch(url) else "http://127.0.0.1:8501"
+        raise InputError(f"{url!r:.200} is no model's URL", fix=f"{server}/v1/models/NAME")
     if (file is None) == (not rows):
         raise InputError("predict needs rows: a FILE, or --row", fix="""--row '{"hour": 17}'""")
     asked = [_row(text) for text in rows] if file is None else _rows_of(file, limit)

@@ -118,6 +118,10 @@ class ModelAddress:
                 raise InputError("the API key has characters that no key has", fix="is there a space or a line end?")
             headers["authorization"] = f"Bearer {api_key}"
         shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        if path := re.search(r"/v[12]/models(/.*)?$", shown):
+            raise InputError(
+                f"{shown:.200} is not the server alone", fix=f"give {shown[: path.start()]}, and the model by its name"
+            )
         return cls(shown, model, version, label, headers)
 
     @property
@@ -440,9 +444,10 @@ class ModelSteps:
             except (OSError, HTTPException, EOFError) as error:
                 # Predicting twice does no harm, but what took too long once would again.
                 if is_last or isinstance(error, TimeoutError | ssl.SSLError):
+                    port = ", and is this its --grpc-port?" if self._transport == "grpc" else "?"
                     raise ServerError(
                         f"{self._address.url} does not answer: {str(error) or type(error).__name__}",
-                        fix="is `drivetrain serve` running there?",
+                        fix=f"is `drivetrain serve` running there{port}",
                     ) from error
                 asked = 0.0
             else:

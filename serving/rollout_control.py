@@ -173,7 +173,10 @@ class ModelRollout:
         if not sight.available:
             return
         self._settle_incumbent(sight.available)
+        before = (state.candidate, state.digest)
         self._choose_candidate(sight.available, now)
+        if before != (state.candidate, state.digest):
+            passed = 0.0  # it had not come by then
         if state.candidate is None or state.candidate not in sight.available:
             return
         guard = self.options.guard

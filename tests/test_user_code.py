@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -125,4 +126,5 @@ def test_an_installed_project_is_the_users() -> None:
     assert not is_users(f"{library}/numpy/core.py")
     assert not is_users(ModuleType.__name__ and traceback.__file__)
     assert not is_users(user_code.__file__)
+    assert not is_users(f"{sysconfig.get_path('scripts')}/drivetrain"), "it starts the verbs"
     assert is_users(__file__)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _VERSION: Final = "model_version"
 _LABEL: Final = "\0label"  # names that no column of a user has
 _PREDICTION: Final = "\0prediction"
+_POSITION: Final = "\0position"
 _BUCKETS: Final = 20
 
 
@@ -149,6 +150,7 @@ def ab_test(
     signature: str | None = None,
     metrics: Sequence[MetricLike] | None = None,
     task: Task | None = None,
+    classes: Sequence[str | int] | None = None,
     threshold: float = 0.5,
     level: float = 0.95,
 ) -> ABTest:
@@ -163,13 +165,14 @@ def ab_test(
         log: The folder of a model's request log, as `drivetrain serve --request-log` writes it, or files of it.
         labels: A table that `data.source_of` takes, with the columns `key` and `label`.
         label: The column of labels.
-        key: What a row is known by: "request_id", with `request_row` where labels have it, or an input. A key that was
-            answered twice counts as it was answered first.
+        key: What a row is known by: "request_id", with `request_row` where labels are of requests with several rows, or
+            an input. A key that was answered twice counts as it was answered first.
         prediction: The output that is judged; None: the only one.
         baseline: The version that others are compared with; None: the smallest number.
         signature: What was asked; None: `predict`, or the only one.
         metrics: As of `evaluate`, as is what follows; None: the usual ones of the task.
         task: What kind of model it is.
+        classes: The class of each score, in their order; None: labels are positions.
         threshold: Above which a prediction counts as positive.
         level: Of the intervals.
 
@@ -179,8 +182,12 @@ def ab_test(
     """
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
     model, answered = _answered(log, key, prediction, signature)
+    if task is None and _is_list(answered[_PREDICTION].type):
+        task = "multiclass"  # a score for each class: labels here are one value a row
     known = _labels(labels, label, key)
-    keys = [name for name in (key, "request_row") if name in known.column_names]
+    if key == "request_id" and "request_row" not in known.column_names:
+        known = _of_the_only_row(known, answered)
+    keys = ["request_id", "request_row"] if key == "request_id" else [key]
     for name in keys:
         try:
             known = known.set_column(
@@ -192,20 +199,12 @@ def ab_test(
                 f"{answered.schema.field(name).type}",
                 fix="give both the same type",
             ) from error
-    of_rows = ["request_id", "request_row"] if key == "request_id" else keys
-    if keys == ["request_id"]:
-        several = answered.filter(pc.greater(answered["request_row"], 0))["request_id"]
-        labelled_several = several.filter(pc.is_in(several, value_set=known["request_id"].combine_chunks()))
-        if len(labelled_several):
-            raise InputError(
-                f"request {labelled_several[0]} has several rows, and the labels do not say of which row they are",
-                fix="add a column request_row to the labels, from 0",
-            )
     output = label + " as predicted"  # a label and an output are often called alike
     every = answered.num_rows
-    answered = _first_of_each(answered, of_rows)
-    joined = answered.join(_one_label_each(known, keys), keys, join_type="left outer")
-    rows = pa.table({_VERSION: joined[_VERSION], label: joined[_LABEL], output: joined[_PREDICTION]})
+    answered = _first_of_each(answered, keys)
+    positions = answered.select(keys).append_column(_POSITION, pa.array(np.arange(answered.num_rows)))
+    joined = positions.join(_one_label_each(known, keys), keys, join_type="left outer").sort_by(_POSITION)
+    rows = pa.table({_VERSION: answered[_VERSION], label: joined[_LABEL], output: answered[_PREDICTION]})
     labelled = rows.filter(pc.is_valid(rows[label]))
     numbers = sorted(set(rows[_VERSION].to_pylist()))
     counts = {number: (_count(rows, number), _count(labelled, number)) for number in numbers}
@@ -220,7 +219,7 @@ def ab_test(
             raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
     result = evaluate(
         labelled, label=label, predictions=output, slices=[[], [_VERSION]], metrics=metrics, task=task,
-        threshold=threshold, confidence=confidence,
+        classes=classes, threshold=threshold, confidence=confidence,
     )  # fmt: skip
     (judged,) = result.models.values()
     items = {item["pairs"][0][1]: item for item in judged["metrics"]["slices"] if item["pairs"]}
@@ -273,6 +272,10 @@ def _difference(
     half = error * float(stdtrit(joint, tail))
     p_value = 2 * float(stdtr(joint, -abs(apart) / error))
     return VersionDifference(candidate.version, metric, apart, apart - half, apart + half, p_value)
+
+
+def _is_list(of: pa.DataType) -> bool:
+    return pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of)
 
 
 def _count(rows: pa.Table, number: int) -> int:
@@ -328,9 +331,9 @@ def _read(path: str, footer: LogFooter, key: str, prediction: str) -> pa.Table:
 def _first_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The rows whose key had not come before, without those that have none."""
     rows = rows.filter(pc.is_valid(rows[keys[0]]))
-    rows = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
-    first = rows.group_by(list(keys)).aggregate([("position", "min")])["position_min"]
-    return rows.take(np.sort(first.to_numpy())).drop_columns(["position"])
+    positions = rows.select(keys).append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
+    first = positions.group_by(list(keys)).aggregate([(_POSITION, "min")])[f"{_POSITION}_min"]
+    return rows.take(np.sort(first.to_numpy()))
 
 
 # --- the labels ---
@@ -352,7 +355,23 @@ def _labels(labels: object, label: str, key: str) -> pa.Table:
     for at, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             table = table.set_column(at, field.name, table[field.name].cast(field.type.value_type))
+    if pa.types.is_nested(table.schema.field(_LABEL).type):
+        raise InputError(f"the labels {label!r:.80} are lists", fix="give one number, or one class, for each row")
     return table.filter(pc.and_(pc.is_valid(table[key]), pc.is_valid(table[_LABEL])))
+
+
+def _of_the_only_row(known: pa.Table, answered: pa.Table) -> pa.Table:
+    """The labels as of row 0, where no request that they name had several."""
+    several = answered["request_id"].filter(pc.greater(answered["request_row"], 0))
+    unclear = known["request_id"].filter(
+        pc.is_in(known["request_id"].cast(several.type), value_set=several.combine_chunks())
+    )
+    if len(unclear):
+        raise InputError(
+            f"request {unclear[0].as_py()!r:.80} has several rows, and the labels do not say of which row they are",
+            fix="add a column request_row to the labels, from 0",
+        )
+    return known.append_column("request_row", pa.array(np.zeros(known.num_rows, np.int32)))
 
 
 def _one_label_each(known: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -222,7 +222,8 @@ class Runner:
         columns = f"column {absent[0]!r} is" if len(absent) == 1 else f"columns {', '.join(map(repr, absent))} are"
         return InputError(
             f"{columns} missing: {self.signature!r} reads {', '.join(self.graph.inputs)}",
-            fix=f"give it (the columns given are {', '.join(names)[:200]})",
+            fix=("give it" if len(absent) == 1 else "give them")
+            + (f" beside {', '.join(names)[:200]}" if names else ""),
         )
 
     def _ranges(self, stage: DeviceStage, env: Env, rows: PaddedRange, *smallest: int) -> dict[str, PaddedRange]:

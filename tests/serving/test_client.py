@@ -387,6 +387,8 @@ def test_options_that_cannot_be_are_refused_before_anything_is_asked() -> None:
             kind("http://127.0.0.1:1", "m", retries=-1)
         with pytest.raises(InputError, match="is no server"):
             kind("127.0.0.1:1", "m")
+        with pytest.raises(InputError, match=r"models/m is not the server alone\n  fix: give http://host/apps, and"):
+            kind("http://me:secret@host/apps/v1/models/m", "m")
         with pytest.raises(InputError, match="both named"):
             kind("http://127.0.0.1:1", "m", version=1, label="stable")
 
@@ -419,6 +421,7 @@ def test_a_server_that_is_not_there_or_does_not_answer(predict: Any, transport: 
     with pytest.raises(ServerError, match="does not answer") as caught:
         predict(f"http://127.0.0.1:{free_port()}", transport=transport, retries=1)
     assert caught.value.status == 0
+    assert ("--grpc-port" in str(caught.value.fix)) == (transport == "grpc")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -82,6 +82,15 @@ def kinds(control: RolloutControl) -> list[str]:
     return [event["kind"] for event in control.status("net")["events"]]
 
 
+def test_the_time_before_it_came_is_not_its_own(tmp_path: Path) -> None:
+    clock = Clock()
+    control = RolloutControl([config(tmp_path)], clock)
+    look(control, clock, 5, (3,))
+    look(control, clock, 0.5)
+    status = control.status("net")
+    assert (status["candidate"], status["seconds_left"]) == (4, 60 * (STEPS[0].minutes or 0))
+
+
 def test_steps_go_by_the_clock_and_lose_nobody(tmp_path: Path) -> None:
     clock = Clock()
     control = started(tmp_path, clock)

@@ -22,6 +22,7 @@ import yaml
 
 pytest.importorskip("httptools")
 
+import grpc
 from click.testing import CliRunner
 from drivetrain.components.pusher import push
 from drivetrain.console.cli import cli
@@ -308,6 +309,30 @@ def test_the_client_and_the_command(server: RunningServer, tmp_path: Path) -> No
     ran = CliRunner().invoke(cli, ["predict", "http://127.0.0.1:9/v1/models/net", "--row", "{}"])
     assert ran.exit_code != 0
     assert "does not answer" in ran.output
+    for wrong, host in ((f"{server.address}/", server.address), ("net", "http://127.0.0.1:8501")):
+        ran = CliRunner().invoke(cli, ["predict", wrong, "--row", "{}"])
+        assert ran.exit_code == USER_ERROR
+        assert f"fix: {host}/v1/models/NAME" in ran.output
+
+
+def test_where_it_listens_is_printed(tmp_path: Path) -> None:
+    """A port that was drawn is known to nobody else, that of gRPC neither."""
+    arguments = ["serve", str(tmp_path / "net"), "--rest-port", "0", "--grpc-port", "0"]
+    process = subprocess.Popen([sys.executable, "-m", "drivetrain", *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    late = threading.Timer(60, process.kill)
+    late.start()
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        address, target = lines[0].split()[2], lines[2].removeprefix("  gRPC at ").strip()
+        assert lines[1] == f"  {address}/v1/models/net\n"
+        with grpc.insecure_channel(target) as channel:
+            grpc.channel_ready_future(channel).result(30)
+    finally:
+        late.cancel()
+        process.kill()
+        process.wait(60)
+        process.stdout.close()
 
 
 def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_path: Path) -> None:

@@ -64,6 +64,17 @@ def test_a_default_stands_for_what_a_row_lacks() -> None:
     assert columns({"instances": [{"tag": "a", "more": 1}]}) == {"tag": ["a"]}
 
 
+@pytest.mark.parametrize("body", [{"instances": [{"taq": "a"}]}, {"inputs": {"taq": ["a"], "signal": [[1.5]]}}])
+def test_a_misspelt_column_is_named(body: Any) -> None:
+    with pytest.raises(RequestError, match=r"'tag' is missing, and 'taq' is not read\n  fix: did you mean 'tag'\?"):
+        columns(body)
+
+
+def test_what_is_not_read_is_no_misspelling_where_nothing_is_missing() -> None:
+    row = {"tag": "a", "taq": "b", "signal": [], "words": [], "counts": 3}
+    assert columns({"instances": [row]}) == {"tag": ["a"], "signal": [[]], "words": [[]]}
+
+
 def test_a_context_is_shared_by_all_examples() -> None:
     body = json.dumps({"context": {"tag": "all", "count": 1}, "examples": [{"count": 2}, {}]}).encode()
     request = tfs.decode_examples(body, MODEL, REF)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
+import sklearn.metrics
 from click.testing import CliRunner
 from drivetrain.components.evaluation.ab_test import ab_test
 from drivetrain.console.cli import cli
@@ -24,20 +25,26 @@ from drivetrain.serving.log_files import day_folder, file_name
 from drivetrain.serving.logged_rows import AnsweredRequest, RowSchema
 from numpy.typing import NDArray
 
-SIGNATURE = Signature({"customer": FieldSpec("int64")}, {"late": FieldSpec("float32")})
+INPUTS = {"customer": FieldSpec("int64")}
+LATE = {"late": FieldSpec("float32")}
+CLASSES = {"kinds": FieldSpec("float32", (3,))}
 START = int(datetime(2026, 11, 26, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def write(folder: Path, version: int, ids: Sequence[str], scores: Any, customers: Any, *, later: int = 0) -> None:
-    """A file as the server writes it, of requests with as many rows each as the lists of their scores have."""
+def write(
+    folder: Path, version: int, ids: Sequence[str], scores: Any, customers: Any, *, later: int = 0,
+    outputs: Mapping[str, FieldSpec] = LATE,
+) -> None:  # fmt: skip
+    """A file as the server writes it, of requests with as many rows each as they have customers."""
+    (output,) = outputs
     requests = [
         AnsweredRequest(
-            name, START + later + number, {"customer": np.atleast_1d(customer).tolist()}, np.size(score),
-            {"late": np.atleast_1d(np.asarray(score, np.float32))}, 0,
+            name, START + later + number, {"customer": np.atleast_1d(customer).tolist()}, np.size(customer),
+            {output: np.asarray(score, np.float32).reshape(np.size(customer), *outputs[output].shape)}, 0,
         )
         for number, (name, score, customer) in enumerate(zip(ids, scores, customers, strict=True))
     ]  # fmt: skip
-    schema = RowSchema("flights", version, f"digest-{version}", "predict", SIGNATURE)
+    schema = RowSchema("flights", version, f"digest-{version}", "predict", Signature(INPUTS, outputs))
     path = day_folder(folder / "flights", version, START) / file_name("predict", START + later)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(schema.whole([schema.table(requests)]), path)
@@ -112,8 +119,51 @@ def test_keys_count_once_and_rows_of_a_request_each(tmp_path: Path) -> None:
     result = ab_test(tmp_path / "single", single, label="late", metrics=["mean_label"])
     assert [(each.version, each.rows, each.labelled) for each in result.versions] == [(3, 2, 2), (4, 5, 2)]
     assert result.repeated == 0
-    with pytest.raises(InputError, match="do not say of which row"):
+    with pytest.raises(InputError, match="request '3-0' has several rows, and the labels do not say of which row"):
         ab_test(tmp_path, {"request_id": keys[::2], "late": late[::2]}, label="late")
+
+
+def test_what_others_asked_in_several_rows_asks_nothing_of_the_labels(tmp_path: Path) -> None:
+    whole = experiment(tmp_path, np.random.default_rng(8), 100, 0.0)
+    write(tmp_path, 4, ["by hand"], [[0.1, 0.2, 0.3]], [[1, 2, 3]], later=1000)
+    result = ab_test(tmp_path, whole, label="late", metrics=["mean_label"])
+    assert [(each.rows, each.labelled) for each in result.versions] == [(100, 100), (103, 100)]
+    assert result.repeated == 0
+    assert result.versions[1].metrics["mean_label"] == whole["late"][100:].mean()
+
+
+def test_scores_of_several_classes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    ids, labels = [f"r{number}" for number in range(400)], rng.integers(0, 3, 400)
+    scores = rng.dirichlet(np.ones(3), 400).astype(np.float32)
+    for version, part in ((3, slice(0, 200)), (4, slice(200, None))):
+        write(tmp_path, version, ids[part], scores[part], np.zeros(200, int), outputs=CLASSES)
+    shuffled = rng.permutation(400)
+    table = {"request_id": np.array(ids)[shuffled], "kind": labels[shuffled]}
+    result = ab_test(tmp_path, table, label="kind", metrics=["accuracy", "log_loss"])
+    right = scores.argmax(1) == labels
+    assert [each.metrics["accuracy"] for each in result.versions] == [right[:200].mean(), right[200:].mean()]
+    losses = [sklearn.metrics.log_loss(labels[part], scores[part]) for part in (slice(0, 200), slice(200, None))]
+    assert [each.metrics["log_loss"] for each in result.versions] == pytest.approx(losses, rel=1e-6)
+    kinds = ["red", "rosé", "white"]
+    texts = pa.table({"request_id": ids, "kind": [kinds[each] for each in labels]})
+    named = ab_test(tmp_path, texts, label="kind", metrics=["accuracy", "log_loss"], classes=kinds)
+    assert named.versions == result.versions
+    pa.csv.write_csv(texts, tmp_path / "labels.csv")
+    files = [
+        "ab-test",
+        str(tmp_path / "flights"),
+        str(tmp_path / "labels.csv"),
+        "--label",
+        "kind",
+        "--metric",
+        "accuracy",
+    ]
+    options = [part for kind in kinds for part in ("--class", kind)]
+    body = json.loads(CliRunner().invoke(cli, [*files, *options, "--json"], catch_exceptions=False).stdout)
+    assert body["versions"][1]["metrics"] == {"accuracy": right[200:].mean()}
+    with pytest.raises(InputError, match="the labels 'kind' are lists"):
+        ab_test(tmp_path, pa.table({"request_id": ids, "kind": [[1]] * 400}), label="kind")
 
 
 def test_a_key_may_be_an_input(tmp_path: Path) -> None:

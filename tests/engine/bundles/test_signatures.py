@@ -84,6 +84,9 @@ def test_a_column_without_a_default_is_required(model: Path) -> None:
         ) as refusal:
             lack()
         assert "'hour'" not in refusal.value.message, "it has a default"
+        fix = str(refusal.value.fix)
+        assert fix.startswith("give them beside ")
+        assert "dep_delay" in fix
 
 
 def test_a_column_that_is_there_twice_is_told_as_such(model: Path) -> None:
