@@ -275,7 +275,7 @@ def _difference(
 
 
 def _is_list(of: pa.DataType) -> bool:
-    return pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of)
+    return bool(pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of))
 
 
 def _count(rows: pa.Table, number: int) -> int:
