@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,15 @@ def refuse_longer(what: str, size: int, most: int) -> None:
         )
 
 
+def _open_file(path: str) -> BinaryIO:
+    """A file to read. Anything else is refused: a named pipe nobody writes to would be waited for, for ever."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is no file", fix="replace it by a file")
+    return file
+
+
 class LocalFiles:
     """A local or mounted folder. As stores of objects do, it writes files whole or not at all, and durably."""
 
@@ -54,12 +64,12 @@ class LocalFiles:
         pass
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        with _no_file(path), Path(path).open("rb") as file:
+        with _no_file(path), _open_file(path) as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
     def get_file(self, path: str, target: str, callback: CountBytes) -> None:
-        with _no_file(path), Path(path).open("rb") as file, Path(target).open("wb") as copy:
+        with _no_file(path), _open_file(path) as file, Path(target).open("wb") as copy:
             _copy(file.read, copy, callback)
 
     def info(self, path: str) -> dict[str, Any]:

@@ -459,7 +459,7 @@ class ModelSteps:
         if answer.status == 200:
             return answer
         reason: Any = None
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             reason = json.loads(answer.body)
         reason = reason.get("error") if isinstance(reason, dict) else None
         raise ServerError(
@@ -475,7 +475,7 @@ class ModelSteps:
         return "give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY; in Python api_key="
 
     def _json(self, answer: ClientAnswer) -> dict[str, Any]:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             body = json.loads(answer.body)
             if isinstance(body, dict):
                 return body

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -94,8 +94,8 @@ class RolloutState:
     incumbent: int | None = None
     candidate: int | None = None
     digest: str = ""
-    step: int = 0
-    elapsed: float = 0.0
+    step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     held: bool = False
     failed: list[FailedVersion] = field(default_factory=list)
     events: list[RolloutEvent] = field(default_factory=list)
@@ -431,7 +431,7 @@ class RolloutControl:
             return RolloutState()
         try:
             state = msgspec.json.decode(data, type=RolloutState)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
                 f"{path} is no state of a rollout: {error}",
                 fix="delete it; versions that failed may then take over again",

@@ -55,7 +55,10 @@ def is_own_page(origin: str, host: str) -> bool:
     Only where the host is an address: a name of somebody else's may be made to lead here (DNS rebinding), and then its
     pages have the same origin as ours.
     """
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     if parts.scheme not in ("http", "https") or parts.netloc != host:
         return False
     if parts.hostname == "localhost":

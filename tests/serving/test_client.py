@@ -491,3 +491,23 @@ def test_a_model_that_reads_other_columns_by_now(folder: Path, tmp_path: Path) -
             answer = client.predict([{"word": 1.5, "other": "a"}])
             assert (answer.version, answer.rows[0]) == (2, {"double": 3.0, "loud": "A"})
             client.close()
+
+
+@pytest.mark.parametrize(("status", "words"), [(200, "answers 200, but no JSON"), (400, "answers 400")])
+def test_an_answer_that_is_nested_without_end_is_no_answer(status: int, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def lie() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 %d X\r\nConnection: close\r\n\r\n" % status + b"[" * 100_000)
+
+        liar = threading.Thread(target=lie, daemon=True)
+        liar.start()
+        with (
+            Client(f"http://127.0.0.1:{listening.getsockname()[1]}", "net", timeout=20) as client,
+            pytest.raises(ServerError, match=words),
+        ):
+            client.traffic()
+        liar.join(20)

@@ -116,6 +116,7 @@ def test_it_needs_no_key_and_what_it_asks_does(folder: Path, tmp_path: Path) -> 
         ("null", "127.0.0.1:8501", False),
         ("", "", False),
         ("file://", "", False),
+        ("http://[", "[", False),
     ],
 )
 def test_pages_of_this_server_are_told_from_others(origin: str, host: str, own_page: bool) -> None:

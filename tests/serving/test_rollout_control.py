@@ -302,6 +302,24 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> N
         RolloutControl([config(tmp_path / "file")], clock)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"incumbent": 3, "candidate": 4, "step": -1}',  # from the end: the last step, with all requests
+        b'{"incumbent": 3, "candidate": 4, "step": -9}',
+        b'{"incumbent": 3, "candidate": 4, "elapsed": -1e9}',
+        b'{"digest": "\xff"}',
+        b'{"more": ' + b"[" * 100_000,
+        b"null",
+    ],
+    ids=["step-1", "step-9", "elapsed", "no-text", "deep", "null"],
+)
+def test_a_state_that_nobody_wrote_sends_no_requests_anywhere(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "net.json").write_bytes(data)
+    with pytest.raises(InputError, match=r"net\.json is no state of a rollout"):
+        RolloutControl([config(tmp_path)], Clock())
+
+
 def test_the_file_holds_the_state_and_passes_through_no_half(tmp_path: Path) -> None:
     clock = Clock()
     started(tmp_path, clock)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +141,18 @@ def test_whatever_a_file_holds_nothing_is_raised(tmp_path: Path) -> None:
         assert reason in outcome.problem, data[:40]
         assert outcome.rows >= 3, data[:40]  # those that are whole are tried all the same
     assert result_of(b"{}\n{}\n").problem.endswith("(and 1 more)")
+
+
+def test_a_pipe_in_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.warmup.jsonl")
+    reading = threading.Thread(target=lambda: answers.append(read_warmup(str(tmp_path), 1)), daemon=True)
+    answers: list[tuple[bytes, str]] = []
+    reading.start()
+    reading.join(20)
+    assert len(answers) == 1
+    data, problem = answers[0]
+    assert data == b""
+    assert "1.warmup.jsonl is no file" in problem
 
 
 def test_rows_bytes_and_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
