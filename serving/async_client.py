@@ -10,7 +10,19 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from .client import context_of
-from .client_steps import ClientAnswer, ClientCall, Columns, ModelAddress, ModelSteps, Prediction, Steps, T, Transport
+from .client_steps import (
+    MOST_BYTES,
+    ClientAnswer,
+    ClientCall,
+    Columns,
+    ModelAddress,
+    ModelSteps,
+    Prediction,
+    Steps,
+    T,
+    Transport,
+    too_long,
+)
 
 _CHUNK: Final = 1000  # rows of a request
 _READ: Final = 1 << 16
@@ -179,6 +191,7 @@ class _AnswerParts:
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
         self.body: list[bytes] = []
+        self.size = 0
         self.whole = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -186,6 +199,7 @@ class _AnswerParts:
 
     def on_body(self, body: bytes) -> None:
         self.body.append(body)
+        self.size += len(body)
 
     def on_message_complete(self) -> None:
         self.whole = True
@@ -205,6 +219,8 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[ClientAnswer, bool
             parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise ConnectionError(f"the answer is no HTTP: {error}") from error
+        if parts.size > MOST_BYTES:
+            raise too_long()
     answer = ClientAnswer(parser.get_status_code(), parts.headers, b"".join(parts.body))
     return answer, parser.should_keep_alive()
 

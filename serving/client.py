@@ -11,7 +11,9 @@ from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit
 
 from ..errors import InputError
+from ..paced_http import PacedResponse
 from .client_steps import (
+    MOST_BYTES,
     ClientAnswer,
     ClientCall,
     Columns,
@@ -22,11 +24,13 @@ from .client_steps import (
     Steps,
     T,
     Transport,
+    too_long,
 )
 
 __all__ = ["Client", "Prediction", "ServerError"]
 
 _CHUNK: Final = 1000  # rows of a request
+_BLOCK: Final = 1 << 20
 
 
 class Client:
@@ -176,8 +180,10 @@ class _HttpConnection:
             if parts.scheme == "https"
             else http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
         )
+        self._connection.response_class = PacedResponse  # a server cannot hold the client for ever
         self._prefix = parts.path
         self._headers = address.headers
+        self._timeout = timeout
 
     def close(self) -> None:
         self._connection.close()
@@ -186,22 +192,36 @@ class _HttpConnection:
         method = "GET" if call.body is None else "POST"
         for attempt in (1, 2):
             fresh = self._connection.sock is None
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(self._timeout)  # the answer before has shortened it
             try:
                 self._connection.request(
                     method, f"{self._prefix}{call.target}", call.body, {**self._headers, **dict(call.headers)}
                 )
                 response = self._connection.getresponse()
                 headers = {key.lower(): value for key, value in response.getheaders()}
-                return ClientAnswer(response.status, headers, response.read())
+                return ClientAnswer(response.status, headers, _content_of(response))
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 # A connection that was kept may have been closed meanwhile; predicting twice does no harm.
                 self.close()
                 if fresh or attempt == 2:
                     raise
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException, ServerError):
                 self.close()
                 raise
         raise AssertionError("unreachable")
+
+
+def _content_of(response: http.client.HTTPResponse) -> bytes:
+    assert isinstance(response, PacedResponse)
+    content = bytearray()
+    while block := response.next_block(_BLOCK):
+        content += block
+        if len(content) > MOST_BYTES:
+            raise too_long()
+    if response.length:  # a lost connection looks like the end
+        raise ConnectionError(f"{response.length:,} bytes of the answer did not come")
+    return bytes(content)
 
 
 class _GrpcConnection:

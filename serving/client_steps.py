@@ -32,6 +32,8 @@ from .client_columns import (
 Transport: TypeAlias = Literal["json", "binary", "grpc"]
 """How rows travel: TensorFlow Serving's JSON; the Open Inference Protocol's binary tensors, over HTTP or gRPC."""
 
+MOST_BYTES: Final = 256 << 20
+"""Of an answer: more is given up."""
 _FIRST_WAIT: Final = 0.1  # seconds; each time twice as many
 _LONGEST_WAIT: Final = 5.0
 _UNAVAILABLE: Final = 503
@@ -52,6 +54,11 @@ class ServerError(DrivetrainError):
     def __init__(self, message: str, *, status: int = 0, fix: str | None = None) -> None:
         super().__init__(message, fix=fix)
         self.status = status
+
+
+def too_long() -> ServerError:
+    """Of an answer that does not end."""
+    return ServerError(f"the server answers with more than {MOST_BYTES >> 20} MiB", fix="ask for fewer rows at a time")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,7 @@ class RolloutState:
         candidate: The version that takes over; None: there is none.
         digest: Of its bundle.
         step: The step that it is at, from 0.
+        share: The step's share, as it was written down: the file of the server may have other steps by now.
         elapsed: Seconds that it has been at it.
         held: Whether an operator stopped the clock.
         failed: Versions that failed, the last one last.
@@ -95,6 +96,7 @@ class RolloutState:
     candidate: int | None = None
     digest: str = ""
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
+    share: float = 0.0
     elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     held: bool = False
     failed: list[FailedVersion] = field(default_factory=list)
@@ -137,6 +139,8 @@ class ModelRollout:
         self.rollbacks: dict[tuple[int, str], int] = {}  # by version and limit, since the process started
         self._window = SlidingWindow(self._window_seconds)
         self._looked: float | None = None
+        if state.step >= len(options.steps) or self.share != state.share:
+            self._go_on_at(state.share)
 
     @property
     def _window_seconds(self) -> float:
@@ -155,14 +159,17 @@ class ModelRollout:
 
     def configure(self, options: Rollout) -> None:
         """Go on by other steps, at the first one whose share is no smaller than now: nobody changes sides."""
-        share = self.share
-        steps = options.steps
-        if steps != self.options.steps and self.state.candidate is not None:
-            self.state.step = next((at for at, step in enumerate(steps) if step.share >= share), len(steps) - 1)
-            self.state.elapsed = 0.0
+        share, has_other_steps = self.share, options.steps != self.options.steps
         self.options = options
+        if has_other_steps and self.state.candidate is not None:
+            self._go_on_at(share)
         if self._window.seconds != self._window_seconds:
             self._window = SlidingWindow(self._window_seconds)
+
+    def _go_on_at(self, share: float) -> None:
+        steps = self.options.steps
+        self.state.step = next((at for at, step in enumerate(steps) if step.share >= share), len(steps) - 1)
+        self.state.elapsed = 0.0
 
     def look(self, sight: ModelSight, now: float) -> None:
         """Take in what all processes see; `now` in seconds since 1970."""
@@ -352,9 +359,7 @@ class RolloutControl:
             if known is not None and known.options.state == options.state:
                 known.configure(options)
                 continue
-            state, steps = self._read(name, options), len(options.steps)
-            state.step = min(state.step, steps - 1)
-            self._rollouts[name] = ModelRollout(name, options, state)
+            self._rollouts[name] = ModelRollout(name, options, self._read(name, options))
 
     def plans(self) -> dict[str, RoutePlan]:
         """Where the requests of each model go."""
@@ -419,16 +424,14 @@ class RolloutControl:
         path = _path(name, options)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            data = path.read_bytes() if path.exists() else b""
-            if not data:  # where it cannot be written, a rollback would be forgotten
-                write_durably(path, b"")
+            if not path.exists():  # where it cannot be written, a rollback would be forgotten
+                write_durably(path, msgspec.json.encode(RolloutState()))
+            data = path.read_bytes()
         except OSError as error:
             raise InputError(
                 f"the state of the rollout of {name!r} cannot be kept in {path.parent}: {error.strerror}",
                 fix="name a folder that can be written to as `state` of the rollout",
             ) from error
-        if not data:
-            return RolloutState()
         try:
             state = msgspec.json.decode(data, type=RolloutState)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -443,6 +446,7 @@ class RolloutControl:
         """Write a state down, where it has changed; the time that has passed only now and then."""
         name = rollout.name
         before = self._saved.get(name)
+        rollout.state.share = rollout.share
         data = msgspec.json.encode(rollout.state)
         if data == before:
             return

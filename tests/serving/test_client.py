@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
 import json
 import math
@@ -26,6 +27,8 @@ import grpc
 from drivetrain.engine import Bundle, analyze, ops
 from drivetrain.errors import InputError
 from drivetrain.serving import AsyncClient, Client, ServerError
+from drivetrain.serving import async_client as async_client_module
+from drivetrain.serving import client as client_module
 from drivetrain.serving.client_columns import InputType, check, column_tensor
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
@@ -511,3 +514,51 @@ def test_an_answer_that_is_nested_without_end_is_no_answer(status: int, words: s
         ):
             client.traffic()
         liar.join(20)
+
+
+def _liar(*parts: bytes, pause: float = 0.0) -> socket.socket:
+    """Answers every connection with these bytes, the last of them without end; it listens until it is closed."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def lie() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(65_536)
+                    connection.sendall(b"".join(parts[:-1]))
+                    while True:
+                        connection.sendall(parts[-1])
+                        time.sleep(pause)
+
+    threading.Thread(target=lie, daemon=True).start()
+    return listening
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNK = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+
+
+def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (client_module, async_client_module):
+        monkeypatch.setattr(module, "MOST_BYTES", 1 << 20)
+    with _liar(HEAD, b"Transfer-Encoding: chunked\r\n\r\n", CHUNK) as listening:
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(address, "net") as client, pytest.raises(ServerError, match="answers with more than"):
+            client.traffic()
+
+        async def ask() -> None:
+            async with AsyncClient(address, "net") as client:
+                await client.status()
+
+        with pytest.raises(ServerError, match="answers with more than"):
+            asyncio.run(ask())
+
+
+def test_an_answer_that_drips_is_given_up_in_time() -> None:
+    with _liar(HEAD, b"Content-Length: 99999999999999\r\n\r\n", b"x", pause=0.1) as listening:
+        begin = time.monotonic()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with Client(address, "net", timeout=1) as client, pytest.raises(ServerError, match=r"not 65,536|timed out"):
+            client.traffic()
+        assert time.monotonic() - begin < 10  # on a busy machine; it went on for ever

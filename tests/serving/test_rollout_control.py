@@ -147,6 +147,19 @@ def test_other_steps_after_a_reload_move_nobody_back(tmp_path: Path) -> None:
     assert not control
 
 
+def test_other_steps_after_a_restart_move_nobody_back_nor_all_at_once(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 15)
+    assert share(control) == 10  # the second of four steps
+    for steps, percent in (((RampStep(1, 10), RampStep(5, 10), RampStep(20, 10), RampStep(100)), 20), (STEPS, 50)):
+        control = RolloutControl([config(tmp_path, steps=steps)], clock)
+        assert share(control) == percent
+        look(control, clock, 0)  # and is written down
+    control = RolloutControl([config(tmp_path, steps=(RampStep(60, 10), RampStep(100)))], clock)
+    assert share(control) == 60
+
+
 def test_a_version_that_comes_meanwhile_takes_the_place(tmp_path: Path) -> None:
     clock = Clock()
     control = started(tmp_path, clock)

@@ -112,11 +112,13 @@ def test_keys_count_once_and_rows_of_a_request_each(tmp_path: Path) -> None:
     assert (result.repeated, result.differences[0].version) == (2, 3)
     assert result.versions[0].metrics["mean_label"] == late[:200].mean()
     # A request of several rows of which no label is known stands in nobody's way.
-    single = {"request_id": ["one", "two", "three", "four"], "late": [0, 1, 1, 0]}
+    names = ["one", "two", "three", "four"]
     for version in (3, 4):
-        write(tmp_path / "single", version, single["request_id"][version - 3 :: 2], [0.1, 0.9], [1, 2])
+        write(tmp_path / "single", version, names[version - 3 :: 2], [0.1, 0.9], [1, 2])
     write(tmp_path / "single", 4, ["several"], rng.random((1, 3)), rng.integers(0, 9, (1, 3)))
-    result = ab_test(tmp_path / "single", single, label="late", metrics=["mean_label"])
+    result = ab_test(
+        tmp_path / "single", {"request_id": names, "late": [0, 1, 1, 0]}, label="late", metrics=["mean_label"]
+    )
     assert [(each.version, each.rows, each.labelled) for each in result.versions] == [(3, 2, 2), (4, 5, 2)]
     assert result.repeated == 0
     with pytest.raises(InputError, match="request '3-0' has several rows, and the labels do not say of which row"):
