@@ -53,6 +53,11 @@ async def _configure(models: ModelManager, changed: ModelConfig) -> None:
 
 
 def _shares(request: Json) -> dict[int, float]:
+    for key in request:
+        if key != "shares":
+            raise RequestError(
+                StatusCode.INVALID_ARGUMENT, f"{key!r:.80} is not known", fix='send {"shares": {"3": 10}}'
+            )
     shares = request.get("shares")
     if not isinstance(shares, dict):
         raise RequestError(StatusCode.INVALID_ARGUMENT, f"'shares' is {kind(shares)}", fix='send {"shares": {"3": 10}}')
