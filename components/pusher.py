@@ -21,7 +21,6 @@ from ..progress import Progress, no_progress
 from ..redaction import holds_credentials, without_credentials
 from ..stores import Store
 from ..versions import not_writable, versions_at
-from .infra_validator import WARMUP_FILE
 
 
 def push(
@@ -172,6 +171,8 @@ def _warmup_of(validation: InfraValidation) -> bytes | None:
     if not validation.passed:
         raise InputError(f"the model may not be pushed: {validation.summary}", fix="see its server.log, and train anew")
     with contextlib.suppress(FileNotFoundError):  # of a release that kept none
+        from .infra_validator import WARMUP_FILE  # late: a cached run needs none of it
+
         return (validation.content / WARMUP_FILE).read_bytes()
     return None
 

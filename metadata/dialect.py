@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 from ..errors import DrivetrainError, InputError
 from .errors import AlreadyExists, NoStore, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
 from .mounts import filesystem_of
-from .sqlite_image import read_image
 
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
 # WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
@@ -164,6 +163,8 @@ class Sqlite:
                     raise
                 failure = error
             try:
+                from .sqlite_image import read_image  # late: few disks are full
+
                 image = read_image(self.path)
             except OSError as error:
                 raise failure or sqlite3.OperationalError(str(error)) from error

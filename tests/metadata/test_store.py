@@ -125,7 +125,7 @@ def test_commits_are_durable_and_walled(tmp_path: Path) -> None:
 
 
 def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialect, "_filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(dialect, "filesystem_of", lambda path: "nfs4")
     with pytest.raises(StoreUnavailable, match="network filesystem"):
         MetadataStore.open(tmp_path / "metadata.db")
 

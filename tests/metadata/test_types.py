@@ -45,7 +45,8 @@ def test_standard_types_have_their_properties() -> None:
     assert Anomalies.new().properties == {"passed": True, "errors": 0, "summary": ""}
     evaluated = {"blessed": False, "summary": "", "compared": None, "judged": "", "metrics": {}}
     assert Evaluation.new().properties == evaluated
-    assert PushedModel.new().properties == {"destination": "", "version": 0, "digest": ""}
+    pushed = {"destination": "", "folder": "", "version": 0, "digest": "", "bundle": "", "server": "", "serving": {}}
+    assert PushedModel.new().properties == pushed
 
 
 def test_new_has_folders_and_no_identity() -> None:

@@ -14,6 +14,7 @@ from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.components.evaluation.binary import _OF_CONFUSION, of_confusion
 from drivetrain.components.evaluation.definitions import Definition
 from drivetrain.components.evaluation.metrics import METRICS
+from drivetrain.tests.components.evaluation.test_ab_test import write
 from evaluating import measured  # type: ignore[import-not-found]  # conftest puts this folder on the path
 from sklearn.ensemble import RandomForestClassifier
 
@@ -55,7 +56,10 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     scored = pd.date_range("2026-01-05", periods=400, freq="10min", tz="UTC")
     space["predictions"] = space["frame"].drop(columns="late").assign(flight_id=range(400), scored_at=scored)
     space |= {"served_today": space["frame"].drop(columns="late"), "last_month": space["frame"]}
-    space["labels"] = frame[["late"]].assign(flight_id=range(400))
+    ids = [str(number) for number in range(400)]
+    space["labels"] = frame[["late"]].assign(flight_id=range(400), request_id=ids)
+    for version in (3, 4):
+        write(tmp_path / "request-log", version, ids[version - 3 :: 2], rng.random(200), rng.integers(0, 9, 200))
     space["forest"] = RandomForestClassifier(5).fit(frame[["a"]], frame["late"])
     for block in blocks:
         exec(block.replace("from .metrics import profit", ""), space | {"__name__": __name__}, space)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,19 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+@pytest.fixture
+def _no_folder_configured() -> Iterator[None]:
+    """JAX as in a process in which nothing is kept yet: another test may have begun to."""
+    import jax
+
+    option = "jax_compilation_cache_dir"
+    configured = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
+    jax.config.update(option, None)  # type: ignore[no-untyped-call]
+    yield
+    jax.config.update(option, configured)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.usefixtures("_no_folder_configured")
 def test_without_a_folder_to_write_to_the_fix_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     (tmp_path / "file").touch()  # as a home that is read-only: nothing can be made below it, by root either
