@@ -127,8 +127,13 @@ class Sqlite:
                 f"SQLite {sqlite3.sqlite_version} is too old", fix="use a Python built with SQLite 3.38 or newer"
             )
         status = None
-        with suppress(OSError):
+        try:
             status = self.path.stat()
+        except NotADirectoryError as error:
+            message = f"{self.path} cannot be reached: {error.strerror}"
+            raise StoreUnavailable(message, fix="choose another --root or --store") from error
+        except OSError:
+            pass
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise InputError(f"{self.path} is a folder, not a metadata store", fix="name a file, such as metadata.db")
         if not create and status is None:

@@ -87,6 +87,7 @@ def asked_all_the_time(address: str, rows: list[dict[str, Any]]) -> Iterator[lis
 
 
 def test_drift_in_what_is_served_leads_to_a_new_model_that_takes_over(workplace: Path) -> None:
+    (workplace / "served").mkdir()  # the server waits for what will be in it
     with serving(workplace, "--config", "examples/months/server.yaml", "--poll", "3600") as server:
         first = run("serve_months", "span=1", f"server={server.address}")
         assert first["state"] == "COMPLETE"

@@ -344,7 +344,9 @@ class TestBrowser:
                 tab.ask(f"$('key').value = '{name}-secret'; $('keyform').requestSubmit()")
                 until(tab, "!$('try').hidden")
                 if name == "app":
-                    until(tab, "$('notraffic').textContent.includes('may not change what is served')")
+                    until(tab, "!$('traffic').hidden && !$('back').hidden")  # it may look
+                    tab.ask("$('back').click()")
+                    until(tab, "$('changed').textContent.includes('may not change what is served')")
                     until(tab, "$('nolive').textContent.includes('may not read metrics')")
             until(tab, "!$('traffic').hidden")
             assert tab.ask("$('back').textContent") == "Roll back to version 1"
