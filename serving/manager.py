@@ -34,7 +34,7 @@ from .batching import Done, as_request_error, on_time
 from .config import ModelConfig, SigningKeys, kept
 from .request_log import RequestLog
 from .rollout import RoutePlan
-from .rollout_control import LOOK_SECONDS, ModelSight, RolloutControl
+from .rollout_control import ModelSight, RolloutControl, look_forever
 from .shadow import ShadowRunner, is_chosen
 from .traffic import TrafficSplit
 from .version import LoadedVersion, Prepared, check_files, compile_bundle, prepare, read_bundle
@@ -187,7 +187,7 @@ class ModelManager:
         await self._poll()
         await self._decide()
         loop = asyncio.get_running_loop()
-        self._decider = loop.create_task(self._decide_forever())
+        self._decider = loop.create_task(look_forever(self._decide))
         if self._poll_seconds > 0:
             self._poller = loop.create_task(self._poll_forever())
 
@@ -440,14 +440,6 @@ class ModelManager:
         async with self._deciding:
             await asyncio.get_running_loop().run_in_executor(None, self._rollouts.act, name, action, version)
             self.follow(self._rollouts.plans())
-
-    async def _decide_forever(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self._decide()
-            except Exception:  # it must go on whatever happens
-                _LOG.exception("looking at rollouts failed")
 
     async def _decide(self) -> None:
         """Have each rollout decided on, in a thread: it writes a file."""

@@ -5,9 +5,10 @@ One process decides for all workers: from what each saw of a model it makes a `R
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -322,6 +323,16 @@ class ModelRollout:
         self.state.events = [*self.state.events[1 - _EVENTS :], RolloutEvent(_shown(now), kind, version, message)]
         level = logging.ERROR if kind == "rolled_back" else logging.INFO
         _LOG.log(level, "rollout of model %s: version %d %s: %s", self.name, version, kind.replace("_", " "), message)
+
+
+async def look_forever(decide: Callable[[], Awaitable[None]]) -> None:
+    """Have rollouts decided on every `LOOK_SECONDS`, whatever goes wrong."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            await decide()
+        except Exception:
+            _LOG.exception("looking at rollouts failed")
 
 
 class RolloutControl:

@@ -22,7 +22,7 @@ from .api import RequestError
 from .channel import Channel
 from .config import ModelConfig, SigningKeys, kept
 from .request_log import RequestLog
-from .rollout_control import LOOK_SECONDS, ModelSight, RolloutControl
+from .rollout_control import ModelSight, RolloutControl, look_forever
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
 
@@ -101,7 +101,7 @@ class WorkerSupervisor:
             try:
                 if await self._all_up(keeping):
                     await self._decide()
-                    watching.append(asyncio.create_task(self._decide_forever()))
+                    watching.append(asyncio.create_task(look_forever(self._decide)))
                     ready = all(self._ready.values())
                     names = [config.name for config in self._configs]
                     started(Listening(f"{self._options.scheme}://{shown(self._port)}", names, ready, grpc_address))
@@ -128,14 +128,6 @@ class WorkerSupervisor:
         while True:
             await asyncio.sleep(_UNHEARD / 6)
             await asyncio.gather(*(self._listen_for(worker) for worker in [*self._informed]))
-
-    async def _decide_forever(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self._decide()
-            except Exception:  # it must go on whatever happens
-                _LOG.exception("looking at rollouts failed")
 
     async def _decide(self) -> None:
         """Have each rollout decided on by what all workers see together, and tell them."""

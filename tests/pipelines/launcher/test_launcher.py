@@ -430,8 +430,8 @@ def test_what_a_component_records_holds_no_secret(
     assert {name: node.state.value for name, node in result.nodes.items()} == {
         "Tell": "COMPLETE", "Fails": "FAILED", "Answer": "COMPLETE"
     }  # fmt: skip
-    ((told,),) = result.nodes["Tell"].outputs.values()
-    assert told.properties["facts"] == {"***": ["***", {"deep": "***"}]}
+    ((recorded,),) = result.nodes["Tell"].outputs.values()
+    assert recorded.properties["facts"] == {"***": ["***", {"deep": "***"}]}
     for name in ("Tell", "Fails"):
         (execution,) = [each for each in home.store.executions() if each.properties["node"] == name]
         assert execution.properties["metrics"] == {"loss of ***": 1.5, "by step of ***": 2.5}
@@ -472,10 +472,10 @@ def test_missing_secrets_are_one_error_before_the_first_node(
 ) -> None:
     monkeypatch.setenv("DRIVETRAIN_SECRETS", str(tmp_path))
     body = f"""
-        made = Make()
-        Push(made, token=dt.secret("FIRST_TOKEN"))
-        Push.options(id="Second"{second})(made, token=dt.secret("FIRST_TOKEN"))
-        Push.options(id="Third")(made, token=dt.secret("THIRD_TOKEN"))
+        numbers = Make()
+        Push(numbers, token=dt.secret("FIRST_TOKEN"))
+        Push.options(id="Second"{second})(numbers, token=dt.secret("FIRST_TOKEN"))
+        Push.options(id="Third")(numbers, token=dt.secret("THIRD_TOKEN"))
         with dt.on_exit():
             Push.options(id="Last")(token=dt.secret("LAST_TOKEN"))
     """
@@ -506,11 +506,11 @@ def test_a_secret_of_a_node_that_may_not_run_fails_no_run(
     home: Home, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
     body = """
-        made = Make()
-        with dt.when(made.value > 5):
-            pushed = Push.options(id="When")(made, token=dt.secret("NOBODY_HAS_IT"))
+        numbers = Make()
+        with dt.when(numbers.value > 5):
+            pushed = Push.options(id="When")(numbers, token=dt.secret("NOBODY_HAS_IT"))
             Push.options(id="Within")(pushed, token=dt.secret("NOBODY_HAS_IT"))
-        dt.map_(lambda item: Push.options(id="Each")(made, token=dt.secret("NOBODY_HAS_IT"), item=item), over=[])
+        dt.map_(lambda item: Push.options(id="Each")(numbers, token=dt.secret("NOBODY_HAS_IT"), item=item), over=[])
     """
     result = run_pipeline(home, pipe(body, parts=TOLD))
     assert result.state == "COMPLETE"
@@ -521,10 +521,10 @@ def test_a_resumed_run_asks_for_the_secrets_of_what_is_left(
     home: Home, pipe: Callable[..., PipelineFunction[..., object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = """
-        made = Make()
-        Push(made, token=dt.secret("FIRST_TOKEN"))
-        with dt.when(made.value < 5):
-            Push.options(id="When")(made, token=dt.secret("SECOND_TOKEN"))
+        numbers = Make()
+        Push(numbers, token=dt.secret("FIRST_TOKEN"))
+        with dt.when(numbers.value < 5):
+            Push.options(id="When")(numbers, token=dt.secret("SECOND_TOKEN"))
     """
     monkeypatch.setenv("FIRST_TOKEN", "the-first-of-them")
     assert run_pipeline(home, pipe(body, parts=TOLD)).nodes["When"].state == "FAILED"
