@@ -298,8 +298,6 @@ class ShadowRunner:
             self._failed(counts, StatusCode.INVALID_ARGUMENT, f"it has no signature {signature!r}")
             return
         start = time.perf_counter()
-        self._waiting += 1
-        self._bytes += size
 
         def done(result: InferenceAnswer | RequestError) -> None:
             self._waiting -= 1
@@ -318,9 +316,10 @@ class ShadowRunner:
         try:
             batcher.submit(asked, done)
         except RequestError:
-            self._waiting -= 1
-            self._bytes -= size
             _count(counts.dropped, "queue")
+            return
+        self._waiting += 1  # of what was taken alone; it is done in a later turn of the loop
+        self._bytes += size
 
     def _batcher(self, loaded: LoadedVersion, signature: str) -> Batcher | None:
         batchers = self._batchers.setdefault(loaded, {})

@@ -143,6 +143,15 @@ def test_a_slow_shadow_fills_its_queue_and_nobody_waits() -> None:
     assert max(seconds) < 0.1
 
 
+def test_what_the_queue_does_not_take_takes_no_room_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(*_: object) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(shadow_module.Batcher, "submit", submit)
+    counts, _ = run(lambda columns, rows: {}, requests=10, max_queue=2)
+    assert (counts.errors, counts.dropped) == ({"INTERNAL": 10}, {})
+
+
 def test_a_busy_server_asks_no_shadow() -> None:
     counts, _ = run(lambda columns, rows: {}, requests=5, busy=True)
     assert (counts.requests, counts.dropped) == (0, {"busy": 5})
