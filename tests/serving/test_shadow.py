@@ -15,6 +15,7 @@ from drivetrain.engine.bundles.manifest import Signature
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.serving import shadow as shadow_module
 from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef
+from drivetrain.serving.batching import Batcher
 from drivetrain.serving.shadow import OutputDifference, ShadowCounts, ShadowRunner, ShadowTraffic, difference, merged
 
 NAN = np.nan
@@ -147,7 +148,7 @@ def test_what_the_queue_does_not_take_takes_no_room_in_it(monkeypatch: pytest.Mo
     def submit(*_: object) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr(shadow_module.Batcher, "submit", submit)
+    monkeypatch.setattr(Batcher, "submit", submit)
     counts, _ = run(lambda columns, rows: {}, requests=10, max_queue=2)
     assert (counts.errors, counts.dropped) == ({"INTERNAL": 10}, {})
 
