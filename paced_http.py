@@ -87,6 +87,8 @@ class PacedResponse(HTTPResponse):
         """The next bytes of the content, as many as are there; none at its end."""
         block = self.read1(most)
         self._pace.count(len(block))
+        if not block:
+            self.close()  # read1 itself does so from Python 3.11.8 and 3.12.2 on: an open one keeps the connection
         return block
 
 

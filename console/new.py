@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import keyword
 import re
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -91,8 +91,9 @@ def _check_name(name: str, pipeline: Path) -> None:
     imports = [node for node in ast.parse(pipeline.read_text(encoding="utf-8")).body if isinstance(node, _IMPORTS)]
     if name in {alias.asname or alias.name for node in imports for alias in node.names}:
         raise InputError(f"{name} is what {pipeline.name} imports under this name", fix="choose another name")
-    spec = find_spec(name)
-    if spec is not None and spec.origin is not None:  # without one it is any folder of the working directory
+    # Not what this process has loaded, and no folder of the working directory, which has no origin.
+    specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+    if any(spec is not None and spec.origin is not None for spec in specs):
         raise InputError(f"there is a Python module {name}, which the project would hide", fix="choose another name")
 
 

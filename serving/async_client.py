@@ -222,7 +222,9 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[ClientAnswer, bool
         if parts.size > MOST_BYTES:
             raise too_long()
     answer = ClientAnswer(parser.get_status_code(), parts.headers, b"".join(parts.body))
-    return answer, parser.should_keep_alive()
+    # The parser's own should_keep_alive() says no once an answer is whole.
+    keep = parser.get_http_version() == "1.1" and "close" not in parts.headers.get("connection", "").lower()
+    return answer, keep
 
 
 class _GrpcChannel:

@@ -87,7 +87,10 @@ class Home:
         create = create and not readonly
         if not create and store is None and not holds_runs(self.root):
             raise InputError(f"there are no runs in {self.root}", fix=_runs_near(self.root))
-        if not readonly and os.path.isdir(self.root) and not os.access(self.root, os.W_OK):  # noqa: PTH112 - raises nothing
+        is_folder = os.path.isdir(self.root)  # noqa: PTH112 - raises nothing
+        if not is_folder and os.path.exists(self.root):  # noqa: PTH110
+            raise InputError(f"{self.root} cannot be made: a file has this name", fix="give another --root")
+        if not readonly and is_folder and not os.access(self.root, os.W_OK):
             raise InputError(
                 f"{self.root} may not be written", fix="do this as a user who may write there, or give another --root"
             )

@@ -336,15 +336,25 @@ class Flaky(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Kept(Flaky):
+    """Keeps its connections, and notes each."""
+
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        type(self).asked.append("connection")
+        super().setup()
+
+
 @contextmanager
-def flaky(refusals: int, port: int = 0) -> Iterator[tuple[int, list[str]]]:
+def flaky(refusals: int, port: int = 0, handler: type[Flaky] = Flaky) -> Iterator[tuple[int, list[str]]]:
     """Its port, and what it was asked."""
-    handler = type("Handler", (Flaky,), {"refusals": refusals, "asked": []})
+    handler = type("Handler", (handler,), {"refusals": refusals, "asked": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield server.server_port, handler.asked  # type: ignore[attr-defined]
+            yield server.server_port, handler.asked
         finally:
             server.shutdown()
             thread.join()
@@ -394,6 +404,29 @@ def test_options_that_cannot_be_are_refused_before_anything_is_asked() -> None:
             kind("http://me:secret@host/apps/v1/models/m", "m")
         with pytest.raises(InputError, match="both named"):
             kind("http://127.0.0.1:1", "m", version=1, label="stable")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_all_requests_of_a_client_go_over_one_connection(kind: Any) -> None:
+    """An answer that is not ended would make each second request fail, and be tried again over a new one."""
+
+    async def ask_async(client: AsyncClient) -> None:
+        async with client:
+            for _ in range(5):
+                await client.predict([{"x": 1.0}])
+
+    def ask(client: Client) -> None:
+        with client:
+            for _ in range(5):
+                client.predict([{"x": 1.0}])
+
+    with flaky(0, handler=Kept) as (port, asked):
+        client = kind(f"http://127.0.0.1:{port}", "m", retries=0)
+        if isinstance(client, AsyncClient):
+            asyncio.run(ask_async(client))
+        else:
+            ask(client)
+        assert asked == ["connection", "GET"] + ["POST"] * 5
 
 
 def test_signatures_are_read_once_for_all_that_begin_together() -> None:
