@@ -19,6 +19,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.engine import Bundle, BundleFn, analyze, apply, export_model, ops
 from drivetrain.errors import InputError
 from drivetrain.tests.engine.bundles.resealing import reseal
+from drivetrain.tests.engine.same_bits import assert_same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ def test_batch_and_row_and_fresh_process_agree(made: Path, tmp_path: Path, name:
     (batch,) = table.combine_chunks().to_batches()
     here = bundle.run(next(iter(bundle.signatures)), batch)
     for key, values in here.items():
-        np.testing.assert_array_equal(found[f"batch/{key}"], values)
+        assert_same(found[f"batch/{key}"], values)
         np.testing.assert_allclose(found[f"row/{key}"], values, atol=1e-6)
 
 
@@ -139,7 +140,7 @@ def test_a_rows_result_does_not_depend_on_its_batch(made: Path) -> None:
     whole = bundle.run("predict", batch)["probability"]
     for start, size in ((0, 1), (5, 7), (9000, 511), (123, 512), (17, 513), (3, 8193), (0, 0)):
         part = bundle.run("predict", batch.slice(start, size))["probability"]
-        np.testing.assert_array_equal(part, whole[start : start + size])
+        assert_same(part, whole[start : start + size])
 
 
 def test_applied_examples_are_what_the_graph_gives(made: Path) -> None:

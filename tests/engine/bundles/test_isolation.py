@@ -245,7 +245,7 @@ def test_limits_of_another_kind_are_refused(honest: Path) -> None:
 
 def test_the_memory_is_the_programs_and_not_that_of_libraries(honest: Path) -> None:
     """What is loaded once the memory is short ends the process: OpenBLAS, say, by SIGINT."""
-    with Bundle.load(honest, isolated=True, limits=Limits(120, 256 << 20)) as isolated:
+    with Bundle.load(honest, isolated=True, limits=Limits(120, max(256, 64 * (os.cpu_count() or 1)) << 20)) as isolated:
         assert isolated.run("transform", ROWS)["z"].tolist() == Bundle.load(honest).run("transform", ROWS)["z"].tolist()
 
 

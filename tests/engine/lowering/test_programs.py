@@ -109,7 +109,7 @@ def test_a_stage_runs_where_its_program_was_exported_for(
     bundle = Bundle.load(tmp_path / "model")
     (stage,) = [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]
     bundle._programs.prepare(stage)
-    (cpu, *_) = jax.local_devices()
+    (cpu, *_) = jax.local_devices(backend="cpu")
     monkeypatch.setattr(jax, "local_devices", lambda **options: [cpu] if options else [SimpleNamespace(platform="gpu")])
     monkeypatch.setattr(programs.Programs, "_bind", lambda self, stage, device: device)
     chosen = bundle._programs._choose((stage.program, stage.weights, 512), stage)

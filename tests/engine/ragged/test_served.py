@@ -32,6 +32,7 @@ from drivetrain.engine import (
 from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from drivetrain.tests.engine.bundles.resealing import reseal
+from drivetrain.tests.engine.same_bits import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,7 +143,7 @@ def test_batches_rows_a_fresh_process_and_numpy_agree(made: tuple[Path, Any], tm
     subprocess.run([sys.executable, "-c", FRESH, *arguments], check=True, cwd=tmp_path, timeout=200, env=os.environ)
     with np.load(tmp_path / "out.npz") as file:
         found = dict(file)
-    np.testing.assert_array_equal(found["batch"], here)
+    assert_same(found["batch"], here)
     np.testing.assert_allclose(found["rows"], here[:60], atol=1e-6)
     # and the function that was trained, on what the loader would give of the same rows
     features = {
@@ -160,7 +161,7 @@ def test_a_rows_result_does_not_depend_on_its_batch(made: tuple[Path, Any]) -> N
     whole = bundle.run("predict", batch)["probability"]
     for start, size in ((0, 1), (5, 7), (8100, 511), (17, 513), (8190, 4), (0, 0)):
         part = bundle.run("predict", batch.slice(start, size))["probability"]
-        np.testing.assert_array_equal(part, whole[start : start + size])
+        assert_same(part, whole[start : start + size])
 
 
 def test_the_signature_and_extremes(made: tuple[Path, Any]) -> None:
