@@ -187,8 +187,8 @@ def _tree_classifier(attributes: Attributes, x: Value) -> tuple[Value, Value]:
         score = scores[:, 0] + base[0] if base.size else scores[:, 0]
         return _of_two(attributes, score, classes, positive=positive)
     scores = scores + base if base.size else scores
-    # Of two classes onnxruntime does not ask which scores more, but whether the second is probable.
-    best = (scores[:, 1] > (0.5 if positive else 0)).astype(int) if len(classes) == 2 else scores.argmax(-1)
+    # Of two classes onnxruntime does not ask which scores more, but whether the second scores at all.
+    best = (scores[:, 1] > 0).astype(int) if len(classes) == 2 else scores.argmax(-1)
     return jnp.take(classes, best), _transformed(attributes, scores)
 
 

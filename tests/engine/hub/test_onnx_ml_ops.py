@@ -49,7 +49,9 @@ def compare(path: Path, x: Any = X) -> None:
         )
 
 
-def trees(modes: list[str], prefix: str, ids: list[int], low: float) -> dict[str, Any]:
+def trees(
+    modes: list[str], prefix: str, ids: list[int], low: float, random: np.random.Generator = RNG
+) -> dict[str, Any]:
     """A tree of three levels, one of a single leaf, and one that leans to a side, with random splits and leaves."""
     shapes = [{0: (1, 2), 1: (3, 4), 2: (5, 6)}, {}, {0: (1, 2), 2: (3, 4), 4: (5, 6)}]
     nodes: dict[str, list[Any]] = {f"nodes_{name}": [] for name in ("treeids", "nodeids", "featureids", "modes")}
@@ -59,13 +61,22 @@ def trees(modes: list[str], prefix: str, ids: list[int], low: float) -> dict[str
         for node in range(7 if shape else 1):
             yes, no = shape.get(node, (0, 0))
             inner = node in shape
-            value = float(RNG.choice([0.5, RNG.normal()])) if inner else 0.0
-            mode = str(RNG.choice(modes)) if inner else "LEAF"
-            row = (tree, node, int(RNG.integers(3)) if inner else 0, mode, value, yes, no, int(RNG.integers(2)) * inner)
+            value = float(random.choice([0.5, random.normal()])) if inner else 0.0
+            mode = str(random.choice(modes)) if inner else "LEAF"
+            row = (
+                tree,
+                node,
+                int(random.integers(3)) if inner else 0,
+                mode,
+                value,
+                yes,
+                no,
+                int(random.integers(2)) * inner,
+            )
             for column, cell in zip(nodes.values(), row, strict=True):
                 column.append(cell)
             for column_id in ids if not inner else []:
-                weight = float(RNG.uniform(low, 1))
+                weight = float(random.uniform(low, 1))
                 for column, cell in zip(leaves.values(), (tree, node, column_id, weight), strict=True):
                     column.append(cell)
     return nodes | leaves
@@ -90,10 +101,14 @@ def test_regression_trees(modes: list[str], aggregate: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("post", ["NONE", "LOGISTIC", "SOFTMAX"])
 @pytest.mark.parametrize("low", [-1, 0], ids=["any", "positive"])
 @pytest.mark.parametrize("ids", [[0], [0, 1]], ids=str)
-def test_trees_for_two_classes(post: str, low: float, ids: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [5, 6, 12])
+def test_trees_for_two_classes(post: str, low: float, ids: list[int], seed: int, tmp_path: Path) -> None:
     """Also those that score one of the two alone, as boosted trees do."""
     labels = [3, 8] if len(ids) == 1 else [0, 1]  # onnxruntime gives positions where both classes are scored
-    known = trees(MODES[0], "class", ids, low) | {"classlabels_int64s": labels, "post_transform": post}
+    known = trees(MODES[0], "class", ids, low, np.random.default_rng(seed)) | {
+        "classlabels_int64s": labels,
+        "post_transform": post,
+    }
     compare(model_of("TreeEnsembleClassifier", {"label": 7, "p": 1}, tmp_path / "m.onnx", **known))
     if len(ids) == 1:
         based = known | {"base_values": [0.25]}
