@@ -86,12 +86,13 @@ class Squares(Sums):
     """Exact Σw, Σw·y, Σw·p, Σw·y², Σw·p², Σw·y·p: variances are their differences, which would cancel in floats."""
 
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
+    by_cells: ClassVar[bool] = False
     names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's, every product in two parts: rounded, and what the rounding lost.
 
-        So there are more numbers than rows: they cannot be put into buckets (`resampled_by`).
+        So there are more numbers than rows: they cannot be put into buckets (`resampled_by`) nor cells.
         """
         y, p, w = np.asarray(rows.label, np.float64), rows.prediction, rows.weight
         yield Term("w")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from .cells import Cells
 from .classes import Decided, PerClass
 from .confidence import Counts
 from .rows import SliceRows
@@ -50,6 +51,8 @@ def bucketed(state: MetricState, buckets: int) -> MetricState:
 class BucketSums(MetricState):
     """Of exact sums, a float sum for each bucket, in the order of the rows and of merges."""
 
+    by_cells = True
+
     inner: Sums
     buckets: int
 
@@ -61,9 +64,19 @@ class BucketSums(MetricState):
         """Add each row's terms to its bucket."""
         leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
         for term in self.inner.terms(rows):
-            values = None if term.counted(rows) is not None else term.weights(rows)
+            values = None if term.is_count(rows) else term.weights(rows)
             leaves[term.name] += np.bincount(rows.buckets[term.of], values, minlength=self.buckets)
         return leaves
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """Add each row's terms to its bucket in each of its slices."""
+        sums = {_ROWS: cells.bucket_sums(None, slice(None), self.buckets)}
+        for term in self.inner.terms(rows):
+            values = None if term.is_count(rows) else term.weights(rows)
+            sums[term.name] = cells.bucket_sums(values, term.of, self.buckets)
+        for code, each in leaves.items():
+            for name, by_bucket in sums.items():
+                each[name] += by_bucket[code]
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the sums."""
