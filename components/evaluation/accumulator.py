@@ -70,6 +70,7 @@ class MetricsAccumulator:
         states |= dict.fromkeys(bucketed_states(config, self._metrics).values())
         drawn = states | dict.fromkeys(plot.state for plot in self._plots.values())
         self._states: list[tuple[MetricState, ...]] = [tuple(states if spec else drawn) for spec in config.specs]
+        self._in_order = config.weight is not None or not all(state.any_order for state in drawn)  # sums depend on it
         self._limit = None if any(state.keeps_rows for state in drawn) else config.exact_rows
         self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
@@ -208,20 +209,20 @@ class MetricsAccumulator:
             self._kept = self._sorted()  # those that stay come to be sorted too: here it is done once for both
         pairs = [self._split(table, new) for table in self._kept]
         self._kept = [rest for _, rest in pairs if len(rest["codes"])]
-        # In canonical order, since float sums depend on it.
         for table in _joined([mine for mine, _ in pairs if len(mine["codes"])]):
-            self._sum_up(self._ordered(table))
+            self._sum_up(self._ordered(table) if self._in_order else table)
 
     def _split(self, table: _Table, codes: Iterable[int]) -> tuple[_Table, _Table]:
         """The rows of some slices, with no other code, and the rows that other slices have, without these codes."""
         chosen = np.zeros(len(self._slices) + 1, dtype=np.bool_)  # the last is that of _SUMMED
         chosen[list(codes)] = True
-        codes = table["codes"]
-        theirs, rest = np.full_like(codes, _SUMMED), codes.copy()
-        for spec, column in enumerate(codes.T):
+        theirs, rest = np.full_like(table["codes"], _SUMMED), table["codes"].copy()
+        keys = list(self._slices.codes)
+        for spec in {keys[code][0] for code in codes}:
+            column = table["codes"][:, spec]
             mine = chosen[column]
-            np.copyto(theirs[:, spec], column, where=mine)
-            np.copyto(rest[:, spec], _SUMMED, where=mine)
+            theirs[mine, spec] = column[mine]
+            rest[mine, spec] = _SUMMED
         left, right = (_where(table | {"codes": part}, _in_some(part)) for part in (theirs, rest))
         return left, right
 
@@ -410,6 +411,10 @@ class MetricsAccumulator:
                 for name, metric in metrics.items()
                 if metric.error is not None
             }
+            values = {
+                model: {name: metric.value(each[metric.state]) for name, metric in metrics.items()}
+                for model, each in zip(self.models, sums, strict=True)
+            }
             groups.append((dict(pairs), count, [{state: each[state] for state in states} for each in sums]))
             slices.append(
                 {
@@ -420,11 +425,8 @@ class MetricsAccumulator:
                     "exact": exact,
                     "errors": errors,
                     "auc_error": max(errors.values(), default=0.0),
-                    "metrics": {
-                        model: {name: metric.value(each[metric.state]) for name, metric in metrics.items()}
-                        for model, each in zip(self.models, sums, strict=True)
-                    },
-                    "intervals": intervals_of(self.config, metrics, self.models, sums, count),
+                    "metrics": values,
+                    "intervals": intervals_of(self.config, metrics, values, sums, count),
                 }
             )
         self._compare(slices, compared, groups)
@@ -578,6 +580,8 @@ def _in_some(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
     some = np.zeros(len(codes), dtype=np.bool_)
     for column in codes.T:  # quicker than along the short axis
         some |= column != _SUMMED
+        if some.all():
+            break
     return some
 
 
@@ -586,7 +590,10 @@ def _where(table: _Table, which: NDArray[np.bool_]) -> _Table:
 
 
 def _rows(table: _Table, which: Any) -> _Table:
-    return {name: values[which] if isinstance(which, slice) else np.compress(which, values, axis=0) if which.dtype == np.bool_ else values.take(which, axis=0) for name, values in table.items()}
+    if isinstance(which, slice):
+        return {name: values[which] for name, values in table.items()}
+    positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
+    return {name: values.take(positions, axis=0) for name, values in table.items()}  # quicker than by brackets
 
 
 def _array(values: NDArray[Any]) -> Any:

@@ -305,7 +305,7 @@ def auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        at = np.flatnonzero(tally.positives)
+        at = tally.rises
         below = tally.alarms[0] - tally.alarms[at]
         # No BLAS: its order of adding varies.
         pairs = float(np.sum(tally.positives[at] * (below + share * tally.negatives[at])))
@@ -569,10 +569,11 @@ class CalibrationBuckets(Sums):
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
-        values = (rows.weight, rows.weight * rows.label, rows.weight * rows.prediction)
+        label, prediction = rows.weight * rows.label, rows.weight * rows.prediction
         for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high))):
-            for name, value in zip(self.sums, values, strict=True):
-                yield Term(f"{name} {index}", value[part], part)
+            yield Term(f"weight {index}", of=part)
+            yield Term(f"label {index}", label[part], part)
+            yield Term(f"prediction {index}", prediction[part], part)
 
     def drawn(self, sums: Mapping[str, float]) -> list[dict[str, float | None]]:
         """The buckets with any weight: the edges `low` and `high`, None where it has none, `weight`, and the means."""
@@ -600,7 +601,7 @@ def _between(values: Floats, edges: Floats) -> Iterator[slice | NDArray[np.int64
         ends = np.searchsorted(values, edges)
         yield from (slice(start, end) for start, end in pairwise([0, *ends.tolist(), len(values)]))
         return
-    part = np.searchsorted(edges, values, side="right")
+    part = np.searchsorted(edges, values, side="right").astype(np.int16)  # which NumPy sorts by radix
     order = np.argsort(part, kind="stable")
     ends = np.searchsorted(part[order], np.arange(len(edges)), side="right")
     yield from (order[start:end] for start, end in pairwise([0, *ends.tolist(), len(values)]))

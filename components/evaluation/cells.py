@@ -1,4 +1,4 @@
-"""Rows of many slices at once: those that are in the same slices share a cell, and a slice's sum is one over its cells."""
+"""Rows of many slices at once: rows of the same slices share a cell, and a slice's sum is one over its cells."""
 
 from __future__ import annotations
 
@@ -68,10 +68,15 @@ class Cells:
         """As `sums`, by bucket as well: (slices, buckets); None counts the rows."""
         by_cell = self.cell_sums(values, of)
         total = np.zeros((self.slices + 1, buckets))
-        for column in self.codes.T:
-            at = np.maximum(column, -1).astype(np.int64) + 1
-            total += np.bincount(at * buckets + self.buckets, by_cell, minlength=total.size).reshape(total.shape)
+        for column in self._columns:
+            at = column * buckets + self.buckets
+            total += np.bincount(at, by_cell, minlength=total.size).reshape(total.shape)
         return total[1:]
+
+    @cached_property
+    def _columns(self) -> list[_Ints]:
+        """For each spec that has codes at all, those of its cells + 1; 0 for none."""
+        return [np.maximum(column, -1).astype(np.int64) + 1 for column in self.codes.T if (column >= 0).any()]
 
     def cell_sums(self, values: Any, of: Any = slice(None)) -> _Floats:
         """Σ values over the rows `of` of each cell, (cells,); None counts them."""
@@ -83,16 +88,15 @@ class Cells:
     def by_slice(self, sums: _Floats) -> _Floats:
         """From one number for each cell to their sum for each slice."""
         total = np.zeros(self.slices + 1)
-        for column in self.codes.T:
-            total += np.bincount(np.maximum(column, -1) + 1, sums, minlength=len(total))
+        for column in self._columns:
+            total += np.bincount(column, sums, minlength=len(total))
         return total[1:]
 
-    def positions(self, of: Any = slice(None)) -> Iterator[tuple[int, _Ints]]:
+    def positions(self, of: Any = slice(None)) -> Iterator[tuple[int, _Ints | slice]]:
         """Each slice that has some of the rows `of`, and where these stand among them."""
         codes = self.codes[self.of[of]]
         for column in codes.T:
-            for code, which in by_code(column):
-                yield code, which
+            yield from by_code(column)
 
 
 def by_code(codes: NDArray[np.int32]) -> Iterator[tuple[int, _Ints | slice]]:

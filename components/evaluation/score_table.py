@@ -39,6 +39,11 @@ class ScoreTally:
         """Σw of all negatives, and of all positives."""
         return float(self.negatives.sum()), float(self.positives.sum())
 
+    @cached_property
+    def rises(self) -> NDArray[np.int64]:
+        """Where positives have any weight."""
+        return np.flatnonzero(self.positives)
+
     @property
     def both_classes(self) -> bool:
         """Whether positives and negatives have any weight."""
@@ -62,11 +67,11 @@ class ScoreTally:
         weight; above all: 0.
         """
         hits, called = self.hits, self.hits + self.alarms
-        falls = called[:-1] > called[1:]
+        at, falls = self.rises, called[:-1] > called[1:]
         if not falls.all():
             points = np.flatnonzero(np.append(falls, True))
             hits, called = hits[points], called[points]
-        at = np.flatnonzero(hits[:-1] > hits[1:])
+            at = np.flatnonzero(hits[:-1] > hits[1:])
         return hits[at], called[at], hits[at + 1], called[at + 1]
 
 
@@ -80,6 +85,7 @@ class ScoreTable(MetricState):
     """
 
     resampled_by = "scores"
+    any_order = True
 
     def init(self) -> Leaves:
         """Empty bins, (2, bins): negatives, positives."""
@@ -105,13 +111,15 @@ class ScoreTable(MetricState):
     def exact(self, rows: SliceRows) -> ScoreTally:
         """The distinct scores; the same bits for every order of the rows, since equal scores come sorted."""
         scores, weight = rows.prediction, rows.weight
-        positives = np.where(rows.label, weight, 0.0)
-        if not bool((scores[1:] >= scores[:-1]).all()):
+        positives = rows.label.astype(np.float64) if rows.unweighted else np.where(rows.label, weight, 0.0)
+        rising = scores[1:] > scores[:-1]
+        if not rising.all() and not bool((scores[1:] >= scores[:-1]).all()):
             order = np.argsort(scores, kind="stable")
             scores, weight, positives = scores[order], weight[order], positives[order]
+            rising = scores[1:] > scores[:-1]
         negatives = weight - positives
-        starts = np.flatnonzero(np.concatenate([[True], scores[1:] > scores[:-1]])[: len(scores)])
-        if len(starts) < len(scores):
+        if not rising.all():
+            starts = np.flatnonzero(np.concatenate([[True], rising]))
             positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
             scores = scores[starts]
         return ScoreTally(scores, positives, negatives, exact=True)

@@ -24,7 +24,7 @@ Leaves: TypeAlias = dict[str, Any]
 
 _SHORT: Final = 500  # values up to which math.fsum is quicker than slices
 _SLICES: Final = 6
-_BLOCK: Final = 1 << 15  # values that a processor's cache holds while they are cut
+_BLOCK: Final = 1 << 14  # values that a processor's cache holds while they are cut
 _FAR: Final = 400  # exponents up to which no slice leaves float64's range
 _SCALE: Final = 2200  # `ExactSum.take` counts in units of 2^-2200
 
@@ -40,6 +40,8 @@ class MetricState(Protocol):
     """Whether only `exact` works, so that a slice's rows are kept whatever their number."""
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
     """What stands in for it where rows are in buckets (see `resampling`): itself, sums of floats, tables of scores."""
+    any_order: ClassVar[bool] = False
+    """Whether rows that all weigh 1 give the same bytes in any order."""
     by_cells: ClassVar[bool] = False
     """Whether `add_each` takes in the rows of all slices at once, so that no slice's are looked at by themselves."""
 
@@ -106,6 +108,7 @@ class Sums(MetricState, Protocol):
     """States that are exact sums: a subclass says of what. Each is rounded once."""
 
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "sums"
+    any_order: ClassVar[bool] = True
     by_cells: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]]
 
@@ -223,24 +226,28 @@ def _sliced(values: Floats, cell: NDArray[np.int64] | None = None, cells: int = 
     bits = 52 - len(values).bit_length()
     units = [top - bits * number for number in range(1, _SLICES + 1)]
     sums = np.zeros((_SLICES, cells))
-    block = max(_BLOCK, 4 * cells)
+    block = min(max(_BLOCK, 4 * cells), len(values))
+    part_of_block, rest_of_block = np.empty(block), np.empty(block)
+    most = 0
     for start in range(0, len(values), block):
         rest = values[start : start + block]
+        part, left = part_of_block[: len(rest)], rest_of_block[: len(rest)]
         for number, unit in enumerate(units):
             # Adding 1.5 · 2^(unit + 52) shifts the bits below 2^unit out of the float: it rounds to a multiple of it.
             magic = math.ldexp(1.5, unit + 52)
-            part = rest + magic
+            np.add(rest, magic, out=part)
             part -= magic
             if cell is None or cells == 1:
                 sums[number] += part.sum()
             else:
                 sums[number] += np.bincount(cell[start : start + block], part, minlength=cells)
-            rest = rest - part  # exact, at most half a 2^unit
+            rest = np.subtract(rest, part, out=left)  # exact, at most half a 2^unit
             if not rest.any():
+                most = max(most, number + 1)
                 break
         else:
             return None
-    return [(each, unit) for each, unit in zip(sums, units, strict=True) if each.any()]
+    return list(zip(sums[:most], units[:most], strict=True))
 
 
 @dataclass(frozen=True)
