@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -139,17 +140,27 @@ def _halves(a: Floats) -> tuple[Floats, Floats]:
 
 def mean_squared_error() -> Metric:
     """Σw(p − y)² / Σw."""
-    return _of_errors("Mean squared error", "lower", lambda sums: mean(sums, "squared"))
+    return _of_errors("Mean squared error", "lower", _mean_square)
 
 
 def root_mean_squared_error() -> Metric:
     """√(Σw(p − y)² / Σw)."""
 
     def result(sums: Mapping[str, float]) -> Result:
-        squared = mean(sums, "squared")
+        squared = _mean_square(sums)
         return squared if isinstance(squared, str) else math.sqrt(squared)
 
     return _of_errors("RMSE", "lower", result)
+
+
+def _mean_square(sums: Mapping[str, float]) -> Result:
+    """Σw·e² / Σw, or the reason where squares of errors leave the range of floats."""
+    squared = mean(sums, "squared")
+    if isinstance(squared, str):
+        return squared
+    if squared == math.inf:
+        return _TOO_LARGE
+    return _TOO_SMALL if squared < sys.float_info.min and sums["absolute"] else squared
 
 
 def mean_absolute_error() -> Metric:
