@@ -62,7 +62,9 @@ class Cells:
 
     def _counted(self, of: Any) -> list[int]:
         mask = isinstance(of, np.ndarray) and of.dtype == np.bool_  # to add it up is quicker than to choose by it
-        return self.by_slice(self.cell_sums(of) if mask else self.cell_sums(None, of)).astype(np.int64).tolist()
+        counts = self.by_slice(self.cell_sums(of) if mask else self.cell_sums(None, of))
+        whole: list[int] = counts.astype(np.int64).tolist()
+        return whole
 
     def bucket_sums(self, values: _Floats | None, of: Any, buckets: int) -> _Floats:
         """As `sums`, by bucket as well: (slices, buckets); None counts the rows."""
