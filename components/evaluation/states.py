@@ -61,7 +61,9 @@ class MetricState(Protocol):
             rows: Of all slices, whatever their order.
             cells: Which slices each row is in.
         """
-        raise NotImplementedError
+        for code, which in cells.positions():
+            if code in leaves:
+                leaves[code].update(self.add(leaves[code], rows.take(which)))
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """The rows of both."""
