@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from ...data.aggregates.sums import ExactSum
 from ...data.arrays import arrow_of, numpy_of
 from ...data.rowhash import hash_column
-from ...data.slices import MISSING, SliceTable, key_text, rank_of, title
+from ...data.slices import MISSING, SliceKey, SliceTable, key_text, rank_of, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
+from .cells import Cells, by_code
 from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
 from .confidence import hash_of
 from .config import EvaluationConfig
@@ -33,7 +33,8 @@ _STATE: Final = StateFormat("metrics state", b"DTEV", 3, "QQ", "evaluate again")
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 _SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its states already, or in no slice
-_AT_ONCE: Final = 1 << 19  # rows of large slices that are summed up together
+_AT_ONCE: Final = 1 << 19  # rows that are put into their slices together
+_SLICES: Final = 1024  # slices whose sums are at hand together
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
 
 _Table: TypeAlias = dict[str, NDArray[Any]]
@@ -69,14 +70,15 @@ class MetricsAccumulator:
         states |= dict.fromkeys(bucketed_states(config, self._metrics).values())
         drawn = states | dict.fromkeys(plot.state for plot in self._plots.values())
         self._states: list[tuple[MetricState, ...]] = [tuple(states if spec else drawn) for spec in config.specs]
+        self._in_order = config.weight is not None or not all(state.any_order for state in drawn)  # sums depend on it
         self._limit = None if any(state.keeps_rows for state in drawn) else config.exact_rows
         self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[_Table] = []
         self._widths: dict[str, int] = {}  # values in a row, of labels and predictions that have several
         self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
-        self._unsummed: list[_Table] = []  # rows of these that are not in their states yet
-        self._unsummed_rows = 0
+        self._waiting: list[_Table] = []  # rows that are neither kept nor summed up yet, nor counted
+        self._waiting_rows = 0
         self._problems = Problems()
         self._unusable = 0  # rows of this process that have a problem
 
@@ -118,8 +120,12 @@ class MetricsAccumulator:
         if positions is not None:
             table, fine = _rows(table, positions), fine[positions]
         table["codes"] = codes
-        # A query may go on in the next batch of its shard: slices of queries are summed up at its end.
-        self._take(_where(table, fine), spill=config.query is None)
+        self._waiting.append(_where(table, fine))
+        self._waiting_rows += len(codes)
+        # A slice's share of a batch is small, and a sum over few rows costs hardly less than one over many. A query may
+        # go on in the next batch of its shard: slices of queries are summed up at its end.
+        if self._waiting_rows >= _AT_ONCE and config.query is None:
+            self._settle()
 
     def _check_widths(self, widths: Mapping[str, int]) -> None:
         for name, width in widths.items():
@@ -139,8 +145,8 @@ class MetricsAccumulator:
             InputError: Its rows have another number of classes.
         """
         self._check_widths(other._widths)
-        self._sum_up_rest()
-        other._sum_up_rest()
+        self._settle()
+        other._settle()
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
         renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
@@ -154,8 +160,8 @@ class MetricsAccumulator:
             ]
         # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
         # canonical order, since float sums depend on it.
-        for table in other._sorted():
-            self._take(table | {"codes": renumber[table["codes"]]})
+        self._waiting = [table | {"codes": renumber[table["codes"]]} for table in other._sorted()]
+        self._settle()
 
     def set_aside(self) -> tuple[int, list[tuple[str, int, str]]]:
         """Leave out the rows that cannot be judged, which `result` then does not report.
@@ -169,27 +175,21 @@ class MetricsAccumulator:
         self._problems = Problems()
         return unusable, first
 
-    def _take(self, table: _Table, *, spill: bool = True) -> None:
+    def _settle(self) -> None:
+        """Keep the rows that wait, or sum them up, as their slices are."""
         self._count(len(self._slices) - 1, 0)
-        codes = table["codes"]
-        self._counts += np.bincount(codes[codes >= 0], minlength=len(self._counts))
-        if spill:
-            self._spill_large()
-        mine, table = self._split(table, self._summed)
-        if len(mine["codes"]):
-            # A slice's share of a batch is small, and a sum over few rows costs hardly less than one over many.
-            self._unsummed.append(mine)
-            self._unsummed_rows += len(mine["codes"])
-            if self._unsummed_rows >= _AT_ONCE:
-                self._sum_up_rest()
-        if len(table["codes"]):
-            self._kept.append(table)
-
-    def _sum_up_rest(self) -> None:
-        """Add the rows that wait to their states."""
-        for table in _joined(self._unsummed):
-            self._sum_up(table)
-        self._unsummed, self._unsummed_rows = [], 0
+        waiting, self._waiting, self._waiting_rows = _joined(self._waiting), [], 0
+        for table in waiting:
+            for column in table["codes"].T:
+                self._counts += np.bincount(column + 1, minlength=len(self._counts) + 1)[1:]
+            if self._summed:
+                mine, table = self._split(table, self._summed)
+                if len(mine["codes"]):
+                    self._sum_up(mine)
+            if len(table["codes"]):
+                self._kept.append(table)
+        if self._limit is not None:
+            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
 
     def _count(self, code: int, rows: int) -> None:
         missing = max(code + 1, len(self._slices)) - len(self._counts)
@@ -198,10 +198,6 @@ class MetricsAccumulator:
         if rows:
             self._counts[code] += rows
 
-    def _spill_large(self) -> None:
-        if self._limit is not None:
-            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
-
     def _spill(self, codes: Iterable[int]) -> None:
         """Turn slices into states, the rows kept so far included; further rows of them are only added to these."""
         new = [code for code in codes if code not in self._summed]
@@ -209,21 +205,25 @@ class MetricsAccumulator:
             return
         for code in new:
             self._summed[code] = [[state.init() for state in self._states_of(code)] for _ in self.models]
+        if len(self._kept) == 1:
+            self._kept = self._sorted()  # those that stay come to be sorted too: here it is done once for both
         pairs = [self._split(table, new) for table in self._kept]
         self._kept = [rest for _, rest in pairs if len(rest["codes"])]
-        # In canonical order, since float sums depend on it.
         for table in _joined([mine for mine, _ in pairs if len(mine["codes"])]):
-            self._sum_up(_rows(table, self._order(table)))
+            self._sum_up(self._ordered(table) if self._in_order else table)
 
     def _split(self, table: _Table, codes: Iterable[int]) -> tuple[_Table, _Table]:
         """The rows of some slices, with no other code, and the rows that other slices have, without these codes."""
         chosen = np.zeros(len(self._slices) + 1, dtype=np.bool_)  # the last is that of _SUMMED
         chosen[list(codes)] = True
-        mine = chosen[table["codes"]]
-        if not mine.any():
-            return _rows(table, slice(0, 0)), table
-        parts = (np.where(mine, table["codes"], _SUMMED), np.where(mine, _SUMMED, table["codes"]))
-        left, right = (_where(table | {"codes": part}, (part != _SUMMED).any(axis=1)) for part in parts)
+        theirs, rest = np.full_like(table["codes"], _SUMMED), table["codes"].copy()
+        keys = list(self._slices.codes)
+        for spec in {keys[code][0] for code in codes}:
+            column = table["codes"][:, spec]
+            mine = chosen[column]
+            theirs[mine, spec] = column[mine]
+            rest[mine, spec] = _SUMMED
+        left, right = (_where(table | {"codes": part}, _in_some(part)) for part in (theirs, rest))
         return left, right
 
     def _spec(self, code: int) -> int:
@@ -234,21 +234,26 @@ class MetricsAccumulator:
 
     def _sum_up(self, table: _Table) -> None:
         """Add rows to the states of their slices, each slice's in their order."""
-        for spec, states in enumerate(self._states):
-            column = table["codes"][:, spec]
-            rows = [self._view(table, model) for model in range(len(self.models))]
-            if not (column == column[:1]).all():  # the overall slice needs no sorting
-                order = np.argsort(column, kind="stable")
-                column, rows = column[order], [each.take(order) for each in rows]
-            first = int(np.searchsorted(column, 0))  # after those of _SUMMED
-            if first == len(column):
-                continue
-            starts = first + np.flatnonzero(np.diff(column[first:], prepend=_SUMMED))
-            for start, end in pairwise([*starts.tolist(), len(column)]):
-                for each, leaves in zip(rows, self._summed[int(column[start])], strict=True):
-                    part = each.take(slice(start, end))
-                    with np.errstate(all="ignore"):  # what overflows becomes infinite, and the metric undefined
-                        leaves[:] = [state.add(sums, part) for state, sums in zip(states, leaves, strict=True)]
+        rows = [self._view(table, model) for model in range(len(self.models))]
+        cells = self._cells(table)
+        counts = cells.counts()
+        present = {code: by_model for code, by_model in self._summed.items() if counts[code]}
+        with np.errstate(all="ignore"):  # what overflows becomes infinite, and the metric undefined
+            for (index, state), (model, each) in itertools.product(enumerate(self._states[0]), enumerate(rows)):
+                if state.by_cells:
+                    have = {code: by_model[model] for code, by_model in present.items()}
+                    mine = {code: leaves[index] for code, leaves in have.items() if index < len(leaves)}
+                    state.add_each(mine, each, cells)
+            for spec, states in enumerate(self._states):
+                rest = [(index, state) for index, state in enumerate(states) if not state.by_cells]
+                for code, which in by_code(table["codes"][:, spec]) if rest else ():
+                    for each, leaves in zip(rows, self._summed[code], strict=True):
+                        part = each.take(which)
+                        for index, state in rest:
+                            leaves[index] = state.add(leaves[index], part)
+
+    def _cells(self, table: _Table) -> Cells:
+        return Cells.group(table["codes"], table.get("bucket"), len(self._slices))
 
     def _view(self, table: _Table, model: int) -> SliceRows:
         """The rows as the metrics of a model see them."""
@@ -258,31 +263,35 @@ class MetricsAccumulator:
         return SliceRows(table["label"], score, weight, before, table.get("bucket"), table.get("query"))
 
     def compact(self) -> None:
-        """Join the rows kept so far into one table."""
-        self._kept = _joined(self._kept)
+        """Bound the size of the state."""
+        if self.config.query is None:
+            self._settle()
+        self._kept, self._waiting = _joined(self._kept), _joined(self._waiting)
 
     def _sorted(self) -> list[_Table]:
         """The rows kept, in canonical order: whatever way equal rows came in, they stand alike."""
-        return [_rows(table, self._order(table)) for table in _joined(self._kept)]
+        return [self._ordered(table) for table in _joined(self._kept)]
 
-    def _order(self, table: _Table) -> NDArray[np.int64]:
+    def _ordered(self, table: _Table) -> _Table:
         keys = [table[name] for name in (*self.models, "label", "weight", "query", "bucket", "codes") if name in table]
         flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
-        order = np.argsort(flat[0])
-        first = flat[0][order]
+        first = flat[0]
+        sorted_already = bool((first[1:] >= first[:-1]).all())
+        order = np.arange(len(first)) if sorted_already else np.argsort(first)
+        first = first if sorted_already else first[order]
         equal = first[1:] == first[:-1]
         if equal.any():
             # Only rows that are tied in the first key need the others.
             tied = np.flatnonzero(np.concatenate([[False], equal]) | np.concatenate([equal, [False]]))
             some = order[tied]
             order[tied] = some[np.lexsort([key[some] for key in flat[::-1]])]
-        return order
+        elif sorted_already:
+            return table
+        return _rows(table, order)
 
     def _canonical(self) -> None:
         """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value."""
-        self._sum_up_rest()
-        self._count(len(self._slices) - 1, 0)
-        self._spill_large()
+        self._settle()
         renumber = self._slices.sort()
         counts = np.empty_like(self._counts)
         counts[renumber] = self._counts
@@ -303,12 +312,15 @@ class MetricsAccumulator:
         """
         self._canonical()
         keys = list(self._slices.codes)
-        for spec in range(len(self._slices.specs)):
-            states = self._states[spec]
+        together: dict[int, list[dict[MetricState, Any]]] = {}
+        for spec, states in enumerate(self._states):
             codes = [code for code, key in enumerate(keys) if key[0] == spec]
-            kept = [self._by_slice(model, spec, codes) for model in range(len(self.models))]
+            alone = [state for state in states if not state.by_cells]
+            kept = [self._by_slice(model, spec, codes) if alone else [] for model in range(len(self.models))]
             for position, code in enumerate(codes):
                 pairs, count = self._slices.pairs(keys[code]), int(self._counts[code])
+                if code not in self._summed and code not in together:
+                    together = self._together(keys[code : code + _SLICES], code)
                 if self._too_small(pairs, count):
                     continue
                 with np.errstate(all="ignore"):
@@ -318,8 +330,26 @@ class MetricsAccumulator:
                             for leaves in self._summed[code]
                         ]
                     else:
-                        sums = [{state: state.exact(rows[position]) for state in states} for rows in kept]
+                        sums = [
+                            {state: state.exact(rows[position]) for state in alone} | by_state
+                            for rows, by_state in zip(kept, together[code], strict=True)
+                        ]
                 yield pairs, count, code not in self._summed, sums
+
+    def _together(self, keys: Sequence[SliceKey], first: int) -> dict[int, list[dict[MetricState, Any]]]:
+        """For each of these slices whose rows are kept, numbered from `first` on, what `measured` gives by cells."""
+        of_spec = {code: key[0] for code, key in enumerate(keys, first) if code not in self._summed}
+        sums: dict[int, list[dict[MetricState, Any]]] = {code: [{} for _ in self.models] for code in of_spec}
+        rows = [self._view(self._kept[0] if self._kept else self._none(), model) for model in range(len(self.models))]
+        cells = self._cells(self._kept[0] if self._kept else self._none())
+        for state, (model, each) in itertools.product(self._states[0], enumerate(rows)):
+            if state.by_cells:
+                leaves = {code: state.init() for code, spec in of_spec.items() if state in self._states[spec]}
+                with np.errstate(all="ignore"):
+                    state.add_each(leaves, each, cells)
+                for code, leaf in leaves.items():
+                    sums[code][model][state] = state.finish(leaf)
+        return sums
 
     def _too_small(self, values: Sequence[Any], count: int) -> bool:
         return bool(values) and count < self.config.min_examples
@@ -334,21 +364,20 @@ class MetricsAccumulator:
 
     def _by_slice(self, model: int, spec: int, codes: Sequence[int]) -> list[SliceRows]:
         """The rows of each slice of a spec, sorted by the model's prediction."""
-        if not self._kept or not codes:
-            empty = self._view(
-                {name: np.zeros(0) for name in ("label", "weight", "query", "bucket", *self.models)}, model
-            )
-            return [empty for _ in codes]
-        table = self._kept[0]
+        table = self._kept[0] if self._kept else self._none()
         column, scores = table["codes"][:, spec], table[self.models[model]]
-        small = column.astype(np.int16) if len(self._slices) < 1 << 15 else column  # which NumPy sorts by radix
-        order = np.argsort(scores, kind="stable") if model and scores.ndim == 1 else None
-        if order is not None:
-            small = small[order]
-        grouped = np.argsort(small, kind="stable")
-        starts = np.searchsorted(small[grouped], [*codes, codes[-1] + 1])
-        rows = self._view(table, model).take(grouped if order is None else order[grouped])
-        return [rows.take(slice(start, end)) for start, end in pairwise(starts)]
+        rows = self._view(table, model)
+        if model and scores.ndim == 1:
+            order = np.argsort(scores, kind="stable")
+            column, rows = column[order], rows.take(order)
+        parts = {code: rows.take(which) for code, which in by_code(column)}
+        nothing = rows.take(slice(0, 0))
+        return [parts.get(code, nothing) for code in codes]
+
+    def _none(self) -> _Table:
+        """No rows."""
+        names = ("label", "weight", "query", "bucket", *self.models)
+        return {name: np.zeros(0) for name in names} | {"codes": np.zeros((0, len(self._states)), dtype=np.int32)}
 
     def result(self) -> Mapping[str, Any]:
         """The metrics: `rows`, `task`, `slices`, the overall one first, `withheld`, and `plots` of the overall slice.
@@ -382,6 +411,10 @@ class MetricsAccumulator:
                 for name, metric in metrics.items()
                 if metric.error is not None
             }
+            values = {
+                model: {name: metric.value(each[metric.state]) for name, metric in metrics.items()}
+                for model, each in zip(self.models, sums, strict=True)
+            }
             groups.append((dict(pairs), count, [{state: each[state] for state in states} for each in sums]))
             slices.append(
                 {
@@ -392,11 +425,8 @@ class MetricsAccumulator:
                     "exact": exact,
                     "errors": errors,
                     "auc_error": max(errors.values(), default=0.0),
-                    "metrics": {
-                        model: {name: metric.value(each[metric.state]) for name, metric in metrics.items()}
-                        for model, each in zip(self.models, sums, strict=True)
-                    },
-                    "intervals": intervals_of(self.config, metrics, self.models, sums, count),
+                    "metrics": values,
+                    "intervals": intervals_of(self.config, metrics, values, sums, count),
                 }
             )
         self._compare(slices, compared, groups)
@@ -545,12 +575,25 @@ def _joined(tables: list[_Table]) -> list[_Table]:
     return [{name: np.concatenate([table[name] for table in tables]) for name in tables[0]}]
 
 
+def _in_some(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which rows are in a slice."""
+    some = np.zeros(len(codes), dtype=np.bool_)
+    for column in codes.T:  # quicker than along the short axis
+        some |= column != _SUMMED
+        if some.all():
+            break
+    return some
+
+
 def _where(table: _Table, which: NDArray[np.bool_]) -> _Table:
     return table if which.all() else _rows(table, which)
 
 
 def _rows(table: _Table, which: Any) -> _Table:
-    return {name: values[which] for name, values in table.items()}
+    if isinstance(which, slice):
+        return {name: values[which] for name, values in table.items()}
+    positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
+    return {name: values.take(positions, axis=0) for name, values in table.items()}  # quicker than by brackets
 
 
 def _array(values: NDArray[Any]) -> Any:

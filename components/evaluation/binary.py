@@ -305,10 +305,11 @@ def auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        below = tally.alarms[0] - tally.alarms[:-1]
+        at = tally.rises
+        below = tally.alarms[0] - tally.alarms[at]
         # No BLAS: its order of adding varies.
-        pairs = float(np.sum(tally.positives * (below + share * tally.negatives)))
-        return min(pairs / float(tally.positives.sum()) / float(tally.negatives.sum()), 1.0)
+        pairs = float(np.sum(tally.positives[at] * (below + share * tally.negatives[at])))
+        return min(pairs / tally.weights[1] / tally.weights[0], 1.0)
 
     variance = _delong_variance if method == "interpolation" else None
     return Metric("AUC", "higher", ScoreTable(), result, bar=True, error=_auc_error, variance=variance)
@@ -351,16 +352,19 @@ def pr_auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        hits, called = tally.points
-        step = hits[:-1] - hits[1:]
+        hits, called, next_hits, next_called = tally.steps
+        step = hits - next_hits
+        first = len(step) - (next_called[-1:] == 0).sum()  # the highest score, above which nothing is called
         if method != "interpolation":
-            precision = hits[:-1] / called[:-1]
+            precision = hits / called
             choose = np.minimum if method == "minoring" else np.maximum
-            return float(np.sum(step * choose(precision, np.append(precision[1:], precision[-1])))) / float(hits[0])
-        slope = step / (called[:-1] - called[1:])
+            precision[:first] = choose(precision[:first], next_hits[:first] / next_called[:first])
+            return float(np.sum(step * precision)) / float(tally.hits[0])
+        slope = step / (called - next_called)
+        above, below = next_called[:first], called[:first]
         bend = np.zeros_like(step)  # from the highest score to nothing called the line is straight
-        bend[:-1] = (hits[1:-1] - slope[:-1] * called[1:-1]) * np.log(called[:-2] / called[1:-1])
-        return float(np.sum(slope * (step + bend))) / float(hits[0])
+        bend[:first] = (next_hits[:first] - slope[:first] * above) * np.log(below / above)
+        return float(np.sum(slope * (step + bend))) / float(tally.hits[0])
 
     return Metric("PR-AUC", "higher", ScoreTable(), result, bar=True)
 
@@ -371,8 +375,8 @@ def average_precision() -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.positives.any():
             return NO_POSITIVES if len(tally.scores) else NO_ROWS
-        hits, called = tally.points
-        return float(np.sum((hits[:-1] - hits[1:]) * (hits[:-1] / called[:-1]))) / float(hits[0])
+        hits, called, next_hits, _ = tally.steps
+        return float(np.sum((hits - next_hits) * (hits / called))) / float(tally.hits[0])
 
     return Metric("Average precision", "higher", ScoreTable(), result, bar=True)
 
@@ -481,11 +485,10 @@ class Losses(Sums):
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
         weight, label, score = rows.weight, rows.label, rows.prediction
-        yield Term("positives", of=label)
-        yield Term("negatives", of=~label)
         weighted = weight * score
-        yield Term("of_positives", weighted[label], label)
-        yield Term("of_negatives", weighted[~label], ~label)
+        for name, of in (("positives", np.flatnonzero(label)), ("negatives", np.flatnonzero(~label))):
+            yield Term(name, of=of)
+            yield Term(f"of_{name}", weighted[of], of)
         clipped = np.clip(score, CLIP, 1 - CLIP)
         yield Term("log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped)))
         yield Term("brier", weight * (score - label) ** 2)
@@ -566,10 +569,11 @@ class CalibrationBuckets(Sums):
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's."""
-        values = (rows.weight, rows.weight * rows.label, rows.weight * rows.prediction)
+        label, prediction = rows.weight * rows.label, rows.weight * rows.prediction
         for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high))):
-            for name, value in zip(self.sums, values, strict=True):
-                yield Term(f"{name} {index}", value[part], part)
+            yield Term(f"weight {index}", of=part)
+            yield Term(f"label {index}", label[part], part)
+            yield Term(f"prediction {index}", prediction[part], part)
 
     def drawn(self, sums: Mapping[str, float]) -> list[dict[str, float | None]]:
         """The buckets with any weight: the edges `low` and `high`, None where it has none, `weight`, and the means."""
@@ -597,7 +601,7 @@ def _between(values: Floats, edges: Floats) -> Iterator[slice | NDArray[np.int64
         ends = np.searchsorted(values, edges)
         yield from (slice(start, end) for start, end in pairwise([0, *ends.tolist(), len(values)]))
         return
-    part = np.searchsorted(edges, values, side="right")
+    part = np.searchsorted(edges, values, side="right").astype(np.int16)  # which NumPy sorts by radix
     order = np.argsort(part, kind="stable")
     ends = np.searchsorted(part[order], np.arange(len(edges)), side="right")
     yield from (order[start:end] for start, end in pairwise([0, *ends.tolist(), len(values)]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -120,7 +121,7 @@ class Confidence:
         if len(known) < len(resampled):
             return f"undefined in {len(resampled) - len(known)} of {len(resampled)} resamples"
         count = len(known)
-        spread = float(np.sum((known - np.mean(known)) ** 2))
+        spread = float(np.square(known - known.sum() / count).sum())
         bootstrap = self.method == "bootstrap"
         error = math.sqrt(spread / (count - 1) if bootstrap else spread * (count - 1) / count)
         return self.around(value, error, (min(count, self.parts) if bootstrap else count) - 1, rows)
@@ -132,17 +133,22 @@ class Confidence:
         2024): for n rows value ± error·√(2·(nρ² + 1)/(nρ²)·ln(√(nρ² + 1)/α)), α being 1 − level and ρ² = (L + ln(L +
         1))/m with L = −2·ln α; times t / z, since the error is an estimate.
         """
-        from scipy.special import ndtri, stdtrit  # late: half a second to import
-
-        tail = (1 + self.level) / 2
-        normal = float(ndtri(tail))
-        half = error * (normal if math.isinf(freedom) else float(stdtrit(freedom, tail)))
+        half = error * _quantile((1 + self.level) / 2, freedom)
         if self.looks_until is not None:
             alpha = 1 - self.level
             twice = -2 * math.log(alpha)
             ahead = max(rows, 1) * (twice + math.log(twice + 1)) / self.looks_until
-            half *= math.sqrt(2 * (ahead + 1) / ahead * math.log(math.sqrt(ahead + 1) / alpha)) / normal
+            half *= math.sqrt(2 * (ahead + 1) / ahead * math.log(math.sqrt(ahead + 1) / alpha))
+            half /= _quantile((1 + self.level) / 2, math.inf)
         return value - half, value + half
+
+
+@cache
+def _quantile(share: float, freedom: float) -> float:
+    """That of Student's t; with infinite freedom of the normal distribution."""
+    from scipy.special import ndtri, stdtrit  # late: half a second to import
+
+    return float(ndtri(share) if math.isinf(freedom) else stdtrit(freedom, share))
 
 
 def hash_of(start: int, columns: Sequence[NDArray[Any]]) -> Hashes:

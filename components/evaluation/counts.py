@@ -21,7 +21,7 @@ class RowCounts(Sums):
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """1 and w."""
-        yield Term("rows", np.ones(len(rows)))
+        yield Term("rows", None if rows.unweighted else np.ones(len(rows)))
         yield Term("weight")
 
 

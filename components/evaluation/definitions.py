@@ -70,6 +70,8 @@ class Metric:
             InputError: A user's `result` gives neither a number nor a text.
         """
         result = self.result(summed)
+        if isinstance(result, float) and math.isfinite(result):  # nearly always, and the quicker way
+            return float(result)
         try:
             return checked(result)
         except (TypeError, ValueError) as error:

@@ -27,7 +27,7 @@ def bucketed_states(config: EvaluationConfig, metrics: Mapping[str, Metric]) -> 
 def intervals_of(
     config: EvaluationConfig,
     metrics: Mapping[str, Metric],
-    models: Sequence[str],
+    values: Mapping[str, Mapping[str, Result]],
     sums: Sequence[Mapping[MetricState, Any]],
     rows: int,
 ) -> dict[str, dict[str, Interval]]:
@@ -39,7 +39,7 @@ def intervals_of(
     Args:
         config: How; without `confidence` the result is empty.
         metrics: By name; none between slices.
-        models: Their names, the candidate's first.
+        values: Model → metric → its value, the candidate's first.
         sums: For each model, state → what it gives of the slice, those of `bucketed_states` among them.
         rows: How many the slice has.
     """
@@ -48,20 +48,16 @@ def intervals_of(
         return {}
     judged = {name: metric for name, metric in metrics.items() if not metric.total}
     counts = config.resampling.draws()
-    values: list[dict[str, Result]] = []
     resampled: list[dict[str, list[Result]]] = []
     for each in sums:
-        drawn = {
-            state: [each[part].of(row) for row in _differing(config, counts, [each[part]])]
-            for state, part in parts.items()
-        }
-        values.append({name: metric.value(each[metric.state]) for name, metric in judged.items()})
+        drawn = {state: each[part].draw(_differing(config, counts, [each[part]])) for state, part in parts.items()}
         resampled.append(
             {name: [metric.value(draw) for draw in drawn[metric.state]] for name, metric in judged.items()}
         )
-    intervals = _from_resamples(config, judged, models, values, resampled, rows)
+    models = list(values)
+    intervals = _from_resamples(config, judged, models, list(values.values()), resampled, rows)
     if config.resampling.method == "delong":
-        for model, value, each in zip(models, values, sums, strict=True):
+        for (model, value), each in zip(values.items(), sums, strict=True):
             for name, metric in judged.items():
                 if metric.variance is not None:
                     interval = _by_formula(config, value[name], metric.variance(each[metric.state]), rows)
@@ -96,7 +92,8 @@ def intervals_between(
         buckets = [(value, sums[model][part]) for value, sums in groups]
         draws = _differing(config, counts, [each for _, each in buckets])
         values.append({name: between(metric, model, groups)})
-        resampled.append({name: [metric.value([(value, each.of(draw)) for value, each in buckets]) for draw in draws]})
+        drawn = [[(value, draw) for draw in each.draw(draws)] for value, each in buckets]
+        resampled.append({name: [metric.value(list(pairs)) for pairs in zip(*drawn, strict=True)]})
     return _from_resamples(config, {name: metric}, models, values, resampled, rows)
 
 

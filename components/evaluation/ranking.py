@@ -169,6 +169,7 @@ class QueryMeasure(Sums):
 
     measure: str
     options: tuple[Any, ...]
+    by_cells: ClassVar[bool] = False  # a query is ranked anew within each slice
     names: ClassVar[tuple[str, ...]] = ("weight", "measure")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -86,12 +87,13 @@ class Squares(Sums):
     """Exact Σw, Σw·y, Σw·p, Σw·y², Σw·p², Σw·y·p: variances are their differences, which would cancel in floats."""
 
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
+    by_cells: ClassVar[bool] = False
     names: ClassVar[tuple[str, ...]] = ("w", "wy", "wp", "wyy", "wpp", "wyp")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's, every product in two parts: rounded, and what the rounding lost.
 
-        So there are more numbers than rows: they cannot be put into buckets (`resampled_by`).
+        So there are more numbers than rows: they cannot be put into buckets (`resampled_by`) nor cells.
         """
         y, p, w = np.asarray(rows.label, np.float64), rows.prediction, rows.weight
         yield Term("w")
@@ -138,17 +140,27 @@ def _halves(a: Floats) -> tuple[Floats, Floats]:
 
 def mean_squared_error() -> Metric:
     """Σw(p − y)² / Σw."""
-    return _of_errors("Mean squared error", "lower", lambda sums: mean(sums, "squared"))
+    return _of_errors("Mean squared error", "lower", _mean_square)
 
 
 def root_mean_squared_error() -> Metric:
     """√(Σw(p − y)² / Σw)."""
 
     def result(sums: Mapping[str, float]) -> Result:
-        squared = mean(sums, "squared")
+        squared = _mean_square(sums)
         return squared if isinstance(squared, str) else math.sqrt(squared)
 
     return _of_errors("RMSE", "lower", result)
+
+
+def _mean_square(sums: Mapping[str, float]) -> Result:
+    """Σw·e² / Σw, or the reason where squares of errors leave the range of floats."""
+    squared = mean(sums, "squared")
+    if isinstance(squared, str):
+        return squared
+    if squared == math.inf:
+        return _TOO_LARGE
+    return _TOO_SMALL if squared < sys.float_info.min and sums["absolute"] else squared
 
 
 def mean_absolute_error() -> Metric:

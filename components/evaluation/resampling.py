@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from .cells import Cells
 from .classes import Decided, PerClass
 from .confidence import Counts
 from .rows import SliceRows
@@ -20,6 +21,7 @@ from .states import Leaves, MetricState, Sums
 
 _ROWS: Final = "rows of each bucket"  # beside the sums of a state, which has names of its own
 _GROUPS: Final = 4096  # of scores in a slice whose rows are at hand: their spread needs no more
+_AT_ONCE: Final = 1 << 20  # numbers
 _JOINED: Final = 16  # bins of the score table that are one here, as there are as many tables as buckets
 
 
@@ -29,11 +31,16 @@ class Resamples:
 
     Attributes:
         occupied: (buckets,), whether there are rows in it.
-        of: From how often each bucket counts, (buckets,), to what metrics are computed from.
+        draw: From how often each bucket counts in each of some draws, (draws, buckets), to what metrics are computed
+            from in each of them.
     """
 
     occupied: NDArray[np.bool_]
-    of: Callable[[Counts], Any]  # Any: what the state's metrics take
+    draw: Callable[[Counts], list[Any]]  # Any: what the state's metrics take
+
+    def of(self, counts: Counts) -> Any:  # as above
+        """What metrics are computed from in one draw, (buckets,)."""
+        return self.draw(counts[None])[0]
 
 
 def bucketed(state: MetricState, buckets: int) -> MetricState:
@@ -50,6 +57,8 @@ def bucketed(state: MetricState, buckets: int) -> MetricState:
 class BucketSums(MetricState):
     """Of exact sums, a float sum for each bucket, in the order of the rows and of merges."""
 
+    by_cells = True
+
     inner: Sums
     buckets: int
 
@@ -61,9 +70,19 @@ class BucketSums(MetricState):
         """Add each row's terms to its bucket."""
         leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
         for term in self.inner.terms(rows):
-            values = None if term.counted(rows) is not None else term.weights(rows)
+            values = None if term.is_count(rows) else term.weights(rows)
             leaves[term.name] += np.bincount(rows.buckets[term.of], values, minlength=self.buckets)
         return leaves
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """Add each row's terms to its bucket in each of its slices."""
+        sums = {_ROWS: cells.bucket_sums(None, slice(None), self.buckets)}
+        for term in self.inner.terms(rows):
+            values = None if term.is_count(rows) else term.weights(rows)
+            sums[term.name] = cells.bucket_sums(values, term.of, self.buckets)
+        for code, each in leaves.items():
+            for name, by_bucket in sums.items():
+                each[name] += by_bucket[code]
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the sums."""
@@ -73,10 +92,15 @@ class BucketSums(MetricState):
         """The buckets."""
         names = [name for name in leaves if name != _ROWS]
         table = np.stack([leaves[name] for name in names])
+        most = max(_AT_ONCE // table.size, 1)
 
-        def summed(counts: Counts) -> Any:  # as in MetricState
+        def summed(draws: Counts) -> list[Any]:  # as in MetricState
             with np.errstate(over="ignore", invalid="ignore"):  # what is no number is no metric, which says so
-                return self.inner.summed(dict(zip(names, (table * counts).sum(axis=1).tolist(), strict=True)))
+                sums = [
+                    (draws[start : start + most, None, :] * table).sum(axis=2).tolist()
+                    for start in range(0, len(draws), most)
+                ]
+                return [self.inner.summed(dict(zip(names, row, strict=True))) for part in sums for row in part]
 
         return Resamples(leaves[_ROWS] > 0, summed)
 
@@ -112,19 +136,15 @@ class BucketScores(MetricState):
     def exact(self, rows: SliceRows) -> Resamples:
         """The buckets, from groups of neighbouring scores of about equal size."""
         scores = rows.prediction
-        if len(scores) > 1 and not bool((scores[1:] >= scores[:-1]).all()):
+        if not bool((scores[1:] >= scores[:-1]).all()):
             rows = rows.take(np.argsort(scores, kind="stable"))
             scores = rows.prediction
-        first = np.concatenate([[True], scores[1:] > scores[:-1]])[: len(scores)]
-        starts = np.flatnonzero(first)
+        starts = np.flatnonzero(np.concatenate([[True], scores[1:] > scores[:-1]])[: len(scores)])
         if len(starts) > _GROUPS:
             # A group starts with the first new score after each of equally many rows.
-            starts = np.unique(
-                starts[np.searchsorted(starts, np.arange(_GROUPS) * len(scores) // _GROUPS).clip(max=len(starts) - 1)]
-            )
-        group = np.zeros(len(scores), dtype=np.int64)
-        group[starts[1:]] = 1
-        group = np.cumsum(group)
+            after = np.searchsorted(starts, np.arange(_GROUPS) * len(scores) // _GROUPS).clip(max=len(starts) - 1)
+            starts = starts[after[np.diff(after, prepend=-1) > 0]]
+        group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(scores)))
         occupied = np.bincount(rows.buckets, minlength=self.buckets) > 0
         return _of_scores(occupied, scores[starts], _mass(rows, group, (self.buckets, 2, len(starts))))
 
@@ -132,7 +152,8 @@ class BucketScores(MetricState):
 def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
     buckets, _, cells = shape
     at = (rows.buckets * 2 + rows.label) * cells + cell
-    mass: NDArray[np.float64] = np.bincount(at, rows.weight, minlength=buckets * 2 * cells).astype(np.float64)
+    weight = None if rows.unweighted else rows.weight
+    mass: NDArray[np.float64] = np.bincount(at, weight, minlength=buckets * 2 * cells).astype(np.float64)
     return mass.reshape(shape)
 
 
@@ -145,9 +166,11 @@ def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: N
         times = (counts[which] - 1 if whole else counts).astype(np.float64)
         negatives, positives = np.einsum("b,bcs->cs", times, mass[which]) + (total if whole else 0)
         some = (positives + negatives) > 0
+        if some.all():
+            return ScoreTally(scores, positives, negatives, exact=False)
         return ScoreTally(scores[some], positives[some], negatives[some], exact=False)
 
-    return Resamples(occupied, tally)
+    return Resamples(occupied, lambda draws: [tally(counts) for counts in draws])
 
 
 @dataclass(frozen=True)
@@ -174,7 +197,15 @@ class BucketClasses(PerClass):
     def _joined(self, pairs: Sequence[tuple[NDArray[np.float64], Resamples]]) -> Resamples:
         # Each row is a decision of every class, so that all have the same buckets.
         occupied = pairs[0][1].occupied if pairs else np.zeros(self.buckets, dtype=np.bool_)
-        return Resamples(occupied, lambda counts: [(float(mass @ counts), each.of(counts)) for mass, each in pairs])
+
+        def classes(draws: Counts) -> list[Any]:
+            drawn = [each.draw(draws) for _, each in pairs]
+            return [
+                [(float(mass @ counts), each[number]) for (mass, _), each in zip(pairs, drawn, strict=True)]
+                for number, counts in enumerate(draws)
+            ]
+
+        return Resamples(occupied, classes)
 
 
 @dataclass(frozen=True)
@@ -220,15 +251,17 @@ class BucketRows(MetricState):
             ]
             return self.inner.finish(reduce(self.inner.merge, drawn, self.inner.init()))
 
-        return Resamples(leaves[_ROWS] > 0, joined)
+        return Resamples(leaves[_ROWS] > 0, lambda draws: [joined(counts) for counts in draws])
 
     def exact(self, rows: SliceRows) -> Resamples:
         """The buckets."""
         bucket = rows.buckets
         occupied = np.bincount(bucket, minlength=self.buckets) > 0
-        return Resamples(
-            occupied, lambda counts: self.inner.exact(rows.take(np.repeat(np.arange(len(rows)), counts[bucket])))
-        )
+
+        def drawn(counts: Counts) -> Any:
+            return self.inner.exact(rows.take(np.repeat(np.arange(len(rows)), counts[bucket])))
+
+        return Resamples(occupied, lambda draws: [drawn(counts) for counts in draws])
 
 
 def _copied(leaves: Leaves) -> Leaves:

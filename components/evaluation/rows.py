@@ -41,10 +41,16 @@ class SliceRows:
 
     def take(self, which: Any) -> SliceRows:
         """Some of the rows, by a slice, a mask or positions."""
+        label = self.label[which]
         baseline = None if self.baseline is None else self.baseline[which]
         bucket = None if self.bucket is None else self.bucket[which]
         query = None if self.query is None else self.query[which]
-        return SliceRows(self.label[which], self.prediction[which], self.weight[which], baseline, bucket, query)
+        # Of weights that are all 1, any so many are those of the rows.
+        weight = self.weight[: len(label)] if self.unweighted else self.weight[which]
+        some = SliceRows(label, self.prediction[which], weight, baseline, bucket, query)
+        if self.unweighted:
+            some.__dict__["unweighted"] = True
+        return some
 
     def read_only(self) -> SliceRows:
         """The same rows in arrays that refuse to be changed."""

@@ -35,9 +35,19 @@ class ScoreTally:
     exact: bool
 
     @cached_property
+    def weights(self) -> tuple[float, float]:
+        """Σw of all negatives, and of all positives."""
+        return float(self.negatives.sum()), float(self.positives.sum())
+
+    @cached_property
+    def rises(self) -> NDArray[np.int64]:
+        """Where positives have any weight."""
+        return np.flatnonzero(self.positives)
+
+    @property
     def both_classes(self) -> bool:
         """Whether positives and negatives have any weight."""
-        return bool(self.positives.any()) and bool(self.negatives.any())
+        return all(self.weights)
 
     @cached_property
     def hits(self) -> Floats:
@@ -50,11 +60,19 @@ class ScoreTally:
         return _from_above(self.negatives)
 
     @cached_property
-    def points(self) -> tuple[Floats, Floats]:
-        """Σw of the positives and of all at or above each score that has any weight, and last, above all: 0."""
+    def steps(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """The points of the curve where the weight of the positives changes, and for each the next one above it.
+
+        Σw of the positives and of all at or above each such score, and likewise at or above the next score that has any
+        weight; above all: 0.
+        """
         hits, called = self.hits, self.hits + self.alarms
-        falls = np.append(called[:-1] > called[1:], True)
-        return (hits, called) if falls.all() else (hits[falls], called[falls])
+        at, falls = self.rises, called[:-1] > called[1:]
+        if not falls.all():
+            points = np.flatnonzero(np.append(falls, True))
+            hits, called = hits[points], called[points]
+            at = np.flatnonzero(hits[:-1] > hits[1:])
+        return hits[at], called[at], hits[at + 1], called[at + 1]
 
 
 @dataclass(frozen=True)
@@ -67,6 +85,7 @@ class ScoreTable(MetricState):
     """
 
     resampled_by = "scores"
+    any_order = True
 
     def init(self) -> Leaves:
         """Empty bins, (2, bins): negatives, positives."""
@@ -92,21 +111,24 @@ class ScoreTable(MetricState):
     def exact(self, rows: SliceRows) -> ScoreTally:
         """The distinct scores; the same bits for every order of the rows, since equal scores come sorted."""
         scores, weight = rows.prediction, rows.weight
-        positives = np.where(rows.label, weight, 0.0)
-        if len(scores) > 1 and not bool((scores[1:] >= scores[:-1]).all()):
+        positives = rows.label.astype(np.float64) if rows.unweighted else np.where(rows.label, weight, 0.0)
+        rising = scores[1:] > scores[:-1]
+        if not rising.all() and not bool((scores[1:] >= scores[:-1]).all()):
             order = np.argsort(scores, kind="stable")
             scores, weight, positives = scores[order], weight[order], positives[order]
-        # No score is -1, so the first row always starts a run of equal scores.
-        starts = np.flatnonzero(np.diff(scores, prepend=-1.0))
-        if not len(starts):
-            return ScoreTally(np.zeros(0), np.zeros(0), np.zeros(0), exact=True)
-        return ScoreTally(
-            scores[starts], np.add.reduceat(positives, starts), np.add.reduceat(weight - positives, starts), exact=True
-        )
+            rising = scores[1:] > scores[:-1]
+        negatives = weight - positives
+        if not rising.all():
+            starts = np.flatnonzero(np.concatenate([[True], rising]))
+            positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
+            scores = scores[starts]
+        return ScoreTally(scores, positives, negatives, exact=True)
 
 
 def _from_above(mass: Floats) -> Floats:
-    return np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
+    sums = np.zeros(len(mass) + 1)
+    np.cumsum(mass[::-1], out=sums[-2::-1])
+    return sums
 
 
 def bin_of(scores: Floats) -> NDArray[np.int64]:

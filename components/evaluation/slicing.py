@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ...data.arrays import numpy_of
 from ...data.slices import SliceTable, SliceValue, encode_column, unravel
+from .cells import distinct
 
 NO_SLICE: Final = -1
-_FEW: Final = 4096  # numbers that are counted rather than sorted, however few rows there are
 _Ints: TypeAlias = NDArray[np.int64]
 
 
@@ -47,32 +47,24 @@ def encode(
         if not spec:
             codes[:, index] = table.code((index, ())) if rows else NO_SLICE
             continue
-        row, number = np.arange(rows), np.zeros(rows, dtype=np.int64)
+        row: _Ints | None = None
+        number: _Ints | None = None
         for name in spec:
             row, number = encoded[name].cross(row, number)
-        present, inverse = _distinct(number, math.prod(len(encoded[name].values) for name in spec))
+        assert number is not None
+        present, inverse = distinct(number, math.prod(len(encoded[name].values) for name in spec))
         keys = [unravel(int(each), [encoded[name].values for name in spec]) for each in present]
         of_row = np.array([table.code((index, key)) for key in keys], dtype=np.int32)[inverse]
-        if any(encoded[name].starts is not None for name in spec):
+        if row is not None and any(encoded[name].starts is not None for name in spec):
             more.append((row, index, of_row))
         else:
-            codes[row, index] = of_row
+            codes[slice(None) if row is None else row, index] = of_row
     if not more:
         return None, codes
     alone = [np.full((len(row), len(table.specs)), NO_SLICE, dtype=np.int32) for row, _, _ in more]
     for part, (_, index, of_row) in zip(alone, more, strict=True):
         part[:, index] = of_row
     return np.concatenate([np.arange(rows), *(row for row, _, _ in more)]), np.concatenate([codes, *alone])
-
-
-def _distinct(numbers: _Ints, end: int) -> tuple[_Ints, _Ints]:
-    """The distinct numbers ascending, and the position of each number among them; all are from 0 to below `end`."""
-    if end > max(len(numbers), _FEW):
-        return np.unique(numbers, return_inverse=True)
-    present = np.flatnonzero(np.bincount(numbers, minlength=end))
-    position = np.zeros(end, dtype=np.int64)
-    position[present] = np.arange(len(present))
-    return present, position[numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,20 +83,25 @@ class _Encoded:
     starts: _Ints | None
     optional: bool
 
-    def cross(self, row: _Ints, number: _Ints) -> tuple[_Ints, _Ints]:
-        """Each entry once for each value of its row, whose index is appended to its number as a digit."""
+    def cross(self, row: _Ints | None, number: _Ints | None) -> tuple[_Ints | None, _Ints]:
+        """Each entry once for each value of its row, whose index is appended to its number as a digit.
+
+        Without rows, the entries are all rows as they stand; without numbers, they have none yet.
+        """
         if self.starts is None:
-            digit = self.codes[row]
+            digit = self.codes if row is None else self.codes[row]
         else:
+            row = np.arange(len(self.starts) - 1) if row is None else row
             first, counts = self.starts[row], np.diff(self.starts)[row]
             ends = np.cumsum(counts)
             within = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
             digit = self.codes[np.repeat(first, counts) + within]
-            row, number = np.repeat(row, counts), np.repeat(number, counts)
-        number = number * len(self.values) + digit
-        if self.optional:
+            row = np.repeat(row, counts)
+            number = None if number is None else np.repeat(number, counts)
+        number = digit if number is None else number * len(self.values) + digit
+        if self.optional and None in self.values:
             present = np.array([value is not None for value in self.values], dtype=np.bool_)[digit]
-            row, number = row[present], number[present]
+            row, number = np.flatnonzero(present) if row is None else row[present], number[present]
         return row, number
 
 

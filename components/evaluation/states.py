@@ -7,7 +7,7 @@ it sums up is a mapping of names to exact sums, arrays or numbers, so that it ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from .cells import Cells
 from .rows import Floats, Labels, SliceRows
 
 Leaves: TypeAlias = dict[str, Any]
@@ -23,6 +24,7 @@ Leaves: TypeAlias = dict[str, Any]
 
 _SHORT: Final = 500  # values up to which math.fsum is quicker than slices
 _SLICES: Final = 6
+_BLOCK: Final = 1 << 14  # values that a processor's cache holds while they are cut
 _FAR: Final = 400  # exponents up to which no slice leaves float64's range
 _SCALE: Final = 2200  # `ExactSum.take` counts in units of 2^-2200
 
@@ -38,6 +40,10 @@ class MetricState(Protocol):
     """Whether only `exact` works, so that a slice's rows are kept whatever their number."""
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "rows"
     """What stands in for it where rows are in buckets (see `resampling`): itself, sums of floats, tables of scores."""
+    any_order: ClassVar[bool] = False
+    """Whether rows that all weigh 1 give the same bytes in any order."""
+    by_cells: ClassVar[bool] = False
+    """Whether `add_each` takes in the rows of all slices at once, so that no slice's are looked at by themselves."""
 
     def init(self) -> Leaves:
         """No rows."""
@@ -46,6 +52,18 @@ class MetricState(Protocol):
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """With further rows."""
         ...
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """What `add` would do for each of some slices.
+
+        Args:
+            leaves: By the code of the slice; they are changed.
+            rows: Of all slices, whatever their order.
+            cells: Which slices each row is in.
+        """
+        for code, which in cells.positions():
+            if code in leaves:
+                leaves[code].update(self.add(leaves[code], rows.take(which)))
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """The rows of both."""
@@ -77,10 +95,12 @@ class Term(NamedTuple):
         """What is summed up."""
         return rows.weight[self.of] if self.values is None else self.values
 
-    def counted(self, rows: SliceRows) -> int | None:
-        """How many rows it is of, where it is a count; else None."""
-        if self.values is not None or not rows.unweighted:
-            return None
+    def is_count(self, rows: SliceRows) -> bool:
+        """Whether the sum is how many rows it is of."""
+        return self.values is None and rows.unweighted
+
+    def size(self, rows: SliceRows) -> int:
+        """How many rows it is of."""
         if isinstance(self.of, slice):
             return len(rows.weight[self.of])
         return int(np.count_nonzero(self.of)) if self.of.dtype == np.bool_ else len(self.of)
@@ -90,6 +110,8 @@ class Sums(MetricState, Protocol):
     """States that are exact sums: a subclass says of what. Each is rounded once."""
 
     resampled_by: ClassVar[Literal["rows", "sums", "scores"]] = "sums"
+    any_order: ClassVar[bool] = True
+    by_cells: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]]
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
@@ -103,12 +125,23 @@ class Sums(MetricState, Protocol):
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms."""
         for term in self.terms(rows):
-            count = term.counted(rows)
-            if count is None:
-                add_exactly(leaves[term.name], term.weights(rows))
-            else:
+            if term.is_count(rows):
+                count = term.size(rows)
                 leaves[term.name].take(count << _SCALE, count)
+            else:
+                add_exactly(leaves[term.name], term.weights(rows))
         return leaves
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """Add each row's terms to the sums of its slices."""
+        for term in self.terms(rows):
+            totals = {code: each[term.name] for code, each in leaves.items()}
+            counts = cells.counts(term.of)
+            if term.is_count(rows):
+                for code, total in totals.items():
+                    total.take(counts[code] << _SCALE, counts[code])
+            else:
+                _add_each_exactly(totals, term.weights(rows), term.of, counts, cells)
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the sums."""
@@ -124,8 +157,7 @@ class Sums(MetricState, Protocol):
         """The same from all rows at once."""
         sums: dict[str, float] = {}
         for term in self.terms(rows):
-            count = term.counted(rows)
-            sums[term.name] = exact_sum(term.weights(rows)) if count is None else float(count)
+            sums[term.name] = float(term.size(rows)) if term.is_count(rows) else exact_sum(term.weights(rows))
         return self.summed(sums)
 
     def summed(self, sums: Mapping[str, float]) -> Any:  # as in MetricState
@@ -138,14 +170,9 @@ def exact_sum(values: Floats) -> float:
     if len(values) < _SHORT:
         with suppress(OverflowError, ValueError):  # infinities, or sums beyond float64's range on the way
             return math.fsum(values.tolist())
-    sliced = _sliced(values)
-    if sliced is None:
-        total = ExactSum()
-        total.add(values)
-        return total.value()
-    whole, unit = sliced
-    # A quotient of integers is rounded once.
-    return float(whole << unit) if unit >= 0 else whole / (1 << -unit)
+    total = ExactSum()
+    add_exactly(total, values)
+    return total.value()
 
 
 def add_exactly(total: ExactSum, values: Floats) -> None:
@@ -154,36 +181,75 @@ def add_exactly(total: ExactSum, values: Floats) -> None:
     if sliced is None:
         total.add(values)
     else:
-        total.take(sliced[0] << (sliced[1] + _SCALE), len(values))
+        total.take(sum(int(math.ldexp(part[0], -unit)) << (unit + _SCALE) for part, unit in sliced), len(values))
 
 
-def _sliced(values: Floats) -> tuple[int, int] | None:
-    """Σ values as m·2ᵘ: (m, u). None where it takes too many slices, or values are not finite or far from 1.
+def _add_each_exactly(
+    totals: Mapping[int, ExactSum], values: Floats, of: Any, counts: Sequence[int], cells: Cells
+) -> None:
+    """Add values to the exact sums of the slices, by code, that their rows `of` are in; so many of them to each."""
+    sliced = _sliced(values, cells.of[of], len(cells.codes))
+    if sliced is None:
+        for code, which in cells.positions(of):
+            if code in totals:
+                add_exactly(totals[code], values[which])
+        return
+    units = dict.fromkeys(totals, 0)
+    for part, unit in sliced:
+        whole = np.ldexp(cells.by_slice(part), -unit).astype(np.int64).tolist()
+        for code in units:
+            units[code] += whole[code] << (unit + _SCALE)
+    for code, total in totals.items():
+        total.take(units[code], counts[code])
+
+
+def _sliced(values: Floats, cell: NDArray[np.int64] | None = None, cells: int = 1) -> list[tuple[Floats, int]] | None:
+    """Σ values as Σ parts, (cells,), each with its unit, whose multiple every sum of it is.
 
     The values are cut into slices of b bits on a common grid (Rump, Ogita and Oishi 2008), with b so small that a
     slice's sum is a whole number of grid units below 2^53, which no order of adding rounds.
+
+    Args:
+        values: Floats.
+        cell: The cell of each, where there are several.
+        cells: How many there are.
+
+    Returns:
+        None where it takes too many slices, or values are not finite or far from 1.
     """
     if not len(values):
-        return 0, 0
+        return []
     largest = max(float(values.max()), -float(values.min()))
     if largest == 0:
-        return 0, 0
+        return []
     top = math.frexp(largest)[1] if largest < math.inf else _FAR  # NaN goes there too
     if not -_FAR < top < _FAR:
         return None
     bits = 52 - len(values).bit_length()
-    unit, total, rest = top, 0, values
-    for _ in range(_SLICES):
-        total, unit = total << bits, unit - bits
-        # Adding 1.5 · 2^(unit + 52) shifts the bits below 2^unit out of the float, which rounds to a multiple of it.
-        magic = math.ldexp(1.5, unit + 52)
-        part = rest + magic
-        part -= magic
-        total += int(math.ldexp(float(part.sum()), -unit))
-        rest = rest - part  # exact, at most half a 2^unit
-        if not rest.any():
-            return total, unit
-    return None
+    units = [top - bits * number for number in range(1, _SLICES + 1)]
+    sums = np.zeros((_SLICES, cells))
+    block = min(max(_BLOCK, 4 * cells), len(values))
+    part_of_block, rest_of_block = np.empty(block), np.empty(block)
+    most = 0
+    for start in range(0, len(values), block):
+        rest = values[start : start + block]
+        part, left = part_of_block[: len(rest)], rest_of_block[: len(rest)]
+        for number, unit in enumerate(units):
+            # Adding 1.5 · 2^(unit + 52) shifts the bits below 2^unit out of the float: it rounds to a multiple of it.
+            magic = math.ldexp(1.5, unit + 52)
+            np.add(rest, magic, out=part)
+            part -= magic
+            if cell is None or cells == 1:
+                sums[number] += part.sum()
+            else:
+                sums[number] += np.bincount(cell[start : start + block], part, minlength=cells)
+            rest = np.subtract(rest, part, out=left)  # exact, at most half a 2^unit
+            if not rest.any():
+                most = max(most, number + 1)
+                break
+        else:
+            return None
+    return list(zip(sums[:most], units[:most], strict=True))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..states import StateFormat, frame, part_at, reading_state
 
 _SCALE: Final = 2200  # bits below the point: the square of the smallest subnormal is 2^-2148
+_ONE: Final = 1 << _SCALE
 _BLOCK: Final = 1 << 15  # values per block: 2^38 (largest piece of a square) × 2^15 stays within float64's 2^53
 _SLICED: Final = 1 << 13  # values per block of slices: 2^40 (largest product of two) × 2^13 = 2^53
 _STEP: Final = 21  # bits of a slice: whole numbers from -2^20 to 2^20
@@ -128,7 +129,10 @@ class ExactSum:
             return math.nan
         if self._positive or self._negative:
             return math.inf if self._positive else -math.inf
-        return rounded(self.fraction())
+        try:
+            return self._units / _ONE  # int/int rounds correctly in CPython, subnormal numbers too
+        except OverflowError:
+            return math.inf if self._units > 0 else -math.inf
 
     def to_bytes(self) -> bytes:
         """The state; equal for equal multisets of values, whatever the order."""

@@ -1,0 +1,136 @@
+"""Rows of many slices at once: rows of the same slices share a cell, and a slice's sum is one over its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Ints: TypeAlias = NDArray[np.int64]
+_Floats: TypeAlias = NDArray[np.float64]
+_FEW: Final = 4096  # numbers that are counted rather than sorted, however few rows there are
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """n rows by the slices they are in, and by their bucket where they have one.
+
+    Attributes:
+        of: (n,), the cell of each row.
+        codes: (cells, specs), the slice of each spec that a cell's rows are in; negative where they are in none.
+        buckets: (cells,), their bucket; 0 where rows have none.
+        slices: One more than the largest code there may be.
+    """
+
+    of: _Ints
+    codes: NDArray[np.int32]
+    buckets: _Ints
+    slices: int
+
+    @classmethod
+    def group(cls, codes: NDArray[np.int32], bucket: NDArray[np.int16] | None, slices: int) -> Self:
+        """The cells of rows with these codes, (n, specs), and buckets, (n,)."""
+        of, count = np.zeros(len(codes), dtype=np.int64), 1
+        for column in (*codes.T, *(() if bucket is None else (bucket,))):
+            low = int(column.min(initial=0))
+            width = int(column.max(initial=0)) - low + 1
+            if count * width > max(len(codes), _FEW):
+                of, count = _numbered(of, count)
+            if width > 1:
+                of = of * width + (column - low) if count > 1 else column.astype(np.int64) - low
+                count *= width
+        of, count = _numbered(of, count)
+        row = np.zeros(count if len(codes) else 0, dtype=np.int64)
+        row[of] = np.arange(len(codes))  # any row of the cell
+        buckets = np.zeros(len(row), dtype=np.int64) if bucket is None else bucket[row].astype(np.int64)
+        return cls(of, codes[row], buckets, slices)
+
+    def counts(self, of: Any = slice(None)) -> list[int]:
+        """How many of the rows `of`, a slice of them, a mask or positions, each slice has."""
+        if isinstance(of, slice) and of == slice(None):
+            return self._rows
+        return self._counted(of)
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        return self._counted(slice(None))
+
+    def _counted(self, of: Any) -> list[int]:
+        mask = isinstance(of, np.ndarray) and of.dtype == np.bool_  # to add it up is quicker than to choose by it
+        counts = self.by_slice(self.cell_sums(of) if mask else self.cell_sums(None, of))
+        whole: list[int] = counts.astype(np.int64).tolist()
+        return whole
+
+    def bucket_sums(self, values: _Floats | None, of: Any, buckets: int) -> _Floats:
+        """As `sums`, by bucket as well: (slices, buckets); None counts the rows."""
+        by_cell = self.cell_sums(values, of)
+        total = np.zeros((self.slices + 1, buckets))
+        for column in self._columns:
+            at = column * buckets + self.buckets
+            total += np.bincount(at, by_cell, minlength=total.size).reshape(total.shape)
+        return total[1:]
+
+    @cached_property
+    def _columns(self) -> list[_Ints]:
+        """For each spec that has codes at all, those of its cells + 1; 0 for none."""
+        return [np.maximum(column, -1).astype(np.int64) + 1 for column in self.codes.T if (column >= 0).any()]
+
+    def cell_sums(self, values: Any, of: Any = slice(None)) -> _Floats:
+        """Σ values over the rows `of` of each cell, (cells,); None counts them."""
+        if len(self.codes) == 1:
+            return np.array([float(len(self.of[of]) if values is None else np.sum(values))])
+        sums: _Floats = np.bincount(self.of[of], values, minlength=len(self.codes)).astype(np.float64, copy=False)
+        return sums
+
+    def by_slice(self, sums: _Floats) -> _Floats:
+        """From one number for each cell to their sum for each slice."""
+        total = np.zeros(self.slices + 1)
+        for column in self._columns:
+            total += np.bincount(column, sums, minlength=len(total))
+        return total[1:]
+
+    def positions(self, of: Any = slice(None)) -> Iterator[tuple[int, _Ints | slice]]:
+        """Each slice that has some of the rows `of`, and where these stand among them."""
+        codes = self.codes[self.of[of]]
+        for column in codes.T:
+            yield from by_code(column)
+
+
+def by_code(codes: NDArray[np.int32]) -> Iterator[tuple[int, _Ints | slice]]:
+    """Each code that is not negative, and where it stands."""
+    high = int(codes.max(initial=-1))
+    if high < 0:
+        return
+    if int(codes.min()) == high:  # the overall slice needs no sorting
+        yield high, slice(None)
+    else:
+        small = codes.astype(np.int16) if high < 1 << 15 else codes  # which NumPy sorts by radix
+        order = np.argsort(small, kind="stable")
+        ordered = small[order]
+        first = int(np.searchsorted(ordered, 0))
+        starts = first + np.flatnonzero(np.diff(ordered[first:], prepend=-1))
+        for start, end in pairwise([*starts.tolist(), len(ordered)]):
+            yield int(ordered[start]), order[start:end]
+
+
+def _numbered(numbers: _Ints, end: int) -> tuple[_Ints, int]:
+    """The position of each number among the distinct ones, and how many these are."""
+    if end == 1:
+        return numbers, 1
+    present, position = distinct(numbers, end)
+    return position, len(present)
+
+
+def distinct(numbers: _Ints, end: int) -> tuple[_Ints, _Ints]:
+    """The distinct numbers ascending, and the position of each number among them; all are from 0 to below `end`."""
+    if end > max(len(numbers), _FEW):
+        return np.unique(numbers, return_inverse=True)
+    present = np.flatnonzero(np.bincount(numbers, minlength=end))
+    position = np.zeros(end, dtype=np.int64)
+    position[present] = np.arange(len(present))
+    return present, position[numbers]
