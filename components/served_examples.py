@@ -59,7 +59,7 @@ def ServedExamples(
     HashSplit.of({split: 1})  # for what it says of the name
     if len(split) > _LONGEST:
         raise InputError(f"the name of the split has {len(split)} characters", fix=f"use at most {_LONGEST}")
-    window = _moment("since", since), _moment("until", until)
+    window = moment("since", since), moment("until", until)
     files = resolve_files(log)
     if files.span is not None and span not in (None, files.span):
         raise InputError(f"span={span}, and the files are of span {files.span}", fix="leave span= out")
@@ -132,17 +132,21 @@ class _Together:
             yield from piece.read(schema, batch_rows, dictionaries)
 
 
-def _moment(parameter: str, text: str | None) -> datetime | None:
-    """The time that a parameter names."""
+def moment(parameter: str, text: str | None) -> datetime | None:
+    """The time that a parameter names, a day or a time as ISO 8601 has it; UTC where it names no zone.
+
+    Raises:
+        InputError: It names none.
+    """
     if text is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        named = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
             f"{parameter}={text!r} is no time", fix='say e.g. "2026-11-27" or "2026-11-27T12:00"'
         ) from None
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return named.astimezone(UTC) if named.tzinfo else named.replace(tzinfo=UTC)
 
 
 def logged_files(

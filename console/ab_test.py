@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import InputError
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
 
@@ -21,6 +23,7 @@ _TASKS = ("binary", "regression", "multiclass")
 @click.command(
     epilog="\b\nExample:\n  drivetrain ab-test request-log/flights labels.csv --label late\n"
     "  drivetrain ab-test request-log/flights labels.parquet --label late --key flight_id --metric auc --json\n"
+    "  drivetrain ab-test request-log/flights labels.csv --label late --since 2026-11-20 --share 4=10\n"
     "  drivetrain ab-test request-log/wine labels.csv --label cultivar --class barolo --class barbera\n"
 )
 @click.argument("log", type=click.Path(exists=True, path_type=Path))
@@ -32,6 +35,12 @@ _TASKS = ("binary", "regression", "multiclass")
 @click.option("--prediction", default=None, metavar="OUTPUT", help="What is judged; the only output unless given.")
 @click.option("--baseline", type=int, default=None, metavar="VERSION", help="The smallest number unless given.")
 @click.option("--signature", default=None, metavar="NAME", help="What was asked; predict, or the only one.")
+@click.option("--since", default=None, metavar="TIME", help="Of requests: 2026-11-27, or 2026-11-27T12:00 (UTC).")
+@click.option("--until", default=None, metavar="TIME", help="Only requests before it.")
+@click.option(
+    "--share", "shares", multiple=True, metavar="VERSION=PERCENT",
+    help="Of the requests that it was to answer; what is left is another version's. May be given several times.",
+)  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="May be given several times.")
 @click.option("--task", type=click.Choice(_TASKS), default=None, help="What the labels look like, unless given.")
 @click.option(
@@ -52,6 +61,9 @@ def ab_test(
     prediction: str | None,
     baseline: int | None,
     signature: str | None,
+    since: str | None,
+    until: str | None,
+    shares: tuple[str, ...],
     metrics: tuple[str, ...],
     task: str | None,
     classes: tuple[str, ...],
@@ -61,16 +73,28 @@ def ab_test(
 
     LOG is a model's folder in what `drivetrain serve --request-log` writes, LABELS a file of what ExampleGen reads. Of
     each version it prints rows, the share of them whose label is known, and metrics; of each but the baseline the
-    differences, with interval and p-value.
+    differences, with interval and p-value. With --share it warns where versions did not get as many requests as they
+    were to.
     """
     from ..components.evaluation.ab_test import ab_test as compare
 
     result = compare(
         log, str(labels), label=label, key=key, prediction=prediction, baseline=baseline, signature=signature,
+        since=since, until=until, shares=_shares(shares) if shares else None,
         metrics=list(metrics) or None, task=task, classes=classes or None, level=level,  # type: ignore[arg-type]  # one of the choices
     )  # fmt: skip
     settings.answer(result.to_dict(), lambda console: _show(console, result))
     return OK
+
+
+def _shares(options: tuple[str, ...]) -> dict[int, float]:
+    shares: dict[int, float] = {}
+    for option in options:
+        share = re.fullmatch(r"(\d{1,18})=(\d+(?:\.\d+)?)%?", option)
+        if share is None or int(share[1]) in shares:
+            raise InputError(f"--share {option!r:.80} is no share", fix="write each version once: --share 4=10")
+        shares[int(share[1])] = float(share[2])
+    return shares
 
 
 def _show(console: Console, result: ABTest) -> None:
@@ -96,5 +120,10 @@ def _show(console: Console, result: ABTest) -> None:
             )
             first = ["", "", ""]
     console.print(table)
+    ratio = result.sample_ratio
+    if ratio is not None and ratio.is_mismatch:
+        console.print(f"warning: {ratio}. Something else than the shares decides who is asked: do not trust the rest.")
+    elif ratio is not None:
+        console.print(str(ratio))
     if result.repeated:
         console.print(f"{result.repeated:,} rows were left out, since their key had come before")

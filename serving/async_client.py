@@ -26,6 +26,7 @@ from .client_steps import (
 
 _CHUNK: Final = 1000  # rows of a request
 _READ: Final = 1 << 16
+_LONGEST_HEAD: Final = 1 << 16
 
 
 class AsyncClient:
@@ -191,15 +192,21 @@ class _AnswerParts:
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
         self.body: list[bytes] = []
-        self.size = 0
+        self.has_head = False
         self.whole = False
+
+    def on_message_begin(self) -> None:
+        if self.whole:
+            raise ValueError("another answer, which nobody has asked for")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
+    def on_headers_complete(self) -> None:
+        self.has_head = True
+
     def on_body(self, body: bytes) -> None:
         self.body.append(body)
-        self.size += len(body)
 
     def on_message_complete(self) -> None:
         self.whole = True
@@ -211,6 +218,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[ClientAnswer, bool
 
     parts = _AnswerParts()
     parser = httptools.HttpResponseParser(parts)
+    received = 0
     while not parts.whole:
         data = await reader.read(_READ)
         if not data:
@@ -219,7 +227,8 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[ClientAnswer, bool
             parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise ConnectionError(f"the answer is no HTTP: {error}") from error
-        if parts.size > MOST_BYTES:
+        received += len(data)
+        if received > (MOST_BYTES if parts.has_head else _LONGEST_HEAD):
             raise too_long()
     answer = ClientAnswer(parser.get_status_code(), parts.headers, b"".join(parts.body))
     # The parser's own should_keep_alive() says no once an answer is whole.

@@ -84,22 +84,23 @@ def check(values: Sequence[Plain], of: InputType, rows: Sequence[int] | None = N
     Raises:
         InputError: One is not; the column, its dtype and the row are named.
     """
-    kinds = _KINDS.get(_family(of.dtype))
-    if kinds is None or (not of.shape and kinds.issuperset(map(type, values)) and not _needs_look(of.dtype)):
+    family = _FAMILIES.get(of.dtype)
+    if family is None or (not of.shape and _KINDS[family].issuperset(map(type, values)) and not _needs_look(of.dtype)):
         return
     for at, value in enumerate(values):
         problem = _problem(value, of, of.shape)
         if problem:
             row = at if rows is None else rows[at]
-            raise InputError(
-                f"column {of.name!r:.80} is {of}, row {row} has {problem}", fix=f"send {_WANTED[_family(of.dtype)]}"
-            )
+            raise InputError(f"column {of.name!r:.80} is {of}, row {row} has {problem}", fix=f"send {_WANTED[family]}")
 
 
-def _family(dtype: str) -> str:
-    return dtype.rstrip("0123456789").removeprefix("b" if dtype == "bfloat16" else "")
-
-
+_FAMILIES: Final[Mapping[str, str]] = {
+    "string": "string",
+    "bool": "bool",
+    **{f"{family}{bits}": family for family in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), "float"),
+}
+"""What the dtypes that are checked have in common; a server may say any other."""
 _KINDS: Final[Mapping[str, frozenset[type]]] = {
     "string": frozenset({str, bytes, type(None)}),
     "bool": frozenset({bool, type(None)}),
@@ -129,26 +130,27 @@ def _problem(value: Plain, of: InputType, shape: tuple[int, ...]) -> str:
             value = value[0]
         return _scalar_problem(value, of.dtype)
     if not isinstance(value, list):
-        return f"{_said(value)}, which is no list"
+        return f"{said(value)}, which is no list"
     if shape[0] >= 0 and len(value) != shape[0]:
         return f"{len(value)} values"
     return next(filter(None, (_problem(item, of, shape[1:]) for item in value)), "")
 
 
 def _scalar_problem(value: Plain, dtype: str) -> str:
-    family = _family(dtype)
+    family = _FAMILIES[dtype]
     if type(value) is float and family in ("int", "uint") and value.is_integer():
         value = int(value)
     if type(value) not in _KINDS[family]:
-        return _said(value)
+        return said(value)
     if family in ("int", "uint") and value is not None:
         bits = int(dtype[len(family) :]) - (family == "int")
         if not (-(2**bits) if family == "int" else 0) <= value < 2**bits:
-            return f"{_said(value)}, which does not fit"
+            return f"{said(value)}, which does not fit"
     return ""
 
 
-def _said(value: Plain) -> str:
+def said(value: Plain) -> str:
+    """A value in an error's words."""
     if isinstance(value, str | bytes):
         return f"the text {value!r:.60}"
     if isinstance(value, list):
@@ -191,6 +193,8 @@ def column_tensor(values: Any, of: InputType) -> ColumnTensor:  # Any: an array,
     from .infer_tensors import datatype, to_raw
     from .tensor_columns import numpy_dtype
 
+    if of.dtype not in _FAMILIES:
+        raise InputError(f"column {of.name!r:.80} is {of}, which is no tensor here", fix='use transport="json"')
     if of.dtype == "string":
         return _text_tensor(values, of)
     dtype = numpy_dtype(of.dtype)
@@ -245,19 +249,3 @@ def _text_tensor(values: Any, of: InputType) -> ColumnTensor:
 
 def _beyond(of: InputType, what: str) -> InputError:
     return InputError(f"column {of.name!r:.80} has {what}, which a tensor cannot hold", fix='use transport="json"')
-
-
-def output_array(name: str, kind: str, shape: Sequence[int], content: bytes | memoryview) -> Any:  # Any: an array
-    """An output's values as an array; text as str."""
-    import numpy as np
-
-    from .infer_tensors import from_raw
-
-    values = from_raw(content, kind, math.prod(shape), name)
-    if kind == "BYTES":
-        texts = np.empty(len(values), object)
-        texts[:] = [text.decode() for text in values.tolist()]
-        values = texts
-    elif values.dtype.kind == "V":  # bfloat16, which has no Python number
-        values = values.astype(np.float32)
-    return values.reshape(shape)

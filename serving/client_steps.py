@@ -10,24 +10,28 @@ import os
 import random
 import re
 import ssl
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import quote, urlsplit
 
 from ..errors import DrivetrainError, InputError
-from .client_columns import (
-    InputType,
-    ServedSignature,
-    check,
-    column_tensor,
-    json_ready,
-    output_array,
-    plain,
-    tensor_type,
+from .client_answers import (
+    AnswerError,
+    binary_outputs,
+    grpc_metadata,
+    grpc_outputs,
+    grpc_version_states,
+    json_object,
+    json_outputs,
+    signatures,
+    traffic_state,
+    version_number,
+    version_states,
 )
+from .client_columns import ServedSignature, check, column_tensor, json_ready, plain, said
 
 Transport: TypeAlias = Literal["json", "binary", "grpc"]
 """How rows travel: TensorFlow Serving's JSON; the Open Inference Protocol's binary tensors, over HTTP or gRPC."""
@@ -36,8 +40,10 @@ MOST_BYTES: Final = 256 << 20
 """Of an answer: more is given up."""
 _FIRST_WAIT: Final = 0.1  # seconds; each time twice as many
 _LONGEST_WAIT: Final = 5.0
+_OK: Final = 200
 _UNAVAILABLE: Final = 503
 _INVALID: Final = 400
+_LONGEST_REASON: Final = 2000  # characters
 _UNAUTHENTICATED: Final = 401
 _HEADER_LENGTH: Final = "inference-header-content-length"
 _PREDICTION: Final = "tensorflow.serving.PredictionService"
@@ -204,13 +210,9 @@ class ModelSteps:
 
         Raises:
             InputError: A column is not what the model reads, by its metadata; nothing was sent.
-            ServerError: The server refuses the rows, has no such model, or does not answer.
+            ServerError: The server refuses the rows, has no such model, or does not answer, or not what was asked.
         """
-        columns = (
-            {name: values if hasattr(values, "dtype") else plain(values) for name, values in rows.items()}
-            if isinstance(rows, Mapping)
-            else None
-        )
+        columns = _columns(rows) if isinstance(rows, Mapping) else None
         plain_rows = [] if isinstance(rows, Mapping) else [{k: plain(v) for k, v in row.items()} for row in rows]
         fresh = not self._signatures
         while True:
@@ -218,70 +220,46 @@ class ModelSteps:
             try:
                 call = self._predict_call(plain_rows, columns, signature, served)
                 answer = yield from self._ask(call)
+                if columns is None:
+                    return self._prediction(answer, len(rows), served, by_column=False)
+                read = next((values for name, values in columns.items() if name in served.inputs), ())
+                return self._prediction(answer, len(read), served, by_column=True)
             except (InputError, ServerError) as error:
                 # The model may be another one by now.
-                if fresh or (isinstance(error, ServerError) and error.status != _INVALID):
+                if fresh or (isinstance(error, ServerError) and error.status not in (_OK, _INVALID)):
                     raise
                 self._signatures, fresh = {}, True
                 if (yield from self._signature(signature)) == served:
                     raise
-                continue
-            outputs = self._outputs(answer, served, columns is not None)
-            headers = answer.headers
-            return Prediction(
-                outputs,
-                int(headers.get("x-drivetrain-version", 0)),
-                headers.get("x-drivetrain-digest", ""),
-                headers.get("x-request-id", ""),
-            )
 
     def metadata(self) -> Steps[dict[str, Any]]:  # Any: JSON
         """The model's signatures, as TensorFlow Serving describes them."""
         if self._transport != "grpc":
-            return self._json((yield from self._ask(ClientCall(f"{self._path}/metadata"))))
+            answer = yield from self._ask(ClientCall(f"{self._path}/metadata"))
+            with self._reading():
+                return json_object(answer.body)
         from . import protos
 
         request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._specify(request.model_spec)
         answer = yield from self._ask(ClientCall(f"/{_PREDICTION}/GetModelMetadata", request.SerializeToString()))
-        response = protos.GetModelMetadataResponse.FromString(answer.body)
-        signatures = protos.SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
-        spec = response.model_spec
-        return {
-            "model_spec": {"name": spec.name, "signature_name": "", "version": str(spec.version.value)},
-            "metadata": {
-                "signature_def": {
-                    "signature_def": {name: _signature_json(each) for name, each in sorted(signatures.items())}
-                }
-            },
-        }
+        with self._reading():
+            return grpc_metadata(answer.body)
 
     def status(self) -> Steps[list[dict[str, Any]]]:  # Any: JSON
         """The model's versions: `version`, `state`, and the `status` of loading it."""
         if self._transport != "grpc":
-            versions: list[dict[str, Any]] = self._json((yield from self._ask(ClientCall(self._path))))[
-                "model_version_status"
-            ]
-            return versions
+            answer = yield from self._ask(ClientCall(self._path))
+            with self._reading():
+                return version_states(json_object(answer.body))
         from . import protos
 
         request = protos.GetModelStatusRequest()
         self._specify(request.model_spec)
         call = ClientCall("/tensorflow.serving.ModelService/GetModelStatus", request.SerializeToString())
-        answer = protos.GetModelStatusResponse.FromString((yield from self._ask(call)).body)
-        states = protos.message_class("tensorflow.serving.ModelVersionStatus").State
-        codes = protos.POOL.FindEnumTypeByName("tensorflow.error.Code").values_by_number
-        return [
-            {
-                "version": str(each.version),
-                "state": states.Name(each.state),
-                "status": {
-                    "error_code": codes[each.status.error_code].name,
-                    "error_message": each.status.error_message,
-                },
-            }
-            for each in answer.model_version_status
-        ]
+        answer = yield from self._ask(call)
+        with self._reading():
+            return grpc_version_states(answer.body)
 
     def load(self) -> Steps[None]:
         """Have the server look for the model's versions now, and load them.
@@ -308,7 +286,8 @@ class ModelSteps:
             InputError: Over gRPC.
         """
         answer = yield from self._ask(ClientCall(f"/v1/models/{self._over_http}/traffic"), retries=0)
-        return self._json(answer)
+        with self._reading():
+            return traffic_state(json_object(answer.body))
 
     @property
     def has_signatures(self) -> bool:
@@ -342,8 +321,9 @@ class ModelSteps:
     def _signature(self, name: str | None) -> Steps[ServedSignature]:
         """A signature of the model, which is asked for once."""
         if not self._signatures:
-            described = (yield from self.metadata())["metadata"]["signature_def"]["signature_def"]
-            self._signatures = {key: _served(value) for key, value in described.items()}
+            metadata = yield from self.metadata()
+            with self._reading():
+                self._signatures = signatures(metadata)
         # One that is not there is for the server to refuse: it names those that are.
         return self._signatures.get(name or "serving_default", ServedSignature())
 
@@ -420,25 +400,21 @@ class ModelSteps:
             request.raw_input_contents.append(tensor.content)
         return ClientCall(f"/{_INFERENCE}/ModelInfer", request.SerializeToString())
 
-    def _outputs(self, answer: ClientAnswer, served: ServedSignature, by_column: bool) -> dict[str, Any]:
-        if self._transport == "grpc":
-            from . import protos
-
-            response = protos.ModelInferResponse.FromString(answer.body)
-            return {
-                tensor.name: output_array(tensor.name, tensor.datatype, tensor.shape, content)
-                for tensor, content in zip(response.outputs, response.raw_output_contents, strict=True)
-            }
-        if self._transport == "binary":
-            return _binary_outputs(answer)
-        body = self._json(answer)
-        if by_column:
-            outputs = body["outputs"]
-            return outputs if isinstance(outputs, dict) else {_only(served): outputs}
-        predictions = body["predictions"]
-        if predictions and isinstance(predictions[0], dict) and predictions[0].keys() != {"b64"}:
-            return {name: [row[name] for row in predictions] for name in predictions[0]}
-        return {_only(served): predictions}
+    def _prediction(self, answer: ClientAnswer, rows: int, served: ServedSignature, *, by_column: bool) -> Prediction:
+        headers = answer.headers
+        with self._reading():
+            if self._transport == "grpc":
+                outputs = grpc_outputs(answer.body, rows)
+            elif self._transport == "binary":
+                outputs = binary_outputs(answer.body, headers.get(_HEADER_LENGTH), rows)
+            else:
+                outputs = json_outputs(json_object(answer.body), rows, served, by_column=by_column)
+            return Prediction(
+                outputs,
+                version_number(headers),
+                headers.get("x-drivetrain-digest", ""),
+                headers.get("x-request-id", ""),
+            )
 
     def _ask(self, call: ClientCall, retries: int | None = None) -> Steps[ClientAnswer]:
         """An answer of status 200, after as many tries as it takes, or may."""
@@ -463,14 +439,15 @@ class ModelSteps:
                 asked = _retry_after(answer)
             yield min(_LONGEST_WAIT, max(asked, wait * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
             wait *= 2
-        if answer.status == 200:
+        if answer.status == _OK:
             return answer
         reason: Any = None
         with suppress(ValueError, RecursionError):
             reason = json.loads(answer.body)
         reason = reason.get("error") if isinstance(reason, dict) else None
+        shown = reason[:_LONGEST_REASON] if reason and isinstance(reason, str) else answer.body[:200]
         raise ServerError(
-            f"{self._address.url}{call.target} answers {answer.status}: {reason or answer.body[:200]!r}",
+            f"{self._address.url}{call.target} answers {answer.status}: {shown!r}",
             status=answer.status,
             fix=self._key_advice() if answer.status == _UNAUTHENTICATED else None,
         )
@@ -481,12 +458,16 @@ class ModelSteps:
             return "the key that was sent is not one of the server's: see --key-file, DRIVETRAIN_API_KEY or api_key="
         return "give the server's API key: --key-file FILE or DRIVETRAIN_API_KEY; in Python api_key="
 
-    def _json(self, answer: ClientAnswer) -> dict[str, Any]:
-        with suppress(ValueError, RecursionError):
-            body = json.loads(answer.body)
-            if isinstance(body, dict):
-                return body
-        raise ServerError(f"{self._address.url} answers 200, but no JSON: {answer.body[:200]!r}", status=200)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except AnswerError as error:
+            raise ServerError(
+                f"{self._address.url} answers 200, but {error}",
+                status=_OK,
+                fix="is a model server there, and does a proxy before it leave its answers as they are?",
+            ) from None
 
 
 def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None) -> bytes:
@@ -508,6 +489,17 @@ def _json_bytes(request: dict[str, Any], signature: str | None) -> bytes:
         ) from error
 
 
+def _columns(columns: Columns) -> dict[str, Any]:
+    """Columns as lists or arrays."""
+    lists = {name: values if hasattr(values, "dtype") else plain(values) for name, values in columns.items()}
+    for name, values in lists.items():
+        if not (isinstance(values, list) or getattr(values, "shape", None)):
+            raise InputError(
+                f"column {name!r:.80} is {said(plain(values))}, no list", fix="send one value a row; one row is [{…}]"
+            )
+    return lists
+
+
 def _columns_of(rows: Sequence[Mapping[str, Any]], served: ServedSignature) -> dict[str, list[Any]]:
     columns = {}
     for name, of in served.inputs.items():
@@ -523,57 +515,6 @@ def _columns_of(rows: Sequence[Mapping[str, Any]], served: ServedSignature) -> d
     return columns
 
 
-def _binary_outputs(answer: ClientAnswer) -> dict[str, Any]:
-    length = answer.headers.get(_HEADER_LENGTH)
-    size = len(answer.body) if length is None else int(length)
-    rest = memoryview(answer.body)[size:]
-    outputs = {}
-    for tensor in json.loads(answer.body[:size])["outputs"]:
-        count = tensor["parameters"]["binary_data_size"]
-        outputs[tensor["name"]] = output_array(tensor["name"], tensor["datatype"], tensor["shape"], rest[:count])
-        rest = rest[count:]
-    return outputs
-
-
-def _only(served: ServedSignature) -> str:
-    return next(iter(served.outputs), "output")
-
-
 def _retry_after(answer: ClientAnswer) -> float:
     text = answer.headers.get("retry-after", "")
     return float(text) if re.fullmatch(r"\d{1,6}", text) else 0.0
-
-
-def _served(described: Mapping[str, Any]) -> ServedSignature:
-    def types(fields: Mapping[str, Any]) -> dict[str, InputType]:
-        return {
-            name: tensor_type(name, each["dtype"], [int(dim["size"]) for dim in each["tensor_shape"].get("dim", ())])
-            for name, each in fields.items()
-        }
-
-    return ServedSignature(types(described["inputs"]), types(described["outputs"]))
-
-
-def _signature_json(signature: Any) -> dict[str, Any]:  # Any: a SignatureDef
-    from .protos import POOL
-
-    types = POOL.FindEnumTypeByName("tensorflow.DataType").values_by_number
-
-    def fields(infos: Any) -> dict[str, Any]:
-        return {
-            name: {
-                "dtype": types[info.dtype].name,
-                "tensor_shape": {
-                    "dim": [{"size": str(dim.size), "name": ""} for dim in info.tensor_shape.dim],
-                    "unknown_rank": False,
-                },
-                "name": name,
-            }
-            for name, info in infos.items()
-        }
-
-    return {
-        "inputs": fields(signature.inputs),
-        "outputs": fields(signature.outputs),
-        "method_name": signature.method_name,
-    }

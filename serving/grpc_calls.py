@@ -11,13 +11,13 @@ import grpc
 
 from ..errors import InputError
 from .api import HTTP_STATUS, StatusCode
-from .client_steps import ClientAnswer, ModelAddress
+from .client_steps import MOST_BYTES, ClientAnswer, ModelAddress, too_long
 
 
 def channel_options() -> list[tuple[str, int]]:
-    """No limit to an answer, and no tries but ours, for which a lost connection is made anew soon enough."""
+    """No tries but ours, for which a lost connection is made anew soon enough."""
     return [
-        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_receive_message_length", MOST_BYTES),
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
@@ -56,6 +56,7 @@ def failure_of(error: Any) -> ClientAnswer:
     Raises:
         ConnectionError: The server is not there.
         TimeoutError: It did not answer in time.
+        ServerError: Its answer is larger than clients read.
     """
     code, details = StatusCode(error.code().value[0]), error.details() or ""
     trailing = {key: str(value) for key, value in error.trailing_metadata() or ()}
@@ -63,4 +64,6 @@ def failure_of(error: Any) -> ClientAnswer:
         raise ConnectionError(details)
     if code is StatusCode.DEADLINE_EXCEEDED and "x-request-id" not in trailing:
         raise TimeoutError(details)
+    if code is StatusCode.RESOURCE_EXHAUSTED and "x-request-id" not in trailing and "larger than max" in details:
+        raise too_long()
     return ClientAnswer(HTTP_STATUS[code], trailing, json.dumps({"error": details}).encode())

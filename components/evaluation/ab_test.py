@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +20,7 @@ from ...data.frames import frame
 from ...data.sources import damaged_parquet
 from ...errors import InputError, suggest
 from ...redaction import printable
+from ..served_examples import logged_files, moment
 from .confidence import Confidence
 from .standalone import evaluate
 
@@ -31,6 +34,7 @@ _LABEL: Final = "\0label"  # names that no column of a user has
 _PREDICTION: Final = "\0prediction"
 _POSITION: Final = "\0position"
 _BUCKETS: Final = 20
+_MISMATCH: Final = 0.001
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,36 @@ class VersionDifference:
 
 
 @dataclass(frozen=True)
+class SampleRatio:
+    """Whether the versions answered as many requests as their shares say.
+
+    Attributes:
+        shares: Version → percent of the requests, as declared.
+        requests: Version → how many it answered.
+        statistic: Pearson's χ² of the requests against the shares.
+        p_value: How often chance alone would take them as far from the shares.
+    """
+
+    shares: Mapping[int, float]
+    requests: Mapping[int, int]
+    statistic: float
+    p_value: float
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether that is less often than once in a thousand: something else than the split chose who is asked."""
+        return self.p_value < _MISMATCH
+
+    def __str__(self) -> str:
+        every = sum(self.requests.values())
+        parts = [
+            f"version {version} {count / every:.2%} of {self.shares[version]:g}%"
+            for version, count in self.requests.items()
+        ]
+        return f"requests by version: {', '.join(parts)}; p = {self.p_value:.2g}"
+
+
+@dataclass(frozen=True)
 class ABTest:
     """The versions side by side.
 
@@ -89,6 +123,7 @@ class ABTest:
         versions: What came of each, by number.
         differences: Of each other version from the baseline, metric by metric.
         repeated: Rows that were left out, since their key had come before.
+        sample_ratio: The requests against the shares; None where no shares were declared.
     """
 
     model: str
@@ -97,12 +132,15 @@ class ABTest:
     versions: tuple[VersionOutcome, ...]
     differences: tuple[VersionDifference, ...]
     repeated: int
+    sample_ratio: SampleRatio | None = None
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """All of it as JSON has it."""
         body = asdict(self)
         for version, outcome in zip(body["versions"], self.versions, strict=True):
             version["labelled_share"] = outcome.labelled_share
+        if self.sample_ratio is not None:
+            body["sample_ratio"]["is_mismatch"] = self.sample_ratio.is_mismatch
         return body
 
     def frame(self) -> Any:  # a pandas.DataFrame: pandas ships no types
@@ -136,6 +174,8 @@ class ABTest:
             f"[{each.lower:.4g}, {each.upper:.4g}]" + ("" if each.p_value is None else f", p = {each.p_value:.2g}")
             for each in self.differences
         ]
+        if self.sample_ratio is not None:
+            lines.append(f"{'MISMATCH: ' if self.sample_ratio.is_mismatch else ''}{self.sample_ratio}")
         return printable("\n".join(lines))
 
 
@@ -148,6 +188,9 @@ def ab_test(
     prediction: str | None = None,
     baseline: int | None = None,
     signature: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    shares: Mapping[int, float] | None = None,
     metrics: Sequence[MetricLike] | None = None,
     task: Task | None = None,
     classes: Sequence[str | int] | None = None,
@@ -170,6 +213,10 @@ def ab_test(
         prediction: The output that is judged; None: the only one.
         baseline: The version that others are compared with; None: the smallest number.
         signature: What was asked; None: `predict`, or the only one.
+        since: Only requests that came then or later: a day or a time as ISO 8601 has it, UTC where it names no zone.
+        until: Only requests that came before.
+        shares: Version → percent of the requests that it was to answer meanwhile; a version that is not named has the
+            rest. Then `sample_ratio` says whether they did: where they did not, do not trust the comparison.
         metrics: As of `evaluate`, as is what follows; None: the usual ones of the task.
         task: What kind of model it is.
         classes: The class of each score, in their order; None: labels are positions.
@@ -178,10 +225,11 @@ def ab_test(
 
     Raises:
         InputError: There is no log, or a column is not there; a key has two labels, or several rows; there are fewer
-            than two versions, or one without labels.
+            than two versions, or one without labels; there is no request in the time; the shares cannot be.
     """
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
-    model, answered = _answered(log, key, prediction, signature)
+    window = moment("since", since), moment("until", until)
+    model, answered = _answered(log, key, prediction, signature, window)
     if task is None and _is_list(answered[_PREDICTION].type):
         task = "multiclass"  # a score for each class: labels here are one value a row
     known = _labels(labels, label, key)
@@ -199,6 +247,7 @@ def ab_test(
                 f"{answered.schema.field(name).type}",
                 fix="give both the same type",
             ) from error
+    ratio = None if shares is None else _sample_ratio(answered, shares)
     output = label + " as predicted"  # a label and an output are often called alike
     every = answered.num_rows
     answered = _first_of_each(answered, keys)
@@ -232,7 +281,7 @@ def ab_test(
         for metric in outcome.metrics
         if (apart := _difference(outcome, before, metric, confidence)) is not None
     ]
-    return ABTest(model, baseline, level, outcomes, tuple(differences), every - answered.num_rows)
+    return ABTest(model, baseline, level, outcomes, tuple(differences), every - answered.num_rows, ratio)
 
 
 def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:
@@ -274,6 +323,32 @@ def _difference(
     return VersionDifference(candidate.version, metric, apart, apart - half, apart + half, p_value)
 
 
+def _sample_ratio(answered: pa.Table, shares: Mapping[int, float]) -> SampleRatio:
+    """The requests by version, each counted as it was answered first, against the shares."""
+    from scipy.special import chdtrc  # late: half a second to import
+
+    total = sum(shares.values())
+    if not shares or not all(0 < share <= 100 for share in shares.values()) or total > 100 + 1e-9:
+        raise InputError(
+            f"the shares {dict(shares)!r:.200} are none", fix="say for each version how many percent of the requests"
+        )
+    first = _first_of_each(answered.filter(pc.equal(answered["request_row"], 0)), ["request_id"])
+    counts = Counter[int](first[_VERSION].to_pylist())
+    others = sorted(counts.keys() - shares.keys())
+    rest = 100 - total if total < 100 - 1e-9 else 0.0
+    if len(others) > 1 or bool(others) != bool(rest):
+        raise InputError(
+            f"the shares leave {rest:g}% of the requests for other versions, and the log has "
+            + (f"those of {', '.join(map(str, others))}" if others else "none"),
+            fix="name the share of each version, or of all but one, or choose the time by since and until",
+        )
+    declared = dict(sorted({**shares, **dict.fromkeys(others, rest)}.items()))
+    requests = {version: counts[version] for version in declared}
+    expected = {version: share / 100 * counts.total() for version, share in declared.items()}
+    statistic = sum((requests[version] - each) ** 2 / each for version, each in expected.items())
+    return SampleRatio(declared, requests, statistic, float(chdtrc(len(declared) - 1, statistic)))
+
+
 def _is_list(of: pa.DataType) -> bool:
     return bool(pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of))
 
@@ -286,11 +361,13 @@ def _count(rows: pa.Table, number: int) -> int:
 
 
 def _answered(
-    log: str | Path | Sequence[str | Path], key: str, prediction: str | None, signature: str | None
+    log: str | Path | Sequence[str | Path],
+    key: str,
+    prediction: str | None,
+    signature: str | None,
+    window: tuple[datetime | None, datetime | None],
 ) -> tuple[str, pa.Table]:
     """The model; and of each row its version, request, row, time, key and prediction, in order of time."""
-    from ..served_examples import logged_files
-
     paths = [str(log)] if isinstance(log, (str, Path)) else [str(each) for each in log]
     files = sorted(str(file) for path in paths for file in _files(Path(path)))
     if not files:
@@ -305,6 +382,16 @@ def _answered(
         raise InputError(f"the log has no output {prediction!r:.80}", fix=suggest(prediction, outputs))
     tables = [_read(path, footer, key, prediction) for path, footer in logged]
     table = pa.concat_tables(tables, promote_options="permissive")
+    times, every = table["request_time"], table.num_rows
+    for bound, holds in zip(window, (pc.greater_equal, pc.less), strict=True):
+        if bound is not None:
+            table = table.filter(holds(table["request_time"], pa.scalar(bound, times.type)))
+    if not table.num_rows:
+        ends = pc.min_max(times).as_py()
+        raise InputError(
+            f"not one of the log's {every:,} rows is of a request of this time",
+            fix=f"they are from {ends['min']} to {ends['max']}",
+        )
     return logged[0][1].model, table.sort_by([("request_time", "ascending"), ("request_row", "ascending")])
 
 

@@ -132,6 +132,7 @@ async function choose(name) {
   $('name').textContent = name;
   document.title = `${name} – models`;
   for (const id of ['problem', 'answer', 'reasons', 'changed', 'live']) $(id).replaceChildren();
+  $('shadow').hidden = true;
   $('try').hidden = true;
   $('targets').hidden = true;
   described = null;
@@ -139,6 +140,7 @@ async function choose(name) {
   listNames();
   showVersions();
   showTraffic();
+  showShadow();
   try {
     const metadata = await askJson(v2(name));
     if (number !== asked) return;
@@ -486,6 +488,36 @@ async function showTraffic() {
   }
 }
 
+// Which version answers silently, and how far it is from those that clients were answered by.
+async function showShadow() {
+  if (!model) return;
+  const number = asked;
+  let traffic;
+  try {
+    traffic = await askJson(trafficPath(model));
+  } catch {
+    return;  // the traffic says why
+  }
+  if (number !== asked) return;
+  const {shadow, shadows} = traffic;
+  const sum = counts => Object.values(counts).reduce((total, count) => total + numberOf(count), 0);
+  const percent = share => share === null ? '–' : `${Number((100 * numberOf(share)).toPrecision(3))} %`;
+  const rows = shadows.flatMap(each => {
+    const counts = [each.version, each.answered_by, each.requests].map(shown).concat(sum(each.errors), sum(each.dropped));
+    const outputs = Object.entries(each.outputs);
+    if (!outputs.length) return [[...counts, ...Array(6).fill('–')]];
+    return outputs.map(([name, apart]) => [...counts, name, shown(apart.rows), percent(apart.differing_share),
+      percent(apart.flipped_share), shown(apart.mean_absolute_difference), shown(apart.max_absolute_difference)]);
+  });
+  const heads = ['Shadow', 'Beside', 'Requests', 'Failed', 'Left out', 'Output', 'Rows', 'Differ', 'Other class', 'Mean difference', 'Largest'];
+  $('shadow').replaceChildren(
+    el('p', {class: 'note'}, shadow === null ? 'No version is a shadow any more.'
+      : `Version ${shown(shadow)} is a shadow: it answers silently what others have answered, and no client sees it.`),
+    ...rows.length ? [el('table', {}, el('thead', {}, el('tr', {}, ...heads.map(text => el('th', {scope: 'col'}, text)))),
+      el('tbody', {}, ...rows.map(row => el('tr', {}, ...row.map(cell => el('td', {class: 'n', dir: 'auto'}, String(cell)))))))] : []);
+  $('shadow').hidden = shadow === null && !rows.length;
+}
+
 async function split(shares, says) {
   const number = asked;
   $('changed').className = '';
@@ -529,5 +561,5 @@ $('back').addEventListener('click', () => split({[$('back').dataset.to]: 100}, `
 $('nosplit').addEventListener('click', () => split({}, 'The split has ended.'));
 
 setInterval(poll, EVERY);
-setInterval(() => { if (!document.hidden) refresh(); }, 5 * EVERY);
+setInterval(() => { if (!document.hidden) { refresh(); showShadow(); } }, 5 * EVERY);
 refresh().then(chooseFirst);

@@ -37,7 +37,9 @@ def test_a_project_has_its_own_name_and_says_what_to_do_next(
     assert load_pipeline(project).parameters["destination"].default == f"served/{name}"
     assert f"REGISTRY/{name}:1" in (project / "kubeflow.yaml").read_text()
     assert f"# {name}\n" in (project / "README.md").read_text()
-    assert ".drivetrain/\n" in (project / ".gitignore").read_text()
+    # What runs and servers write, by the names that the docs use.
+    ignored = (project / ".gitignore").read_text().splitlines()
+    assert {".drivetrain/", "served/", "request-log/", "rollouts/"} <= {*ignored}
     assert "config = EvaluationConfig(" in (project / "evaluation.py").read_text()
     assert "EvaluationConfig" not in (project / "model.py").read_text()
     assert not list(tmp_path.glob("work/.*"))

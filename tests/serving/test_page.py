@@ -7,6 +7,7 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from drivetrain.engine import analyze, ops
 from drivetrain.serving import Client
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
+from drivetrain.serving.shadow import ShadowTraffic
 from drivetrain.serving.web_page import is_own_page
 from drivetrain.tests.engine.bundles.test_bundle import build
 from drivetrain.tests.report.browser import Browser, browser, chromium
@@ -332,6 +334,31 @@ class TestBrowser:
         until(tab, "series.get('1').some(point => point.rate > 5 && point.mean > 0 && point.slow > 0)")
         until(tab, "series.get('').some(point => point.rate > 0)")
         assert tab.ask("[...document.querySelectorAll('#live svg')].every(chart => chart.getAttribute('aria-label'))")
+
+    def test_the_shadow_and_how_far_its_outputs_differ(self, tab: Browser, server: OpenServer, folder: Path) -> None:
+        """As the traffic says; a model without one shows nothing of it."""
+        show(tab, server, "mixed")
+        assert tab.ask("$('shadow').hidden") is True
+        (shadowed,) = configs(folder, "mixed")
+        with open_server(ServerOptions(poll_seconds=0), [replace(shadowed, shadow=ShadowTraffic(1))]) as beside:
+            show(tab, beside, "mixed")
+            until(tab, "$('shadow').textContent.includes('Version 1 is a shadow')")
+            with Client(beside.rest, "mixed") as client:
+                for _ in range(5):
+                    assert client.predict([ROW]).version == 2
+            deadline = time.monotonic() + 60
+            while not (shadows := beside.ask("GET", TRAFFIC)[2]["shadows"]) or len(shadows[0]["outputs"]) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            tab.ask("showShadow()")
+            until(tab, "document.querySelectorAll('#shadow tbody tr').length === 2")
+            head, *rows = table(tab, "shadow")
+            assert head[:3] == ["Shadow", "Beside", "Requests"]
+            assert [row[:2] for row in rows] == [["1", "2"]] * 2
+            assert [row[5] for row in rows] == [*shadows[0]["outputs"]] == ["pair", "probability"]
+            assert [row[7:9] for row in rows] == [["0 %", "0 %"]] * 2  # both versions are of one build
+            assert all(int(row[6]) >= 1 for row in rows)
+            assert tab.complaints == []
 
     def test_a_split_and_a_rollback(self, tab: Browser, folder: Path, tmp_path: Path) -> None:
         """By a key that may: without one the page asks for it, and with others it says what they may not."""

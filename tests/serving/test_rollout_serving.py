@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("httptools")
 
 from drivetrain.components.pusher import push
+from drivetrain.serving.rollout_control import RolloutAction
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.running import RunningServer, serving
@@ -22,6 +25,7 @@ from drivetrain.tests.serving.test_server import until
 from drivetrain.tests.serving.test_workers import ask, workers_of
 
 pytestmark = pytest.mark.engine
+ROOT = Path(__file__).parents[2]
 HIDDEN = 24
 X = [row["x"] for row in rows_of(9).to_pylist()]
 GUARD = "{window_seconds: 60, min_requests: 20, p99_ratio: null, refused_rate: null, drift: 0.25, min_predictions: 100}"
@@ -53,6 +57,17 @@ def ask_all(server: RunningServer, rows: int = 8, requests: int = 60) -> Counter
         )
         versions[version] += 1
     return versions
+
+
+def asked_by_the_alert() -> set[str]:
+    """The metrics of the alert on rollbacks, after a look at its labels."""
+    rules = yaml.safe_load((ROOT / "examples" / "serving" / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+    (alert,) = [rule for rule in rules if "rollbacks" in rule["expr"]]
+    assert {*re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", alert["expr"])))} == {
+        "job", "limit", "model", "version",
+    }  # fmt: skip
+    assert {*re.findall(r'limit!="(\w+)"', alert["expr"])} <= {*get_args(RolloutAction)}  # an operator's are no alarm
+    return {*re.findall(r"drivetrain_\w+", alert["expr"])}
 
 
 def candidate(server: RunningServer) -> Any:
@@ -97,6 +112,7 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
             assert ask_all(server) == {"1": 60}
         metrics = ask(server, "/metrics", None)[1]
         assert 'drivetrain_serving_rollbacks_total{limit="drift",model="net",version="2"} 1.0' in metrics
+        assert asked_by_the_alert() == {"drivetrain_serving_rollbacks_total"}
         assert 'drivetrain_serving_traffic_share{model="net",version="1"} 100.0' in metrics
         assert "population stability index" in server.log.read_text()
         assert server.end() == 0

@@ -187,6 +187,15 @@ def test_a_key_may_be_an_input(tmp_path: Path) -> None:
         ({"prediction": "score"}, "no output 'score'"),
         ({"baseline": 7}, "no answers of version 7"),
         ({"signature": "classify"}, "signature 'classify'"),
+        ({"since": "yesterday"}, "since='yesterday' is no time"),
+        ({"until": "2026-11-26"}, "not one of the log's 40 rows is of a request of this time"),
+        ({"since": "2026-11-26T00:00:00.000020"}, "not one of the log's 40 rows"),
+        ({"shares": {}}, "the shares {} are none"),
+        ({"shares": {3: 0, 4: 100}}, "are none"),
+        ({"shares": {3: 60, 4: 60}}, "are none"),
+        ({"shares": {3: 40, 4: 40}}, "leave 20% of the requests for other versions, and the log has none"),
+        ({"shares": {4: 100}}, "leave 0% of the requests for other versions, and the log has those of 3"),
+        ({"shares": {5: 10}}, "leave 90% of the requests for other versions, and the log has those of 3, 4"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -205,6 +214,60 @@ def test_labels_that_contradict_each_other_or_join_nothing(tmp_path: Path) -> No
         ab_test(tmp_path / "other", {"request_id": ["r1"], "late": [0]}, label="late")
 
 
+@pytest.mark.parametrize(
+    ("counts", "shares", "is_mismatch"),
+    [
+        ({3: 90, 4: 10}, {4: 10}, False),
+        ({3: 880, 4: 120}, {4: 10}, False),  # p = 0.035
+        ({3: 850, 4: 150}, {4: 10}, True),
+        ({3: 200, 4: 200}, {3: 90.5, 4: 9.5}, True),
+        ({3: 310, 4: 290, 5: 305}, {3: 100 / 3, 4: 100 / 3, 5: 100 / 3}, False),
+        ({3: 50, 4: 50}, {3: 49, 4: 49, 5: 2}, False),
+        ({3: 500, 4: 500}, {3: 49, 4: 49, 5: 2}, True),  # 5 was never asked
+    ],
+)
+def test_requests_by_version_against_scipy(
+    tmp_path: Path, counts: dict[int, int], shares: dict[int, float], is_mismatch: bool
+) -> None:
+    """Each request counts once, however many rows it has, and as it was answered first."""
+    rng = np.random.default_rng(0)
+    for version, count in counts.items():
+        ids = [f"{version}-{number}" for number in range(count)]
+        write(tmp_path, version, ids, rng.random((count, 3)), rng.integers(0, 9, (count, 3)))
+    write(tmp_path, 4, ["3-0", "3-1"], [[0.5] * 2] * 2, [[1] * 2] * 2, later=10_000)  # tried again
+    keys = [f"{version}-{number}" for version, count in counts.items() for number in range(count)]
+    labels = {"request_id": keys, "request_row": np.zeros(len(keys), int), "late": rng.integers(0, 2, len(keys))}
+    ratio = ab_test(tmp_path, labels, label="late", metrics=["mean_label"], shares=shares).sample_ratio
+    assert ratio is not None
+    rest = {version: 100 - sum(shares.values()) for version in counts if version not in shares}
+    expected = {version: share / 100 * sum(counts.values()) for version, share in {**shares, **rest}.items()}
+    oracle = scipy.stats.chisquare([counts.get(version, 0) for version in expected], [*expected.values()])
+    assert (ratio.statistic, ratio.p_value) == pytest.approx((oracle.statistic, oracle.pvalue), rel=1e-9)
+    assert ratio.requests == {version: counts.get(version, 0) for version in expected}
+    assert ratio.is_mismatch == is_mismatch
+
+
+def test_a_time_takes_its_requests_alone(tmp_path: Path) -> None:
+    """From its first moment on, and without its last; labels of others are of no matter."""
+    day = 86_400_000_000
+    for number, version in enumerate((3, 4, 3, 4)):
+        ids = [f"{number}-{each}" for each in range(10)]
+        write(tmp_path, version, ids, np.full(10, 0.1 * number), np.arange(10), later=number // 2 * day)
+    keys = [f"{number}-{each}" for number in range(4) for each in range(10)]
+    labels = {"request_id": keys, "late": np.arange(40) % 2}
+    windows: list[tuple[dict[str, Any], int]] = [
+        ({}, 20),
+        ({"since": "2026-11-27"}, 10),
+        ({"until": "2026-11-27"}, 10),
+        ({"since": "2026-11-26", "until": "2026-11-28"}, 20),
+        ({"since": "2026-11-26T02:00+02:00", "until": "2026-11-26T00:00:00.000005"}, 5),
+    ]
+    for window, rows in windows:
+        result = ab_test(tmp_path, labels, label="late", metrics=["mean_label"], **window)
+        assert [each.rows for each in result.versions] == [rows, rows], window
+    assert result.sample_ratio is None
+
+
 def test_the_verb_prints_the_table_and_json(tmp_path: Path) -> None:
     whole = experiment(tmp_path, np.random.default_rng(7), 500, 0.5)
     labels = pa.table({"request_id": whole["request_id"], "late": whole["late"]})
@@ -218,3 +281,14 @@ def test_the_verb_prints_the_table_and_json(tmp_path: Path) -> None:
     assert [each["labelled_share"] for each in body["versions"]] == [1.0, 1.0]
     assert body["differences"][0]["metric"] == "auc"
     assert body["differences"][0]["difference"] < 0
+    assert body["sample_ratio"] is None
+    for share, is_mismatch in (("4=10", True), ("4=50%", False)):
+        chosen = [*arguments, "--share", share, "--since", "2026-11-26", "--until", "2026-11-27"]
+        ratio = json.loads(CliRunner().invoke(cli, [*chosen, "--json"], catch_exceptions=False).stdout)["sample_ratio"]
+        assert ratio["requests"] == {"3": 500, "4": 500}
+        assert (ratio["p_value"] < 0.001, ratio["is_mismatch"]) == (is_mismatch, is_mismatch)
+        printed = " ".join(CliRunner().invoke(cli, chosen, catch_exceptions=False).output.split())
+        assert f"version 4 50.00% of {ratio['shares']['4']:g}%" in printed
+        assert ("warning: requests by version" in printed) == is_mismatch
+    refused = CliRunner().invoke(cli, [*arguments, "--share", "4=ten"])
+    assert "--share '4=ten' is no share" in str(refused.exception) + refused.output
