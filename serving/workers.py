@@ -22,6 +22,7 @@ from .api import RequestError
 from .channel import Channel
 from .config import ModelConfig, SigningKeys, kept
 from .request_log import RequestLog
+from .rollout import RoutePlan
 from .rollout_control import ModelSight, RolloutControl, look_forever
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
@@ -30,16 +31,25 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 _SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at once
 _LONGEST_WAIT: Final = 30.0
 _SIGHT_SECONDS: Final = 5.0  # for a worker to say what it sees of rollouts
+_FOLLOW_SECONDS: Final = 5.0  # for a worker to follow the plans of rollouts, before it is told again
 _UNHEARD: Final = 30.0  # seconds after which a worker that answers nothing is killed
 
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker that runs."""
+    """A worker that runs.
+
+    Attributes:
+        name: Which it is.
+        process: Its process.
+        channel: To it.
+        plans: Those of the rollouts that it has said it follows; None: it was told others, and has not said so yet.
+    """
 
     name: str
     process: asyncio.subprocess.Process
     channel: Channel
+    plans: dict[str, RoutePlan] | None = None
 
 
 class WorkerSupervisor:
@@ -140,12 +150,30 @@ class WorkerSupervisor:
                 for name, sight in msgspec.convert(answer, dict[str, ModelSight], str_keys=True).items():
                     together.setdefault(name, ModelSight()).add(sight)
         async with self._changing:
-            if await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, together):
-                await self._tell_plans()
+            await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, together)
+            plans = self._rollouts.plans()
+        await self._tell(plans)
 
-    async def _tell_plans(self) -> None:
-        """Have all workers send requests where the rollouts are now; to be called under the lock of changes."""
-        await self._of_all("follow", msgspec.to_builtins(self._rollouts.plans()))
+    async def _tell(self, plans: dict[str, RoutePlan]) -> None:
+        """Have the workers that do not follow these plans yet do so, none of them waiting for another.
+
+        One that does not say so in time, or refuses, is told again at the next look. Not to be called under the lock of
+        changes, which a worker that hangs would hold.
+        """
+        await asyncio.gather(*(self._have_follow(each, plans) for each in self._informed if each.plans != plans))
+
+    async def _have_follow(self, worker: _Worker, plans: dict[str, RoutePlan]) -> None:
+        worker.plans = None
+        try:
+            await asyncio.wait_for(worker.channel.ask("follow", msgspec.to_builtins(plans)), _FOLLOW_SECONDS)
+        except TimeoutError:
+            _LOG.error("worker %s has not said for %g s that it follows the rollouts", worker.name, _FOLLOW_SECONDS)
+        except RequestError as error:
+            _LOG.error("worker %s does not follow the rollouts: %s", worker.name, error.message)
+        except ConnectionError:
+            pass  # the one that takes its place is told when it starts
+        else:
+            worker.plans = plans
 
     async def _listen_for(self, worker: _Worker) -> None:
         try:
@@ -229,8 +257,9 @@ class WorkerSupervisor:
                     if self._keys is not None:
                         self._keys.look()
                     keys = None if self._keys is None else self._keys.text
+                    worker.plans = self._rollouts.plans()
                     setup = WorkerSetup(
-                        worker.name, self._configs, sorted(self._unloaded), self._options, keys, self._rollouts.plans()
+                        worker.name, self._configs, sorted(self._unloaded), self._options, keys, worker.plans
                     )
                     return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
@@ -245,7 +274,8 @@ class WorkerSupervisor:
             case "rollout":
                 async with self._changing:
                     await asyncio.get_running_loop().run_in_executor(None, self._rollouts.act, *value)
-                    await self._tell_plans()
+                    plans = self._rollouts.plans()
+                await self._tell(plans)
                 return None
             case _:
                 return await self._change(question, value)
@@ -269,8 +299,9 @@ class WorkerSupervisor:
                 ]
                 self._configs = self._signing_keys.applied(configs)
                 self._rollouts.configure(self._configs)
-                await self._tell_plans()
                 self._unloaded &= {config.name for config in self._configs}
+            plans = self._rollouts.plans()
+        await self._tell(plans)
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:
         """The answers of all workers; those of workers that die are left out.
