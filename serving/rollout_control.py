@@ -28,8 +28,9 @@ from .version_tally import SlidingWindow, VersionTally
 LOOK_SECONDS: Final = 2.0
 """How often rollouts are looked at."""
 
-RolloutAction: TypeAlias = Literal["hold", "resume", "advance", "abort", "retry"]
-"""What an operator can do: stop the clock, start it, take the next step, give up, let a failed version try again."""
+RolloutAction: TypeAlias = Literal["hold", "resume", "advance", "abort", "rollback", "retry"]
+"""What an operator can do: stop the clock, start it, take the next step, give up, go back from a version that has taken
+over to the one before, let a failed version try again."""
 EventKind: TypeAlias = Literal[
     "started", "advanced", "promoted", "rolled_back", "aborted", "held", "resumed", "replaced", "retried"
 ]
@@ -49,7 +50,8 @@ class FailedVersion:
         version: Its number.
         digest: Of its bundle: another one under the same number may try.
         time: When, in UTC.
-        limit: Of the guard, the limit that it did not keep; "abort" where an operator gave it up.
+        limit: Of the guard, the limit that it did not keep; "abort" where an operator gave it up, "rollback" where one
+            went back from it.
         reason: A sentence with the figures.
     """
 
@@ -83,6 +85,7 @@ class RolloutState:
 
     Attributes:
         incumbent: The version that serves; None: nobody has looked yet.
+        previous: The version that served before; None: none that anybody would go back to.
         candidate: The version that takes over; None: there is none.
         digest: Of its bundle.
         step: The step that it is at, from 0.
@@ -94,6 +97,7 @@ class RolloutState:
     """
 
     incumbent: int | None = None
+    previous: int | None = None
     candidate: int | None = None
     digest: str = ""
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -140,6 +144,7 @@ class ModelRollout:
         self.rollbacks: dict[tuple[int, str], int] = {}  # by version and limit, since the process started
         self._window = SlidingWindow(self._window_seconds)
         self._looked: float | None = None
+        self._available: Mapping[int, str] = {}
         if state.step >= len(options.steps) or self.share != state.share:
             self._go_on_at(state.share)
 
@@ -156,7 +161,7 @@ class ModelRollout:
     def plan(self) -> RoutePlan:
         """Where requests go."""
         failed = tuple((each.version, each.digest) for each in self.state.failed)
-        return RoutePlan(self.state.incumbent, self.state.candidate, self.share, failed)
+        return RoutePlan(self.state.incumbent, self.state.candidate, self.share, failed, self.state.previous)
 
     def configure(self, options: Rollout) -> None:
         """Go on by other steps, at the first one whose share is no smaller than now: nobody changes sides."""
@@ -178,6 +183,7 @@ class ModelRollout:
         passed = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), _LONGEST_GAP)
         self._looked = now
         self._window.add(now, sight.tallies)
+        self._available = sight.available
         if not sight.available:
             return
         self._settle_incumbent(sight.available)
@@ -192,7 +198,7 @@ class ModelRollout:
             self.figures = figures_of(guard, self._window.of(state.candidate), self._window.of(state.incumbent))
             breach = breach_of(guard, self.figures) if self.share else None
             if breach is not None:
-                self._fail(now, "rolled_back", breach.limit, breach.reason)
+                self._give_up(now, "rolled_back", breach.limit, breach.reason)
                 return
         if state.held:
             return
@@ -214,7 +220,8 @@ class ModelRollout:
         """Do what an operator wants.
 
         Raises:
-            RequestError: FAILED_PRECONDITION: no version takes over, or none of that number has failed.
+            RequestError: FAILED_PRECONDITION: no version takes over, none of that number has failed, or there is none to
+                go back to.
         """
         state = self.state
         if action == "retry":
@@ -229,11 +236,14 @@ class ModelRollout:
             for each in again:
                 self._happened(now, "retried", each.version, "may take over again")
             return
+        if action == "rollback":
+            self._go_back(version, now)
+            return
         if state.candidate is None or version not in (None, state.candidate):
             which = "no version" if state.candidate is None else f"version {state.candidate}, not {version},"
             raise RequestError(StatusCode.FAILED_PRECONDITION, f"{which} of model {self.name!r} is taking over")
         if action == "abort":
-            self._fail(now, "aborted", "abort", "an operator gave it up")
+            self._give_up(now, "aborted", "abort", "an operator gave it up")
         elif action == "advance":
             self._advance(now)
         else:
@@ -250,6 +260,7 @@ class ModelRollout:
             "model": self.name,
             "phase": phase,
             "incumbent": state.incumbent,
+            "previous": state.previous,
             "candidate": state.candidate,
             "share": self.share,
             "step": None if state.candidate is None else state.step,
@@ -306,18 +317,46 @@ class ModelRollout:
             self._happened(now, "advanced", state.candidate, f"gets {self.share:g} %")
             return
         candidate = state.candidate
-        state.incumbent, state.candidate, state.digest, state.step = candidate, None, "", 0
-        state.elapsed, state.held = 0.0, False
+        state.previous, state.incumbent = state.incumbent, candidate
+        self._end()
         self._happened(now, "promoted", candidate, "has taken over")
 
-    def _fail(self, now: float, kind: Literal["rolled_back", "aborted"], limit: str, reason: str) -> None:
+    def _give_up(self, now: float, kind: Literal["rolled_back", "aborted"], limit: str, reason: str) -> None:
+        """Take all traffic from the candidate."""
+        assert self.state.candidate is not None
+        version, digest = self.state.candidate, self.state.digest
+        self._end()
+        self._failed(now, kind, FailedVersion(version, digest, _shown(now), limit, reason))
+
+    def _go_back(self, version: int | None, now: float) -> None:
+        """Have the version before serve again, at once."""
+        state, available = self.state, self._available
+        message, fix = "", None
+        if state.candidate is not None:
+            message, fix = f"version {state.candidate} of model {self.name!r} is taking over", "abort it first"
+        elif version not in (None, state.incumbent):
+            message = f"version {state.incumbent} of model {self.name!r} serves, not {version}"
+        elif state.previous is None or state.incumbent is None:
+            message = f"no version of model {self.name!r} served before version {state.incumbent}"
+        elif state.previous not in available or self._has_failed(state.previous, available[state.previous]):
+            message, fix = f"version {state.previous} of model {self.name!r} cannot be asked", "see its status"
+        if message or state.incumbent is None:
+            raise RequestError(StatusCode.FAILED_PRECONDITION, message, fix=fix)
+        left, state.incumbent, state.previous = state.incumbent, state.previous, None
+        reason = "an operator went back from it"
+        failed = FailedVersion(left, available.get(left, ""), _shown(now), "rollback", reason)
+        self._failed(now, "rolled_back", failed)
+
+    def _failed(self, now: float, kind: Literal["rolled_back", "aborted"], failed: FailedVersion) -> None:
+        state, key = self.state, (failed.version, failed.limit)
+        state.failed = [*state.failed, failed]
+        self.rollbacks[key] = self.rollbacks.get(key, 0) + 1
+        self._happened(now, kind, failed.version, f"version {state.incumbent} has all traffic again: {failed.reason}")
+
+    def _end(self) -> None:
+        """No version takes over any more."""
         state = self.state
-        assert state.candidate is not None
-        version = state.candidate
-        state.failed = [*state.failed, FailedVersion(version, state.digest, _shown(now), limit, reason)]
         state.candidate, state.digest, state.step, state.elapsed, state.held = None, "", 0, 0.0, False
-        self.rollbacks[version, limit] = self.rollbacks.get((version, limit), 0) + 1
-        self._happened(now, kind, version, f"version {state.incumbent} has all traffic again: {reason}")
 
     def _happened(self, now: float, kind: EventKind, version: int, message: str) -> None:
         self.state.events = [*self.state.events[1 - _EVENTS :], RolloutEvent(_shown(now), kind, version, message)]

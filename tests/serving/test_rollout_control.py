@@ -283,6 +283,49 @@ def test_an_operator_holds_advances_and_gives_up(tmp_path: Path) -> None:
     assert kinds(control) == ["started", "held", "resumed", "advanced", "advanced", "aborted"]
 
 
+def test_an_operator_goes_back_after_a_version_has_taken_over(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 136)
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.previous, plan.candidate) == (4, 3, None)
+    assert plan.versions == {3, 4}  # the one before stays loaded
+    control = RolloutControl([config(tmp_path)], clock)  # which a restart knows
+    look(control, clock, 0, (4,))
+    with pytest.raises(RequestError, match="version 3 of model 'net' cannot be asked"):
+        control.act("net", "rollback")
+    look(control, clock, 0)
+    with pytest.raises(RequestError, match="version 4 of model 'net' serves, not 3"):
+        control.act("net", "rollback", 3)
+    control.act("net", "rollback", 4)
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.previous, plan.failed) == (3, None, ((4, "digest 4"),))
+    assert kinds(control)[-2:] == ["promoted", "rolled_back"]
+    assert control.statuses()[0]["rollbacks"] == [[4, "rollback", 1]]
+    assert control.status("net")["failed"][0]["limit"] == "rollback"
+    with pytest.raises(RequestError, match="no version of model 'net' served before version 3"):
+        control.act("net", "rollback")
+    control = RolloutControl([config(tmp_path)], clock)
+    look(control, clock, 100)
+    assert control.plans()["net"] == plan
+    control.act("net", "retry")
+    look(control, clock, 0)
+    assert (control.plans()["net"].candidate, share(control)) == (4, 1)
+    with pytest.raises(RequestError, match="version 4 of model 'net' is taking over") as refused:
+        control.act("net", "rollback")
+    assert (refused.value.code, refused.value.fix) == (StatusCode.FAILED_PRECONDITION, "abort it first")
+
+
+def test_three_versions_need_no_more_than_two_in_memory(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 136)
+    look(control, clock, 0, (3, 4, 5))
+    assert control.plans()["net"].versions == {4, 5}
+    control.act("net", "abort")
+    assert control.plans()["net"].versions == {3, 4}
+
+
 @pytest.mark.parametrize(
     ("action", "version", "code", "words"),
     [
