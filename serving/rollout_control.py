@@ -41,6 +41,11 @@ _SAVE_SECONDS: Final = 30.0
 _EVENTS: Final = 100
 _NO_GUARD_WINDOW: Final = 300.0
 
+# What a file may hold; anything else is damage.
+_VersionNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Percent: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=100)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+
 
 @dataclass(frozen=True)
 class FailedVersion:
@@ -55,7 +60,7 @@ class FailedVersion:
         reason: A sentence with the figures.
     """
 
-    version: int
+    version: _VersionNumber
     digest: str
     time: str
     limit: str
@@ -75,7 +80,7 @@ class RolloutEvent:
 
     time: str
     kind: EventKind
-    version: int
+    version: _VersionNumber
     message: str
 
 
@@ -96,13 +101,13 @@ class RolloutState:
         events: What happened, the last one last.
     """
 
-    incumbent: int | None = None
-    previous: int | None = None
-    candidate: int | None = None
+    incumbent: _VersionNumber | None = None
+    previous: _VersionNumber | None = None
+    candidate: _VersionNumber | None = None
     digest: str = ""
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
-    share: float = 0.0
-    elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    share: _Percent = 0.0
+    elapsed: _Seconds = 0.0
     held: bool = False
     failed: list[FailedVersion] = field(default_factory=list)
     events: list[RolloutEvent] = field(default_factory=list)
@@ -147,6 +152,7 @@ class ModelRollout:
         self._available: Mapping[int, str] = {}
         if state.step >= len(options.steps) or self.share != state.share:
             self._go_on_at(state.share)
+        self._drop_impossible({})
 
     @property
     def _window_seconds(self) -> float:
@@ -187,6 +193,7 @@ class ModelRollout:
         if not sight.available:
             return
         self._settle_incumbent(sight.available)
+        self._drop_impossible(sight.available)
         before = (state.candidate, state.digest)
         self._choose_candidate(sight.available, now)
         if before != (state.candidate, state.digest):
@@ -276,13 +283,29 @@ class ModelRollout:
     # --- what happens ---
 
     def _settle_incumbent(self, available: Mapping[int, str]) -> None:
-        """The version that serves, where nobody has said so yet: the newest that is not to take over by steps."""
-        if self.state.incumbent is not None:
+        """The version that serves, where nobody has said so yet: the newest that is not to take over by steps.
+
+        Likewise where the bundle that now lies under its number is one that failed.
+        """
+        state = self.state
+        if state.incumbent is not None and not self._has_failed(state.incumbent, available.get(state.incumbent, "")):
             return
         usable = [number for number in sorted(available) if not self._has_failed(number, available[number])]
-        others = [number for number in usable if number != self.options.version]
-        chosen = others or usable or sorted(available)
-        self.state.incumbent = chosen[-1]
+        others = [number for number in usable if number not in (self.options.version, state.candidate)]
+        if usable or state.incumbent is None:
+            state.incumbent = (others or usable or sorted(available))[-1]
+
+    def _drop_impossible(self, available: Mapping[int, str]) -> None:
+        """End what no rollout of ours does, and a file that was edited may say: to take over from oneself, or failed."""
+        state, candidate = self.state, self.state.candidate
+        if state.previous == state.incumbent:
+            state.previous = None
+        if candidate is None:
+            return
+        if candidate == state.incumbent or self._has_failed(candidate, available.get(candidate, state.digest)):
+            why = "serves already" if candidate == state.incumbent else "has failed"
+            _LOG.error("rollout of model %s: version %d %s and does not take over", self.name, candidate, why)
+            self._end()
 
     def _choose_candidate(self, available: Mapping[int, str], now: float) -> None:
         state, named = self.state, self.options.version
