@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file of several models: see docs/serving.md.",
 )
+@click.option(
+    "--config-poll", "--model_config_file_poll_wait_seconds", "config_poll", type=click.FloatRange(0), default=1.0,
+    show_default=True, metavar="SECONDS", help="How often that file is looked at for changes; 0: once, at the start.",
+)  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0: all of them.")
 @click.option(
     "--rest-port", "--rest_api_port", "rest_port", type=click.IntRange(0, 65535), default=8501, show_default=True,
@@ -106,6 +110,7 @@ def serve(
     name: str | None,
     base_path: str | None,
     config: Path | None,
+    config_poll: float,
     host: str,
     rest_port: int,
     grpc_port: int | None,
@@ -192,6 +197,8 @@ def serve(
         tls=TlsFiles(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None,
         cors_origins=cors_origins,
         require_signed=require_signed,
+        config=config if config_poll else None,
+        config_poll_seconds=config_poll,
     )
     run(models, options, started)
     return OK

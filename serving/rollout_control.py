@@ -425,14 +425,15 @@ class RolloutControl:
             InputError: As by the class.
         """
         wanted = {config.name: config.rollout for config in configs if config.rollout is not None}
-        for name in [name for name in self._rollouts if name not in wanted]:
-            del self._rollouts[name]
+        rollouts = {}
         for name, options in wanted.items():
             known = self._rollouts.get(name)
-            if known is not None and known.options.state == options.state:
-                known.configure(options)
-                continue
-            self._rollouts[name] = ModelRollout(name, options, self._read(name, options))
+            if known is None or known.options.state != options.state:
+                known = ModelRollout(name, options, self._read(name, options))
+            rollouts[name] = known
+        self._rollouts = rollouts  # once every state could be read
+        for name, options in wanted.items():
+            rollouts[name].configure(options)
 
     def plans(self) -> dict[str, RoutePlan]:
         """Where the requests of each model go."""

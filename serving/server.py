@@ -15,6 +15,7 @@ from typing import Any, Final
 from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .config import ModelConfig, require_surroundings
+from .config_file import ConfigFile
 from .cors import CrossOrigin
 from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
@@ -49,6 +50,8 @@ class ServerOptions:
         cors_origins: Whose pages may ask from a browser.
         require_signed: The file of the public key that must have signed each version that is served, of models that
             name no other; None: only of models that name one.
+        config: The file that the models were read from, to be looked at while the server runs; None: none is.
+        config_poll_seconds: How often.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +68,8 @@ class ServerOptions:
     tls: TlsFiles | None = None
     cors_origins: tuple[str, ...] = ()
     require_signed: Path | None = None
+    config: Path | None = None
+    config_poll_seconds: float = 1.0
 
     @property
     def scheme(self) -> str:
@@ -105,8 +110,11 @@ async def serve(
     """
 
     async def up(listening: Listening) -> None:
+        if models.config_file is not None:
+            watching.append(asyncio.create_task(models.config_file.watch(models.configure, options.config_poll_seconds)))
         started(listening)
 
+    watching: list[asyncio.Task[None]] = []
     warn_of_strangers(options)
     try:
         keys = AccessKeys(options.keys) if options.keys is not None else None
@@ -119,7 +127,12 @@ async def serve(
     except BaseException:
         port.close()
         raise
-    await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
+    models.config_file = ConfigFile(options.config, configs) if options.config is not None else None
+    try:
+        await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
+    finally:
+        for task in watching:
+            task.cancel()
 
 
 async def serve_models(
@@ -208,7 +221,7 @@ def _grpc(
     host = f"[{options.host}]" if ":" in options.host else options.host
     server = grpc_server(
         models,
-        reload=models.configure if admin else None,
+        reload=models.reload if admin else None,
         max_bytes=options.limits.body,
         timeout_seconds=options.timeout_seconds,
         admin=admin,

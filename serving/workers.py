@@ -20,7 +20,8 @@ from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
-from .config import ModelConfig, SigningKeys, kept
+from .config import ModelConfig, SigningKeys
+from .config_file import ConfigFile
 from .request_log import RequestLog
 from .rollout import RoutePlan
 from .rollout_control import ModelSight, RolloutControl, look_forever
@@ -73,6 +74,7 @@ class WorkerSupervisor:
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._rollouts = RolloutControl(())
+        self._config_file = ConfigFile(options.config, configs) if options.config is not None else None
         self._keys: AccessKeys | None = None
         self._ready: dict[str, bool] = {}
         self._up = asyncio.Event()
@@ -112,6 +114,9 @@ class WorkerSupervisor:
                 if await self._all_up(keeping):
                     await self._decide()
                     watching.append(asyncio.create_task(look_forever(self._decide)))
+                    if self._config_file is not None:
+                        seconds = self._options.config_poll_seconds
+                        watching.append(asyncio.create_task(self._config_file.watch(self._configure, seconds)))
                     ready = all(self._ready.values())
                     names = [config.name for config in self._configs]
                     started(Listening(f"{self._options.scheme}://{shown(self._port)}", names, ready, grpc_address))
@@ -269,6 +274,8 @@ class WorkerSupervisor:
                 return None
             case "counts":
                 return await self._of_all("counts", None)
+            case "config":
+                return None if self._config_file is None else self._config_file.is_served
             case "rollouts":
                 return self._rollouts.statuses()
             case "rollout":
@@ -280,25 +287,25 @@ class WorkerSupervisor:
             case _:
                 return await self._change(question, value)
 
+    async def _configure(self, configs: Sequence[ModelConfig]) -> None:
+        await self._change("configure", msgspec.to_builtins(list(configs), str_keys=True))
+
     async def _change(self, what: str, value: Any) -> None:
         """Change what every worker serves, and every worker that starts later."""
         async with self._changing:
             if what == "load":  # what cannot be loaded now is looked for from now on
                 self._unloaded.discard(value)
+            elif what == "configure":
+                configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
+                self._rollouts.configure(configs)  # first: a state that is damaged leaves all as it is
             await self._of_all(what, value)
             if what == "unload":
                 self._unloaded.add(value)
             elif what == "configure":
                 # A request log stays as it was at the start.
-                known = {config.name: config for config in self._configs}
-                logs = {name: config.request_log for name, config in known.items()}
-                configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
-                configs = [
-                    replace(kept(config, known.get(config.name)), request_log=logs.get(config.name))
-                    for config in configs
-                ]
+                logs = {config.name: config.request_log for config in self._configs}
+                configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
                 self._configs = self._signing_keys.applied(configs)
-                self._rollouts.configure(self._configs)
                 self._unloaded &= {config.name for config in self._configs}
             plans = self._rollouts.plans()
         await self._tell(plans)
