@@ -103,6 +103,10 @@ if TYPE_CHECKING:
     "--cors-origin", "cors_origins", multiple=True, metavar="URL",
     help="Whose pages may ask from a browser; *: any; may be given several times.",
 )  # fmt: skip
+@click.option(
+    "--otlp-endpoint", default=None, metavar="URL",
+    help="Send a span for each request to this OpenTelemetry collector, http://localhost:4318 say (extra otel).",
+)  # fmt: skip
 @shared
 def serve(
     settings: ConsoleSettings,
@@ -129,6 +133,7 @@ def serve(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     cors_origins: tuple[str, ...],
+    otlp_endpoint: str | None,
 ) -> int:
     """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
 
@@ -199,6 +204,7 @@ def serve(
         require_signed=require_signed,
         config=config if config_poll else None,
         config_poll_seconds=config_poll,
+        otlp_endpoint=otlp_endpoint,
     )
     run(models, options, started)
     return OK
