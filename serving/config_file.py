@@ -70,7 +70,7 @@ class ConfigFile:
             for field in ("request_log", "require_signed"):
                 if getattr(config, field) != getattr(start, field):
                     raise InputError(
-                        f"{self._path} changes {field} of model {config.name!r}, which holds from the server's start on",
+                        f"{self._path} changes {field} of model {config.name!r}, which holds from the start on",
                         fix="restart the server, or leave it as it was",
                     )
         return configs

@@ -229,9 +229,7 @@ class _Calls:
 
         return handle
 
-    def stream(
-        self, method: Any, request_class: Any, answer: Streaming
-    ) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+    def stream(self, method: Any, request_class: Any, answer: Streaming) -> Callable[[Any, Any], AsyncIterator[bytes]]:
         """What gRPC calls with a request's bytes, or a stream of requests', for those of its answers."""
 
         async def handle(contents: Any, context: Any) -> AsyncIterator[bytes]:

@@ -154,7 +154,7 @@ class _ConfigMetrics(Collector):
         if self._is_served is not None:
             yield GaugeMetricFamily(
                 "drivetrain_serving_config_last_reload_successful",
-                "1 where the models are as the file of --config says; 0 where that is damaged, and they stay as before.",
+                "1 where the models are as the file of --config says; 0 where it is damaged, and they stay as before.",
                 value=float(self._is_served),
             )
 

@@ -246,10 +246,14 @@ class RequestLog:
         options = self._options.get(described.name)
         if options is None:
             return
-        rules = {name: rule for signature in described.signatures.values() for name, rule in signature.request_log.items()}
-        if self._keys[described.name] is None and (unhashed := sorted(n for n, rule in rules.items() if rule == "hash")):
+        rules = {
+            name: rule for signature in described.signatures.values() for name, rule in signature.request_log.items()
+        }
+        if self._keys[described.name] is None and (
+            unhashed := sorted(n for n, rule in rules.items() if rule == "hash")
+        ):
             _LOG.warning(
-                "the request log of model %s leaves out %s, of which the model's schema has a hash logged: %s holds no key",
+                "the request log of model %s leaves out %s, which the model's schema has hashed: %s holds no key",
                 described.name, ", ".join(unhashed), options.salt_from,
             )  # fmt: skip
         columns = {name: None for signature in described.signatures.values() for name in signature.inputs}

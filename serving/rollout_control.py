@@ -227,8 +227,8 @@ class ModelRollout:
         """Do what an operator wants.
 
         Raises:
-            RequestError: FAILED_PRECONDITION: no version takes over, none of that number has failed, or there is none to
-                go back to.
+            RequestError: FAILED_PRECONDITION: no version takes over, none of that number has failed, or none served
+                before.
         """
         state = self.state
         if action == "retry":
@@ -296,7 +296,7 @@ class ModelRollout:
             state.incumbent = (others or usable or sorted(available))[-1]
 
     def _drop_impossible(self, available: Mapping[int, str]) -> None:
-        """End what no rollout of ours does, and a file that was edited may say: to take over from oneself, or failed."""
+        """End what no rollout does, but a file may say: a version takes over from itself, or after it has failed."""
         state, candidate = self.state, self.state.candidate
         if state.previous == state.incumbent:
             state.previous = None

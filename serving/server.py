@@ -114,7 +114,9 @@ async def serve(
 
     async def up(listening: Listening) -> None:
         if models.config_file is not None:
-            watching.append(asyncio.create_task(models.config_file.watch(models.configure, options.config_poll_seconds)))
+            watching.append(
+                asyncio.create_task(models.config_file.watch(models.configure, options.config_poll_seconds))
+            )
         started(listening)
 
     watching: list[asyncio.Task[None]] = []

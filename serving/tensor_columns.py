@@ -18,7 +18,6 @@ from ..engine.graphs.nodes import COLUMN_DTYPES
 from ..errors import suggest
 from .api import ColumnValues, InferenceAnswer, RequestError, StatusCode
 
-
 _COMPARED: Final = 100  # names of a request that are looked at for a misspelt one
 
 

@@ -11,9 +11,9 @@ from ...errors import InputError
 from .checks import GX_SEVERITIES
 from .comparators import COMPARATORS
 from .feature import (
-    LOG_RULES,
     ANOMALIES,
     CHANGES,
+    LOG_RULES,
     SEVERITIES,
     STAGES,
     TYPES,

@@ -16,8 +16,8 @@ FORMAT: Final = "drivetrain.schema/1"
 _VERBATIM: Final = re.compile(r"[ !#-\[\]-~\u00a0-\u2027\u202a-\ud7ff]*")  # needs no escape between double quotes
 
 FEATURE_KEYS: Final = (
-    "type", "presence", "stage", "request_log", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
-    "severity",
+    "type", "presence", "stage", "request_log", "shape", "value_count", "unique", "in_environments",
+    "not_in_environments", "domain", "severity",
     *CHANGES,
     "fields",
 )  # fmt: skip

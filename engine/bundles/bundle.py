@@ -500,10 +500,7 @@ def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
 def _of_inputs(body: Mapping[str, Any], key: str) -> dict[str, Any]:  # Any: JSON
     """What a manifest says of raw columns under a key, of those of which it says something."""
     return {
-        column: spec[key]
-        for _, signature in body["signatures"]
-        for column, spec in signature["inputs"]
-        if key in spec
+        column: spec[key] for _, signature in body["signatures"] for column, spec in signature["inputs"] if key in spec
     }
 
 

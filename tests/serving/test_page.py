@@ -387,4 +387,3 @@ class TestBrowser:
                 while server.ask("GET", TRAFFIC)[2]["rollout"]["candidate"] != 2:
                     assert time.monotonic() < deadline
                     time.sleep(0.05)
-

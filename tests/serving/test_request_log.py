@@ -272,7 +272,7 @@ def test_the_models_own_schema_decides_too(
         assert len(row["vector"]) == 64
     else:
         assert "carrier" not in row
-        assert f"leaves out carrier, of which the model's schema has a hash logged: {SALT} holds no key" in caplog.text
+        assert f"leaves out carrier, which the model's schema has hashed: {SALT} holds no key" in caplog.text
     (file,) = (tmp_path / "log").rglob("*.parquet")
     assert b"confidential" not in file.read_bytes()
 

@@ -382,7 +382,18 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> N
         b"null",
     ],
     ids=[
-        "step-1", "step-9", "elapsed", "ages", "nan", "share-1e308", "share-1", "float", "large", "no-text", "deep", "null",
+        "step-1",
+        "step-9",
+        "elapsed",
+        "ages",
+        "nan",
+        "share-1e308",
+        "share-1",
+        "float",
+        "large",
+        "no-text",
+        "deep",
+        "null",
     ],
 )
 def test_a_state_that_nobody_wrote_sends_no_requests_anywhere(tmp_path: Path, data: bytes) -> None:
@@ -421,44 +432,53 @@ def test_a_bundle_that_failed_and_comes_back_under_its_number_is_not_asked(tmp_p
 
 
 NUMBERS = st.sampled_from([None, 3, 4, 5])
-ODD = st.one_of(
-    st.sampled_from([-1, 0, 6, 2**63, 2**70, 1.5, 1e308, -1e308, math.nan, math.inf, True, "4", [], {}]),
-    st.integers(),
-    st.floats(),
-)
 FAILURES = st.builds(
     lambda version, digest: {"version": version, "digest": digest, "time": "t", "limit": "abort", "reason": "r"},
-    st.sampled_from([3, 4, 5, -1, 2**70]),
+    st.sampled_from([3, 4, 5]),
     st.sampled_from(["digest 3", "digest 4", "digest 5", ""]),
 )
-STATES = st.fixed_dictionaries(
-    {},
-    optional={
-        **dict.fromkeys(("incumbent", "previous", "candidate"), NUMBERS | NUMBERS | NUMBERS | ODD),
-        "digest": st.sampled_from(["digest 3", "digest 4", "digest 5", "", "\ud800"]),
-        "step": st.integers(0, 6) | ODD,
-        "share": st.sampled_from([0, 1, 10, 50, 100, 7.5]) | ODD,
-        "elapsed": st.floats(0, 1e5) | ODD,
-        "held": st.booleans(),
-        "failed": st.lists(FAILURES, max_size=3),
-        "events": st.sampled_from([[], [{"time": "", "kind": "started", "version": 4, "message": ""}] * 200, [{}]]),
-    },
-)
+FIELDS = {
+    **dict.fromkeys(("incumbent", "previous", "candidate"), NUMBERS),
+    "digest": st.sampled_from(["digest 3", "digest 4", "digest 5", ""]),
+    "step": st.integers(0, 6),
+    "share": st.sampled_from([0, 1, 10, 50, 100, 7.5]),
+    "elapsed": st.floats(0, 1e10),
+    "held": st.booleans(),
+    "failed": st.lists(FAILURES, max_size=3),
+    "events": st.just([{"time": "", "kind": "started", "version": 4, "message": ""}] * 200),
+}
+ODD = st.sampled_from([-1, 2**63, 2**70, 1.5, 1e308, -1e308, math.nan, math.inf, True, "4", "\ud800", [], [{}], {}])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
+    """Fields that each could be so, and how they could not together; and whether one is none at all."""
+    state: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=FIELDS))
+    is_odd = draw(st.booleans())
+    if is_odd:
+        state[draw(st.sampled_from([*FIELDS]))] = draw(ODD)
+    return state, is_odd
+
+
 LOOKS = st.tuples(st.lists(st.sampled_from([3, 4, 5]), unique=True), st.sampled_from([0, 3, 4, 5]))
 
 
-@given(state=STATES, happens=st.lists(LOOKS | st.sampled_from(get_args(RolloutAction)), max_size=8))
+@given(written=states(), happens=st.lists(LOOKS | st.sampled_from(get_args(RolloutAction)), max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_no_state_raises_later_nor_sends_requests_to_what_failed(state: dict[str, Any], happens: list[Any]) -> None:
+def test_no_state_raises_later_nor_sends_requests_to_what_failed(
+    written: tuple[dict[str, Any], bool], happens: list[Any]
+) -> None:
     """Whatever a file says, whatever comes then: steps of looks with the versions that are there, and of operators."""
     with tempfile.TemporaryDirectory() as folder:
+        state, is_odd = written
         (Path(folder) / "net.json").write_text(json.dumps(state))
         clock = Clock()
         try:
             control = RolloutControl([config(Path(folder), Guard())], clock)
-        except InputError as error:
-            assert "net.json is no state of a rollout" in error.message
-            return
+        except InputError:
+            if is_odd:
+                return
+            raise
         for event in happens:
             if isinstance(event, str):
                 with contextlib.suppress(RequestError):

@@ -116,7 +116,9 @@ def test_a_request_is_a_span_below_its_callers(folder: Path, monkeypatch: pytest
 def test_what_is_refused_says_so_and_whose_fault_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = [("traceparent", f"00-{TRACE}-{PARENT}-01" + "x" * 600), ("x-request-id", "mine")]
     with traced(folder, monkeypatch) as (server, spans):
-        assert server.ask("POST", "/v1/models/m:predict", hostile, body=b'{"instances": [{"secret": "text"}]}')[0] == 400
+        assert (
+            server.ask("POST", "/v1/models/m:predict", hostile, body=b'{"instances": [{"secret": "text"}]}')[0] == 400
+        )
         assert server.ask("POST", f"/v1/models/{'n' * 300}:predict", body=BODY)[0] == 404
         assert server.ask("POST", "/v2/repository/models/m/unload")[0] == 200
         assert server.ask("POST", "/v2/models/m/infer", body=b"{}")[0] == 503
@@ -198,9 +200,7 @@ def test_a_collector_gets_them(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
     ids=["nothing", "name", "endpoint", "traces", "exporter", "none", "disabled", "grpc"],
 )
-def test_the_environment_decides(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_wanted: bool
-) -> None:
+def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_wanted: bool) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     made = tracing.tracing_of(None)
@@ -213,7 +213,9 @@ def test_without_the_package_an_option_is_an_error_and_a_variable_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(DrivetrainError, match=r"opentelemetry is not installed\n  fix: pip install 'drivetrain\[otel\]'"):
+    with pytest.raises(
+        DrivetrainError, match=r"opentelemetry is not installed\n  fix: pip install 'drivetrain\[otel\]'"
+    ):
         tracing.tracing_of("http://collector")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     assert tracing.tracing_of(None) is None
@@ -222,7 +224,8 @@ def test_without_the_package_an_option_is_an_error_and_a_variable_a_warning(
 
 def test_nothing_is_imported_where_nobody_wants_spans() -> None:
     code = (
-        "import sys; from drivetrain.serving import server, grpc_server, tracing; assert tracing.tracing_of(None) is None;"
+        "import sys; from drivetrain.serving import server, grpc_server, tracing;"
+        "assert tracing.tracing_of(None) is None;"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -193,5 +193,14 @@ def test_the_page_says_all_that_is_demanded() -> None:
         )
     )
     page = schema.to_html()
-    for text in ("BETA", "shape [2]", "distinct: 1 to 3", "request log: hash", "per row: 0 or more", "per row: 2<", "in A<", "not in B"):
+    for text in (
+        "BETA",
+        "shape [2]",
+        "distinct: 1 to 3",
+        "request log: hash",
+        "per row: 0 or more",
+        "per row: 2<",
+        "in A<",
+        "not in B",
+    ):
         assert text in page, text

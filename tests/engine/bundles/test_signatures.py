@@ -157,7 +157,7 @@ def test_rules_for_the_request_log_come_with_the_bundle(model: Path, tmp_path: P
     transform = Bundle.load(model.parent / "graph").with_request_log({"carrier": "hash", "origin": "deny"})
     transform.save(tmp_path / "graph")
     export_model(
-        tmp_path / "graph", lambda params, features: features["carrier"] * params["w"] + features["origin"], {"w": np.float32(2)},
+        tmp_path / "graph", lambda params, features: features["carrier"] * params + features["origin"], np.float32(2),
         lambda output: {"twice": output}, label="late", out=tmp_path / "model",
     )  # fmt: skip
     signature = Bundle.load(tmp_path / "model").signatures["predict"]
