@@ -90,6 +90,8 @@ def Transform(
 
     states = engine.AnalyzerCache(outputs.cache.extra, earlier=None if cache is None else cache.extra)
     bundle = engine.analyze(load(fn), spans, executor, learning, schema=types, check_floats=check_floats, cache=states)
+    rules = {each.name: each.request_log for each in accepted.features if each.request_log}
+    bundle = bundle.with_request_log({name: rule for name, rule in rules.items() if name in bundle.graph.inputs})
     bundle.save(outputs.graph.content)
     _note(states, launch.note)
     outputs.cache.states = states.used + states.added

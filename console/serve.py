@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file of several models: see docs/serving.md.",
 )
+@click.option(
+    "--config-poll", "--model_config_file_poll_wait_seconds", "config_poll", type=click.FloatRange(0), default=1.0,
+    show_default=True, metavar="SECONDS", help="How often that file is looked at for changes; 0: once, at the start.",
+)  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0: all of them.")
 @click.option(
     "--rest-port", "--rest_api_port", "rest_port", type=click.IntRange(0, 65535), default=8501, show_default=True,
@@ -99,6 +103,10 @@ if TYPE_CHECKING:
     "--cors-origin", "cors_origins", multiple=True, metavar="URL",
     help="Whose pages may ask from a browser; *: any; may be given several times.",
 )  # fmt: skip
+@click.option(
+    "--otlp-endpoint", default=None, metavar="URL",
+    help="Send a span for each request to this OpenTelemetry collector, http://localhost:4318 say (extra otel).",
+)  # fmt: skip
 @shared
 def serve(
     settings: ConsoleSettings,
@@ -106,6 +114,7 @@ def serve(
     name: str | None,
     base_path: str | None,
     config: Path | None,
+    config_poll: float,
     host: str,
     rest_port: int,
     grpc_port: int | None,
@@ -124,6 +133,7 @@ def serve(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     cors_origins: tuple[str, ...],
+    otlp_endpoint: str | None,
 ) -> int:
     """Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.
 
@@ -192,6 +202,9 @@ def serve(
         tls=TlsFiles(tls_cert, tls_key, tls_client_ca) if tls_cert and tls_key else None,
         cors_origins=cors_origins,
         require_signed=require_signed,
+        config=config if config_poll else None,
+        config_poll_seconds=config_poll,
+        otlp_endpoint=otlp_endpoint,
     )
     run(models, options, started)
     return OK

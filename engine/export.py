@@ -82,7 +82,8 @@ def export_model(
     arrays = {**source.payload.weights, **model.values}
     weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
     assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
-    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
+    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults,
+                    source.request_log)  # fmt: skip
     bundle.save(out)
     return bundle
 

@@ -118,7 +118,7 @@ class AccessKeys:
 
     def __post_init__(self) -> None:
         if not self.text:
-            self._seen = _stamp(self.path)
+            self._seen = stamp_of(self.path)
             self.text = _text_of(self.path)
         self._keys = read_keys(self.text, self.path)
 
@@ -161,7 +161,7 @@ class AccessKeys:
 
     def look(self) -> None:
         """Read the file again if it changed; what is wrong with it is logged, and the old keys stay."""
-        stamp = _stamp(self.path)
+        stamp = stamp_of(self.path)
         if stamp == self._seen:
             return
         try:
@@ -279,7 +279,8 @@ def _unauthenticated(message: str) -> RequestError:
     return RequestError(StatusCode.UNAUTHENTICATED, message, fix="send Authorization: Bearer KEY")
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """What changes with a file's content: empty where there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -24,6 +24,7 @@ from .metrics import ServingMetrics
 from .protos import POOL, SERVICES, HealthCheckResponse, HealthListResponse, Message, message_class
 from .tensor_columns import invalid
 from .tensorflow_service import Reload, TensorFlowServing
+from .tracing import RequestSpan, RequestTracing
 
 _log = logging.getLogger("drivetrain.serving")
 
@@ -114,6 +115,7 @@ def grpc_server(
     metrics: ServingMetrics | None = None,
     reuse_port: bool = False,
     keys: AccessKeys | None = None,
+    tracing: RequestTracing | None = None,
 ) -> grpc.aio.Server:
     """A server with every service, which has no port and has not started; see `start_grpc`.
 
@@ -122,7 +124,7 @@ def grpc_server(
     tensorflow = TensorFlowServing(models, reload, max_bytes)
     inference = OpenInference(models, importlib.metadata.version("drivetrain"), admin=admin)
     health = _Health(models)
-    calls = _Calls(timeout_seconds, metrics, keys)
+    calls = _Calls(timeout_seconds, metrics, keys, tracing)
     answering: Mapping[str, Mapping[str, Answering]] = {
         "tensorflow.serving.PredictionService": {
             "Predict": tensorflow.predict,
@@ -169,7 +171,7 @@ def grpc_server(
             request_class = message_class(method.input_type.full_name)
             if method.name in answering.get(service, {}):
                 handler = grpc.unary_unary_rpc_method_handler(
-                    calls.unary(request_class, answering[service][method.name], _API.get(method.name, ""))
+                    calls.unary(method, request_class, answering[service][method.name])
                 )
             else:
                 make = (
@@ -177,7 +179,7 @@ def grpc_server(
                     if method.client_streaming
                     else grpc.unary_stream_rpc_method_handler
                 )
-                handler = make(calls.stream(request_class, streaming[service][method.name]))
+                handler = make(calls.stream(method, request_class, streaming[service][method.name]))
             handlers[method.name] = handler
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     return server
@@ -185,7 +187,7 @@ def grpc_server(
 
 _API: Final = {  # of the methods that predict
     "Predict": "predict", "Classify": "classify", "Regress": "regress", "MultiInference": "multi_inference",
-    "ModelInfer": "infer",
+    "ModelInfer": "infer", "ModelStreamInfer": "infer",
 }  # fmt: skip
 
 
@@ -194,33 +196,40 @@ _API: Final = {  # of the methods that predict
 
 @dataclass(frozen=True)
 class _Calls:
-    """What every call goes through: bytes to messages and back, headers, time limits, counts, errors."""
+    """What every call goes through: bytes to messages and back, headers, time limits, counts, spans, errors."""
 
     timeout_seconds: float | None
     metrics: ServingMetrics | None
     keys: AccessKeys | None
+    tracing: RequestTracing | None
 
-    def unary(self, request_class: Any, answer: Answering, api: str) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        """What gRPC calls with the bytes of a request for those of its answer; `api` is its name in metrics."""
+    def unary(
+        self, method: Any, request_class: Any, answer: Answering
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:  # Any: protobuf's descriptors and classes
+        """What gRPC calls with the bytes of a request for those of its answer."""
+        api = _API.get(method.name, "")
 
         async def handle(content: bytes, context: Any) -> bytes:
-            started = time.perf_counter()
+            started, span = time.perf_counter(), None
             facts = self._facts(context)
             try:
                 request = self._allowed(request_class, content, context)
+                span = self._span(method, context)
                 response: bytes = (await answer(request, facts)).SerializeToString()
             except Exception as error:
-                await self._abort(context, error, facts)
+                await self._abort(context, error, facts, span)
                 raise  # not reached: to abort is to raise
             if self.metrics is not None and facts.rows and facts.version is not None:
                 seconds = time.perf_counter() - started
                 self.metrics.answered(facts.model, facts.version, facts.rows, seconds, api=api, entrypoint="GRPC")
             context.set_trailing_metadata(_metadata(facts))
+            if span is not None:
+                span.end_call(StatusCode.OK, facts)
             return response
 
         return handle
 
-    def stream(self, request_class: Any, answer: Streaming) -> Callable[[Any, Any], AsyncIterator[bytes]]:
+    def stream(self, method: Any, request_class: Any, answer: Streaming) -> Callable[[Any, Any], AsyncIterator[bytes]]:
         """What gRPC calls with a request's bytes, or a stream of requests', for those of its answers."""
 
         async def handle(contents: Any, context: Any) -> AsyncIterator[bytes]:
@@ -235,13 +244,17 @@ class _Calls:
                     yield self._allowed(request_class, content, context)
 
             context.set_trailing_metadata(_metadata(facts))
+            span = None
             try:
                 if self.keys is not None and not _is_health(request_class):
                     self.keys.known(*_sent_keys(context))
+                span = self._span(method, context)
                 async for response in answer(requests(), facts):
                     yield response.SerializeToString()
+                if span is not None:
+                    span.end_call(StatusCode.OK, facts)
             except Exception as error:
-                await self._abort(context, error, facts)
+                await self._abort(context, error, facts, span)
 
         return handle
 
@@ -267,9 +280,20 @@ class _Calls:
             is_drawn=request_id != headers.get(REQUEST_ID),
         )
 
-    async def _abort(self, context: Any, error: Exception, facts: CallFacts) -> None:
+    def _span(self, method: Any, context: Any) -> RequestSpan | None:
+        """The span of a call for predictions that was let in, where somebody wants it."""
+        if self.tracing is None or method.name not in _API:
+            return None
+        service = method.containing_service.full_name
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method.name}
+        headers = dict(context.invocation_metadata() or ())
+        return self.tracing.begin(f"{service}/{method.name}", attributes, headers)
+
+    async def _abort(self, context: Any, error: Exception, facts: CallFacts, span: RequestSpan | None) -> None:
         """End a call with an error's code; what is our own fault is logged, and told without its cause."""
         refusal = as_request_error(error)
+        if span is not None:
+            span.end_call(refusal.code, facts)
         if self.metrics is not None and facts.model:
             self.metrics.refused(facts.model, refusal.code)
         metadata = _metadata(facts)

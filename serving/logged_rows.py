@@ -72,9 +72,9 @@ class RowSchema:
         bundle: The digest of its bundle.
         signature_name: What is asked.
         signature: Its inputs and outputs.
-        deny: Columns that are left out.
-        hashed: Columns of which an HMAC is written.
-        key: Of the HMAC; None where nothing is hashed.
+        deny: Columns that are left out, beside those that the signature says.
+        hashed: Columns of which an HMAC is written, beside those that the signature says.
+        key: Of the HMAC; None where there is none: what the signature wants hashed is left out.
     """
 
     def __init__(
@@ -89,6 +89,9 @@ class RowSchema:
         hashed: Sequence[str] = (),
         key: bytes | None = None,
     ) -> None:
+        rules = signature.request_log
+        denied = {*deny, *(each for each, rule in rules.items() if rule != "hash" or key is None)}
+        to_hash = {*hashed, *rules}
         names = set(signature.inputs)
         outputs: dict[str, str] = {}
         for output in signature.outputs:
@@ -97,17 +100,17 @@ class RowSchema:
         facts = {fact: free_name(fact, names) for fact in FACTS}
         self._signature = signature
         # An output is meant by its own name, too.
-        self._hashed = {*hashed, *(column for output, column in outputs.items() if output in hashed)}
+        self._hashed = {*to_hash, *(column for output, column in outputs.items() if output in to_hash)}
         self._key = key
         self._inputs = {
             each: kind
             for each, spec in signature.inputs.items()
-            if each not in deny and (kind := arrow_type(spec)) is not None
+            if each not in denied and (kind := arrow_type(spec)) is not None
         }
         self._outputs = {
             each: kind
             for each, spec in signature.outputs.items()
-            if not {each, outputs[each]} & {*deny} and (kind := arrow_type(spec)) is not None
+            if not {each, outputs[each]} & denied and (kind := arrow_type(spec)) is not None
         }
         kept = {each: outputs[each] for each in self._outputs}
         columns = {*self._inputs, *kept.values()}

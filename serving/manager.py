@@ -32,6 +32,7 @@ from .api import (
 )
 from .batching import Done, as_request_error, on_time
 from .config import ModelConfig, SigningKeys, kept
+from .config_file import ConfigFile
 from .request_log import RequestLog
 from .rollout import RoutePlan
 from .rollout_control import ModelSight, RolloutControl, look_forever
@@ -172,6 +173,7 @@ class ModelManager:
         self._changing = asyncio.Lock()
         self._reading = asyncio.Lock()  # room is made for one version at a time
         self._ending = False
+        self.config_file: ConfigFile | None = None  # what the configurations are read from while the server runs
         self.tells_names = True  # whether an error about a model that is not there lists those that are
         logs = {config.name: config.request_log for config in configs if config.request_log is not None}
         self.request_log = RequestLog(logs) if logs else None
@@ -379,14 +381,23 @@ class ModelManager:
                 await self._let_go(model, number)
             model.current = None  # it may be of a path that was configured before
 
+    async def reload(self, configs: Sequence[ModelConfig]) -> None:
+        """`configure` in TensorFlow Serving's words: what these cannot say of a model stays as it is."""
+        before = {config.name: config for config in self.configs()}
+        await self.configure([kept(config, before.get(config.name)) for config in configs])
+
     async def configure(self, configs: Sequence[ModelConfig]) -> None:
         """Serve these models, and no others.
 
         A model that stays keeps its versions, which are looked for anew.
+
+        Raises:
+            InputError: The state of a rollout cannot be kept, or is damaged; nothing has changed.
         """
-        before = {name: model.config for name, model in self._models.items()}
-        configs = [kept(config, before.get(config.name)) for config in configs]
         wanted = {config.name: config for config in self._signing_keys.applied(configs)}
+        if self._decides:
+            async with self._deciding:
+                self._rollouts.configure([*wanted.values()])
         async with self._changing:
             for name in [name for name in self._models if name not in wanted]:
                 model = self._models.pop(name)
@@ -402,13 +413,15 @@ class ModelManager:
             else:
                 known.config = config
         if self._decides:
-            async with self._deciding:
-                self._rollouts.configure([*wanted.values()])
-                self.follow(self._rollouts.plans())
+            self.follow(self._rollouts.plans())
         else:
             self.follow({name: model.plan for name, model in self._models.items()})
         await self._poll()
         await self._decide()
+
+    async def is_config_served(self) -> bool | None:
+        """Whether the models are as the file of their configurations says; None: none is looked at."""
+        return None if self.config_file is None else self.config_file.is_served
 
     # --- rollouts ---
 

@@ -123,6 +123,7 @@ class ServingMetrics:
         processes = await self.everywhere(models)
         registry = CollectorRegistry()
         registry.register(_Snapshot(processes, models))
+        registry.register(_ConfigMetrics(await models.is_config_served()))
         registry.register(TrafficMetrics(await models.rollout_statuses(), [each.shadows for each in processes]))
         # The client ends counters in _total, which this one of TensorFlow Serving's does not.
         return generate_latest(registry).replace(b"serving:request_count_total", b"serving:request_count")
@@ -143,6 +144,19 @@ def _sums(
         total.seconds += each.seconds
         total.buckets = [a + b for a, b in zip(total.buckets, each.buckets, strict=True)]
     return groups.items()
+
+
+class _ConfigMetrics(Collector):
+    def __init__(self, is_served: bool | None) -> None:
+        self._is_served = is_served
+
+    def collect(self) -> Iterator[Metric]:
+        if self._is_served is not None:
+            yield GaugeMetricFamily(
+                "drivetrain_serving_config_last_reload_successful",
+                "1 where the models are as the file of --config says; 0 where it is damaged, and they stay as before.",
+                value=float(self._is_served),
+            )
 
 
 class _Snapshot(Collector):

@@ -70,7 +70,8 @@ def decode(
     name, signature = described.signature(signature_name)
     check_parameters(parameters)
     columns: dict[str, ColumnValues] = {}
-    for tensor in _tensors(request.get("inputs"), "inputs"):
+    tensors = _tensors(request.get("inputs"), "inputs")
+    for tensor in tensors:
         key = tensor["name"]
         if key in columns:
             raise invalid(f"the input {key!r:.80} is there twice", "send it once")
@@ -80,7 +81,7 @@ def decode(
             rest = rest[_binary_size(tensor, rest) or 0 :]
     if len(rest):
         raise invalid(f"{len(rest)} bytes follow the tensors", "say their binary_data_size")
-    rows = rows_of(columns, signature)
+    rows = rows_of(columns, signature, [tensor["name"] for tensor in tensors])
     if not rows:
         raise invalid("the inputs have no rows", "send at least one")
     wishes, outputs = _wishes(request, parameters)

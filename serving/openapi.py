@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
 from .api import DEFAULT_SIGNATURE, Described, ModelRef, Models, RequestError, VersionState
 from .infer_tensors import DTYPES, datatype
+from .rollout_control import RolloutAction
 from .tensor_columns import may_be_missing, numpy_dtype, shown_shape
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -146,9 +147,18 @@ def _static_paths(names: Sequence[str]) -> Json:
             **_get("The split of its traffic, its rollout and its shadows", _ref("Traffic"), model, {"404"}),
             **_post("Split its traffic", _ref("Shares"), _ref("Traffic"), error, model),
         },
+        "/v1/models/{model}/rollout/{action}": _with_action(
+            _post("Act on its rollout", _ref("RolloutAction"), _ref("Traffic"), error, model, optional=True)
+        ),
         "/v2/repository/models/{model}/load": _post("Load a model", None, _object(), error, model),
         "/v2/repository/models/{model}/unload": _post("Unload a model", None, _object(), error, model),
     }
+
+
+def _with_action(path: Json) -> Json:
+    action = {"type": "string", "enum": [*get_args(RolloutAction)]}
+    path["post"]["parameters"].append({"name": "action", "in": "path", "required": True, "schema": action})
+    return path
 
 
 def _static_schemas() -> Json:
@@ -202,6 +212,9 @@ def _static_schemas() -> Json:
             required=["name", "platform", "inputs", "outputs"],
         ),
         "Shares": _object({"shares": shares}, ["shares"]),
+        "RolloutAction": _object(
+            {"version": {"type": ["integer", "null"], "description": "That is meant: others are refused."}}
+        ),
         "Traffic": _object(
             {
                 "model": _text(),

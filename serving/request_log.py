@@ -58,8 +58,8 @@ class RequestLogOptions:
         folder: Where; the model's name, its version and the day are folders below it.
         sample: The share of the requests, above 0 and at most 1. A hash of a request's id decides, so that a retry is
             decided on equally.
-        deny: Columns that are not logged.
-        hash: Columns of which an HMAC-SHA-256 is logged in place of the value.
+        deny: Columns that are not logged, beside those that the model's own schema leaves out.
+        hash: Likewise columns of which an HMAC-SHA-256 is logged in place of the value.
         salt_from: The environment variable that holds the key of the HMAC.
         keep_days: After how many days a file is deleted; None: never.
         write_seconds: How long a row waits, at most, for others to be written with.
@@ -90,14 +90,14 @@ class RequestLogOptions:
             raise InputError(f"the column {both[0]!r} is both denied and hashed", fix="name it once")
 
     def key(self) -> bytes | None:
-        """The key of the HMAC; None where nothing is hashed. From now on this process redacts it.
+        """The key of the HMAC; None where there is none. From now on this process redacts it.
 
         Raises:
-            InputError: The environment has none, or one that is too short.
+            InputError: Something is hashed, and the environment has no key, or one that is too short.
         """
-        if not self.hash:
-            return None
         salt = os.environ.get(self.salt_from, "")
+        if len(salt) < _SALT_LENGTH and not self.hash:
+            return None  # what a model's own schema has hashed is left out
         if len(salt) < _SALT_LENGTH:
             problem = f"has fewer than {_SALT_LENGTH} characters" if salt else "is not set"
             raise InputError(
@@ -242,10 +242,20 @@ class RequestLog:
             return self._written.copy(), self._dropped.copy()
 
     def check(self, described: Described) -> None:
-        """Warn of columns to be left out or hashed that a version does not have: one may be misspelled."""
+        """Warn of columns to be left out or hashed that a version does not have, and of those to hash without a key."""
         options = self._options.get(described.name)
         if options is None:
             return
+        rules = {
+            name: rule for signature in described.signatures.values() for name, rule in signature.request_log.items()
+        }
+        if self._keys[described.name] is None and (
+            unhashed := sorted(n for n, rule in rules.items() if rule == "hash")
+        ):
+            _LOG.warning(
+                "the request log of model %s leaves out %s, which the model's schema has hashed: %s holds no key",
+                described.name, ", ".join(unhashed), options.salt_from,
+            )  # fmt: skip
         columns = {name: None for signature in described.signatures.values() for name in signature.inputs}
         columns |= {
             PREDICTION + name: None for signature in described.signatures.values() for name in signature.outputs

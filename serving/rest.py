@@ -26,6 +26,7 @@ from .manager import ModelManager
 from .metrics import ServingMetrics
 from .openapi import openapi_document, served_versions
 from .shadow import merged
+from .tracing import RequestSpan, RequestTracing
 from .web_page import is_own_page, page_response, wants_page
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
@@ -60,6 +61,7 @@ class RestApi:
         admin: Whether models may be loaded and unloaded by request.
         keys: Who may ask; None: anybody.
         cors_origins: Whose pages may ask from a browser.
+        tracing: What makes a span of each request for predictions; None: nobody wants any.
     """
 
     models: ModelManager
@@ -68,6 +70,7 @@ class RestApi:
     admin: bool = False
     keys: AccessKeys | None = None
     cors_origins: frozenset[str] = frozenset()
+    tracing: RequestTracing | None = None
     _answering: set[asyncio.Task[HttpResponse]] = field(default_factory=set, init=False)
     _documenting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
     _document: tuple[list[tuple[str, str, int, str]], bytes] | None = field(default=None, init=False, repr=False)
@@ -84,7 +87,11 @@ class RestApi:
                 respond(error_response(error, request_id=request_id_of(request.headers.get(REQUEST_ID))))
                 return
         if request.method == "POST" and (inference := inference_of(request.target)) is not None:
-            self._predict(request, inference, respond)
+            span = None
+            if self.tracing is not None:
+                span = _span(self.tracing, request, inference)
+                respond = span.ending(respond)
+            self._predict(request, inference, respond, span)
             return
         path = path_of(request.target)
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
@@ -224,7 +231,9 @@ class RestApi:
                 fix="start it with --cors-origin, or --keys",
             )
 
-    def _predict(self, request: HttpRequest, path: InferencePath, respond: Respond) -> None:
+    def _predict(
+        self, request: HttpRequest, path: InferencePath, respond: Respond, span: RequestSpan | None = None
+    ) -> None:
         started = time.perf_counter()
         client_id = request.headers.get(REQUEST_ID)
         request_id = request_id_of(client_id)
@@ -255,6 +264,8 @@ class RestApi:
             if self.timeout_seconds is not None:
                 inference.deadline = time.monotonic() + self.timeout_seconds
             rows = inference.rows
+            if span is not None:
+                span.model, span.rows = ref.name, rows
 
             def done(result: InferenceAnswer | RequestError) -> None:
                 respond(self._answered(result, encode, ref.name, path.verb, rows, request_id, started))
@@ -367,6 +378,12 @@ def _admit(keys: AccessKeys, request: HttpRequest) -> None:
         () if authorization is None else (authorization,), () if api_key is None else (api_key,)
     )  # of a header that came twice, the values are joined by a comma, which no key has
     key.allow(*needs)
+
+
+def _span(tracing: RequestTracing, request: HttpRequest, path: InferencePath) -> RequestSpan:
+    route = "/v2/models/{model}/infer" if path.verb == "infer" else f"/v1/models/{{model}}:{path.verb}"
+    attributes = {"http.request.method": request.method, "http.route": route}
+    return tracing.begin(f"{request.method} {route}", attributes, request.headers)
 
 
 def path_of(target: str) -> str:

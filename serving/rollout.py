@@ -119,17 +119,20 @@ class RoutePlan:
         candidate: The version that takes over; None: there is none.
         share: Percent of the requests that go to it.
         failed: Versions that are not to be asked, while there are others, each with the digest of its bundle.
+        previous: The version that served before the incumbent, to which an operator may go back; None: there is none.
     """
 
     incumbent: int | None = None
     candidate: int | None = None
     share: float = 0.0
     failed: tuple[tuple[int, str], ...] = ()
+    previous: int | None = None
 
     @property
     def versions(self) -> set[int]:
-        """Those that it needs."""
-        return {number for number in (self.incumbent, self.candidate) if number is not None}
+        """Those that it needs: two, of which one is for going forward or, where there is no such, back."""
+        other = self.previous if self.candidate is None else self.candidate
+        return {number for number in (self.incumbent, other) if number is not None}
 
     def newest(self, available: Sequence[int]) -> int | None:
         """The version that answers what the candidate does not.

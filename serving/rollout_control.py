@@ -28,8 +28,9 @@ from .version_tally import SlidingWindow, VersionTally
 LOOK_SECONDS: Final = 2.0
 """How often rollouts are looked at."""
 
-RolloutAction: TypeAlias = Literal["hold", "resume", "advance", "abort", "retry"]
-"""What an operator can do: stop the clock, start it, take the next step, give up, let a failed version try again."""
+RolloutAction: TypeAlias = Literal["hold", "resume", "advance", "abort", "rollback", "retry"]
+"""What an operator can do: stop the clock, start it, take the next step, give up, go back from a version that has taken
+over to the one before, let a failed version try again."""
 EventKind: TypeAlias = Literal[
     "started", "advanced", "promoted", "rolled_back", "aborted", "held", "resumed", "replaced", "retried"
 ]
@@ -40,6 +41,11 @@ _SAVE_SECONDS: Final = 30.0
 _EVENTS: Final = 100
 _NO_GUARD_WINDOW: Final = 300.0
 
+# What a file may hold; anything else is damage.
+_VersionNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Percent: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=100)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+
 
 @dataclass(frozen=True)
 class FailedVersion:
@@ -49,11 +55,12 @@ class FailedVersion:
         version: Its number.
         digest: Of its bundle: another one under the same number may try.
         time: When, in UTC.
-        limit: Of the guard, the limit that it did not keep; "abort" where an operator gave it up.
+        limit: Of the guard, the limit that it did not keep; "abort" where an operator gave it up, "rollback" where one
+            went back from it.
         reason: A sentence with the figures.
     """
 
-    version: int
+    version: _VersionNumber
     digest: str
     time: str
     limit: str
@@ -73,7 +80,7 @@ class RolloutEvent:
 
     time: str
     kind: EventKind
-    version: int
+    version: _VersionNumber
     message: str
 
 
@@ -83,6 +90,7 @@ class RolloutState:
 
     Attributes:
         incumbent: The version that serves; None: nobody has looked yet.
+        previous: The version that served before; None: none that anybody would go back to.
         candidate: The version that takes over; None: there is none.
         digest: Of its bundle.
         step: The step that it is at, from 0.
@@ -93,12 +101,13 @@ class RolloutState:
         events: What happened, the last one last.
     """
 
-    incumbent: int | None = None
-    candidate: int | None = None
+    incumbent: _VersionNumber | None = None
+    previous: _VersionNumber | None = None
+    candidate: _VersionNumber | None = None
     digest: str = ""
     step: Annotated[int, msgspec.Meta(ge=0)] = 0
-    share: float = 0.0
-    elapsed: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    share: _Percent = 0.0
+    elapsed: _Seconds = 0.0
     held: bool = False
     failed: list[FailedVersion] = field(default_factory=list)
     events: list[RolloutEvent] = field(default_factory=list)
@@ -140,8 +149,10 @@ class ModelRollout:
         self.rollbacks: dict[tuple[int, str], int] = {}  # by version and limit, since the process started
         self._window = SlidingWindow(self._window_seconds)
         self._looked: float | None = None
+        self._available: Mapping[int, str] = {}
         if state.step >= len(options.steps) or self.share != state.share:
             self._go_on_at(state.share)
+        self._drop_impossible({})
 
     @property
     def _window_seconds(self) -> float:
@@ -156,7 +167,7 @@ class ModelRollout:
     def plan(self) -> RoutePlan:
         """Where requests go."""
         failed = tuple((each.version, each.digest) for each in self.state.failed)
-        return RoutePlan(self.state.incumbent, self.state.candidate, self.share, failed)
+        return RoutePlan(self.state.incumbent, self.state.candidate, self.share, failed, self.state.previous)
 
     def configure(self, options: Rollout) -> None:
         """Go on by other steps, at the first one whose share is no smaller than now: nobody changes sides."""
@@ -178,9 +189,11 @@ class ModelRollout:
         passed = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), _LONGEST_GAP)
         self._looked = now
         self._window.add(now, sight.tallies)
+        self._available = sight.available
         if not sight.available:
             return
         self._settle_incumbent(sight.available)
+        self._drop_impossible(sight.available)
         before = (state.candidate, state.digest)
         self._choose_candidate(sight.available, now)
         if before != (state.candidate, state.digest):
@@ -192,7 +205,7 @@ class ModelRollout:
             self.figures = figures_of(guard, self._window.of(state.candidate), self._window.of(state.incumbent))
             breach = breach_of(guard, self.figures) if self.share else None
             if breach is not None:
-                self._fail(now, "rolled_back", breach.limit, breach.reason)
+                self._give_up(now, "rolled_back", breach.limit, breach.reason)
                 return
         if state.held:
             return
@@ -214,7 +227,8 @@ class ModelRollout:
         """Do what an operator wants.
 
         Raises:
-            RequestError: FAILED_PRECONDITION: no version takes over, or none of that number has failed.
+            RequestError: FAILED_PRECONDITION: no version takes over, none of that number has failed, or none served
+                before.
         """
         state = self.state
         if action == "retry":
@@ -229,11 +243,14 @@ class ModelRollout:
             for each in again:
                 self._happened(now, "retried", each.version, "may take over again")
             return
+        if action == "rollback":
+            self._go_back(version, now)
+            return
         if state.candidate is None or version not in (None, state.candidate):
             which = "no version" if state.candidate is None else f"version {state.candidate}, not {version},"
             raise RequestError(StatusCode.FAILED_PRECONDITION, f"{which} of model {self.name!r} is taking over")
         if action == "abort":
-            self._fail(now, "aborted", "abort", "an operator gave it up")
+            self._give_up(now, "aborted", "abort", "an operator gave it up")
         elif action == "advance":
             self._advance(now)
         else:
@@ -250,6 +267,7 @@ class ModelRollout:
             "model": self.name,
             "phase": phase,
             "incumbent": state.incumbent,
+            "previous": state.previous,
             "candidate": state.candidate,
             "share": self.share,
             "step": None if state.candidate is None else state.step,
@@ -265,13 +283,29 @@ class ModelRollout:
     # --- what happens ---
 
     def _settle_incumbent(self, available: Mapping[int, str]) -> None:
-        """The version that serves, where nobody has said so yet: the newest that is not to take over by steps."""
-        if self.state.incumbent is not None:
+        """The version that serves, where nobody has said so yet: the newest that is not to take over by steps.
+
+        Likewise where the bundle that now lies under its number is one that failed.
+        """
+        state = self.state
+        if state.incumbent is not None and not self._has_failed(state.incumbent, available.get(state.incumbent, "")):
             return
         usable = [number for number in sorted(available) if not self._has_failed(number, available[number])]
-        others = [number for number in usable if number != self.options.version]
-        chosen = others or usable or sorted(available)
-        self.state.incumbent = chosen[-1]
+        others = [number for number in usable if number not in (self.options.version, state.candidate)]
+        if usable or state.incumbent is None:
+            state.incumbent = (others or usable or sorted(available))[-1]
+
+    def _drop_impossible(self, available: Mapping[int, str]) -> None:
+        """End what no rollout does, but a file may say: a version takes over from itself, or after it has failed."""
+        state, candidate = self.state, self.state.candidate
+        if state.previous == state.incumbent:
+            state.previous = None
+        if candidate is None:
+            return
+        if candidate == state.incumbent or self._has_failed(candidate, available.get(candidate, state.digest)):
+            why = "serves already" if candidate == state.incumbent else "has failed"
+            _LOG.error("rollout of model %s: version %d %s and does not take over", self.name, candidate, why)
+            self._end()
 
     def _choose_candidate(self, available: Mapping[int, str], now: float) -> None:
         state, named = self.state, self.options.version
@@ -306,18 +340,46 @@ class ModelRollout:
             self._happened(now, "advanced", state.candidate, f"gets {self.share:g} %")
             return
         candidate = state.candidate
-        state.incumbent, state.candidate, state.digest, state.step = candidate, None, "", 0
-        state.elapsed, state.held = 0.0, False
+        state.previous, state.incumbent = state.incumbent, candidate
+        self._end()
         self._happened(now, "promoted", candidate, "has taken over")
 
-    def _fail(self, now: float, kind: Literal["rolled_back", "aborted"], limit: str, reason: str) -> None:
+    def _give_up(self, now: float, kind: Literal["rolled_back", "aborted"], limit: str, reason: str) -> None:
+        """Take all traffic from the candidate."""
+        assert self.state.candidate is not None
+        version, digest = self.state.candidate, self.state.digest
+        self._end()
+        self._failed(now, kind, FailedVersion(version, digest, _shown(now), limit, reason))
+
+    def _go_back(self, version: int | None, now: float) -> None:
+        """Have the version before serve again, at once."""
+        state, available = self.state, self._available
+        message, fix = "", None
+        if state.candidate is not None:
+            message, fix = f"version {state.candidate} of model {self.name!r} is taking over", "abort it first"
+        elif version not in (None, state.incumbent):
+            message = f"version {state.incumbent} of model {self.name!r} serves, not {version}"
+        elif state.previous is None or state.incumbent is None:
+            message = f"no version of model {self.name!r} served before version {state.incumbent}"
+        elif state.previous not in available or self._has_failed(state.previous, available[state.previous]):
+            message, fix = f"version {state.previous} of model {self.name!r} cannot be asked", "see its status"
+        if message or state.incumbent is None:
+            raise RequestError(StatusCode.FAILED_PRECONDITION, message, fix=fix)
+        left, state.incumbent, state.previous = state.incumbent, state.previous, None
+        reason = "an operator went back from it"
+        failed = FailedVersion(left, available.get(left, ""), _shown(now), "rollback", reason)
+        self._failed(now, "rolled_back", failed)
+
+    def _failed(self, now: float, kind: Literal["rolled_back", "aborted"], failed: FailedVersion) -> None:
+        state, key = self.state, (failed.version, failed.limit)
+        state.failed = [*state.failed, failed]
+        self.rollbacks[key] = self.rollbacks.get(key, 0) + 1
+        self._happened(now, kind, failed.version, f"version {state.incumbent} has all traffic again: {failed.reason}")
+
+    def _end(self) -> None:
+        """No version takes over any more."""
         state = self.state
-        assert state.candidate is not None
-        version = state.candidate
-        state.failed = [*state.failed, FailedVersion(version, state.digest, _shown(now), limit, reason)]
         state.candidate, state.digest, state.step, state.elapsed, state.held = None, "", 0, 0.0, False
-        self.rollbacks[version, limit] = self.rollbacks.get((version, limit), 0) + 1
-        self._happened(now, kind, version, f"version {state.incumbent} has all traffic again: {reason}")
 
     def _happened(self, now: float, kind: EventKind, version: int, message: str) -> None:
         self.state.events = [*self.state.events[1 - _EVENTS :], RolloutEvent(_shown(now), kind, version, message)]
@@ -363,14 +425,15 @@ class RolloutControl:
             InputError: As by the class.
         """
         wanted = {config.name: config.rollout for config in configs if config.rollout is not None}
-        for name in [name for name in self._rollouts if name not in wanted]:
-            del self._rollouts[name]
+        rollouts = {}
         for name, options in wanted.items():
             known = self._rollouts.get(name)
-            if known is not None and known.options.state == options.state:
-                known.configure(options)
-                continue
-            self._rollouts[name] = ModelRollout(name, options, self._read(name, options))
+            if known is None or known.options.state != options.state:
+                known = ModelRollout(name, options, self._read(name, options))
+            rollouts[name] = known
+        self._rollouts = rollouts  # once every state could be read
+        for name, options in wanted.items():
+            rollouts[name].configure(options)
 
     def plans(self) -> dict[str, RoutePlan]:
         """Where the requests of each model go."""

@@ -15,12 +15,14 @@ from typing import Any, Final
 from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .config import ModelConfig, require_surroundings
+from .config_file import ConfigFile
 from .cors import CrossOrigin
 from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
 from .metrics import ServingMetrics
 from .rest import RestApi
 from .tls import TlsFiles
+from .tracing import RequestTracing, tracing_of
 
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -49,6 +51,9 @@ class ServerOptions:
         cors_origins: Whose pages may ask from a browser.
         require_signed: The file of the public key that must have signed each version that is served, of models that
             name no other; None: only of models that name one.
+        config: The file that the models were read from, to be looked at while the server runs; None: none is.
+        config_poll_seconds: How often.
+        otlp_endpoint: The OpenTelemetry collector that spans go to; None: as the environment says, see `tracing`.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +70,9 @@ class ServerOptions:
     tls: TlsFiles | None = None
     cors_origins: tuple[str, ...] = ()
     require_signed: Path | None = None
+    config: Path | None = None
+    config_poll_seconds: float = 1.0
+    otlp_endpoint: str | None = None
 
     @property
     def scheme(self) -> str:
@@ -105,8 +113,13 @@ async def serve(
     """
 
     async def up(listening: Listening) -> None:
+        if models.config_file is not None:
+            watching.append(
+                asyncio.create_task(models.config_file.watch(models.configure, options.config_poll_seconds))
+            )
         started(listening)
 
+    watching: list[asyncio.Task[None]] = []
     warn_of_strangers(options)
     try:
         keys = AccessKeys(options.keys) if options.keys is not None else None
@@ -119,7 +132,12 @@ async def serve(
     except BaseException:
         port.close()
         raise
-    await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
+    models.config_file = ConfigFile(options.config, configs) if options.config is not None else None
+    try:
+        await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
+    finally:
+        for task in watching:
+            task.cancel()
 
 
 async def serve_models(
@@ -147,12 +165,14 @@ async def serve_models(
         stack.callback(port.close)
         context = options.tls.context() if options.tls is not None else None
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
-        connections = Connections(rest_handler(models, metrics, options, keys, admin=admin), options.limits)
+        tracing = tracing_of(options.otlp_endpoint)
+        handler = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
+        connections = Connections(handler, options.limits)
         stack.enter_context(ended_by_signals(ended))
         # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
         if options.workers > 1:
             await models.start()
-        grpc_server, grpc_address = _grpc(models, metrics, options, keys, admin=admin)
+        grpc_server, grpc_address = _grpc(models, metrics, options, keys, admin=admin, tracing=tracing)
         if options.workers == 1:
             await models.start()
         if grpc_server is not None:
@@ -183,20 +203,34 @@ async def serve_models(
             grace = options.timeout_seconds or 30.0
             await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
             await models.stop(grace)
+            if tracing is not None:
+                await loop.run_in_executor(None, tracing.close)
 
 
 def rest_handler(
-    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, keys: AccessKeys | None, *, admin: bool
+    models: ModelManager,
+    metrics: ServingMetrics,
+    options: ServerOptions,
+    keys: AccessKeys | None,
+    *,
+    admin: bool,
+    tracing: RequestTracing | None = None,
 ) -> Handler:
     """What answers HTTP requests."""
     origins = frozenset(options.cors_origins)
     models.tells_names = keys is None
-    handler = RestApi(models, metrics, options.timeout_seconds, admin, keys, origins)
+    handler = RestApi(models, metrics, options.timeout_seconds, admin, keys, origins, tracing)
     return CrossOrigin(handler, origins) if origins else handler
 
 
 def _grpc(
-    models: ModelManager, metrics: ServingMetrics, options: ServerOptions, keys: AccessKeys | None, *, admin: bool
+    models: ModelManager,
+    metrics: ServingMetrics,
+    options: ServerOptions,
+    keys: AccessKeys | None,
+    *,
+    admin: bool,
+    tracing: RequestTracing | None,
 ) -> tuple[Any, str | None]:
     """The gRPC server, which has its port and is to be started, and its address; where one is wanted."""
     if options.grpc_port is None:
@@ -208,13 +242,14 @@ def _grpc(
     host = f"[{options.host}]" if ":" in options.host else options.host
     server = grpc_server(
         models,
-        reload=models.configure if admin else None,
+        reload=models.reload if admin else None,
         max_bytes=options.limits.body,
         timeout_seconds=options.timeout_seconds,
         admin=admin,
         metrics=metrics,
         reuse_port=options.workers > 1,
         keys=keys,
+        tracing=tracing,
     )
     credentials = options.tls.credentials() if options.tls is not None else None
     return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}', credentials)}"

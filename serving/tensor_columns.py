@@ -5,7 +5,8 @@ Text is an object array of bytes here, as it lies in messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..engine.graphs.graph import FieldSpec
 from ..engine.graphs.nodes import COLUMN_DTYPES
 from ..errors import suggest
 from .api import ColumnValues, InferenceAnswer, RequestError, StatusCode
+
+_COMPARED: Final = 100  # names of a request that are looked at for a misspelt one
 
 
 class Allowance:
@@ -78,15 +81,40 @@ def columns_of(tensors: Mapping[str, NDArray[Any]], signature: Signature) -> tup
     """
     read = {name: values for name, values in tensors.items() if name in signature.inputs}
     columns = {name: column_of(values, signature.inputs[name], name) for name, values in read.items()}
-    return columns, rows_of(columns, signature)
+    return columns, rows_of(columns, signature, tensors)
 
 
-def rows_of(columns: Mapping[str, ColumnValues], signature: Signature) -> int:
+def refuse_misspelt(names: Collection[str], signature: Signature) -> None:
+    """What is not read is no error, unless it looks like an input that is missing.
+
+    Args:
+        names: What was sent.
+        signature: What is read.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: something was misspelt; both names are said.
+    """
+    absent = [name for name in signature.inputs if name not in names and name not in signature.defaults]
+    unread = [name for name in names if name not in signature.inputs][:_COMPARED] if absent else []
+    for name in absent[:_COMPARED]:
+        for close in difflib.get_close_matches(name, unread, 1):
+            raise invalid(
+                f"column {name!r:.80} is missing, and {close!r:.80} is not read", f"did you mean {name!r:.80}?"
+            )
+
+
+def rows_of(columns: Mapping[str, ColumnValues], signature: Signature, sent: Collection[str]) -> int:
     """How many rows the columns of a request have.
+
+    Args:
+        columns: Those that are read.
+        signature: By which.
+        sent: The names of all that were sent.
 
     Raises:
         RequestError: INVALID_ARGUMENT: an input is missing, or they differ in length.
     """
+    refuse_misspelt(sent, signature)
     for name in signature.inputs:
         if name not in columns and name not in signature.defaults:
             raise invalid(f"input {name!r:.80} is missing", fix=suggest(name, [*columns], "there are"))

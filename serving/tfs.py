@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from .api import (
     VersionStatus,
 )
 from .json_values import encode, kind, object_of
+from .tensor_columns import refuse_misspelt
 
 Format: TypeAlias = Literal["row", "column"]
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -34,7 +34,6 @@ _DATA_TYPES: Final = {
     "uint8": "DT_UINT8", "uint16": "DT_UINT16", "uint32": "DT_UINT32", "uint64": "DT_UINT64",
     "complex64": "DT_COMPLEX64", "complex128": "DT_COMPLEX128",
 }  # fmt: skip
-_COMPARED: Final = 100  # names of a request that are looked at for a misspelt one
 _BYTES: Final = "_bytes"  # the end of an output's name whose values go out as base64
 
 
@@ -104,19 +103,8 @@ def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[di
         return _of_differing_rows(rows, signature), len(rows)
     inputs = signature.inputs
     columns = {name: _column(name, [row[name] for row in rows], inputs[name]) for name in names if name in inputs}
-    _refuse_misspelt(names, signature)
+    refuse_misspelt(names, signature)
     return columns, len(rows)
-
-
-def _refuse_misspelt(names: Collection[str], signature: Signature) -> None:
-    """What is not read is no error, unless it looks like an input that is missing."""
-    absent = [name for name in signature.inputs if name not in names and name not in signature.defaults]
-    unread = [name for name in names if name not in signature.inputs][:_COMPARED] if absent else []
-    for name in absent[:_COMPARED]:
-        for close in difflib.get_close_matches(name, unread, 1):
-            raise _refused(
-                f"column {name!r:.80} is missing, and {close!r:.80} is not read", f"did you mean {name!r:.80}?"
-            )
 
 
 def _of_differing_rows(rows: Sequence[Json], signature: Signature) -> dict[str, list[Any]]:
@@ -139,7 +127,7 @@ def _of_inputs(inputs: Any, signature: Signature) -> tuple[dict[str, list[Any]],
         inputs = {name: inputs}
     columns: dict[str, list[Any]] = {}
     rows: int | None = None
-    _refuse_misspelt(inputs, signature)
+    refuse_misspelt(inputs, signature)
     for name, values in inputs.items():
         if name not in signature.inputs:
             continue

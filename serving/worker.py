@@ -73,6 +73,10 @@ class _SharedModels(ModelManager):
         statuses: list[dict[str, Any]] = await self._supervisor.ask("rollouts")
         return statuses
 
+    async def is_config_served(self) -> bool | None:
+        is_served: bool | None = await self._supervisor.ask("config")
+        return is_served
+
     async def act_on_rollout(self, name: str, action: str, version: int | None = None) -> None:
         await self._supervisor.ask("rollout", [name, action, version])
 

@@ -20,8 +20,10 @@ from ..errors import DrivetrainError, InputError
 from .access import AccessKeys
 from .api import RequestError
 from .channel import Channel
-from .config import ModelConfig, SigningKeys, kept
+from .config import ModelConfig, SigningKeys
+from .config_file import ConfigFile
 from .request_log import RequestLog
+from .rollout import RoutePlan
 from .rollout_control import ModelSight, RolloutControl, look_forever
 from .server import Listening, ServerOptions, bind, ended_by_signals, shown, warn_of_strangers
 from .worker import WorkerSetup
@@ -30,16 +32,25 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 _SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at once
 _LONGEST_WAIT: Final = 30.0
 _SIGHT_SECONDS: Final = 5.0  # for a worker to say what it sees of rollouts
+_FOLLOW_SECONDS: Final = 5.0  # for a worker to follow the plans of rollouts, before it is told again
 _UNHEARD: Final = 30.0  # seconds after which a worker that answers nothing is killed
 
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker that runs."""
+    """A worker that runs.
+
+    Attributes:
+        name: Which it is.
+        process: Its process.
+        channel: To it.
+        plans: Those of the rollouts that it has said it follows; None: it was told others, and has not said so yet.
+    """
 
     name: str
     process: asyncio.subprocess.Process
     channel: Channel
+    plans: dict[str, RoutePlan] | None = None
 
 
 class WorkerSupervisor:
@@ -63,6 +74,7 @@ class WorkerSupervisor:
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._rollouts = RolloutControl(())
+        self._config_file = ConfigFile(options.config, configs) if options.config is not None else None
         self._keys: AccessKeys | None = None
         self._ready: dict[str, bool] = {}
         self._up = asyncio.Event()
@@ -102,6 +114,9 @@ class WorkerSupervisor:
                 if await self._all_up(keeping):
                     await self._decide()
                     watching.append(asyncio.create_task(look_forever(self._decide)))
+                    if self._config_file is not None:
+                        seconds = self._options.config_poll_seconds
+                        watching.append(asyncio.create_task(self._config_file.watch(self._configure, seconds)))
                     ready = all(self._ready.values())
                     names = [config.name for config in self._configs]
                     started(Listening(f"{self._options.scheme}://{shown(self._port)}", names, ready, grpc_address))
@@ -140,12 +155,30 @@ class WorkerSupervisor:
                 for name, sight in msgspec.convert(answer, dict[str, ModelSight], str_keys=True).items():
                     together.setdefault(name, ModelSight()).add(sight)
         async with self._changing:
-            if await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, together):
-                await self._tell_plans()
+            await asyncio.get_running_loop().run_in_executor(None, self._rollouts.look, together)
+            plans = self._rollouts.plans()
+        await self._tell(plans)
 
-    async def _tell_plans(self) -> None:
-        """Have all workers send requests where the rollouts are now; to be called under the lock of changes."""
-        await self._of_all("follow", msgspec.to_builtins(self._rollouts.plans()))
+    async def _tell(self, plans: dict[str, RoutePlan]) -> None:
+        """Have the workers that do not follow these plans yet do so, none of them waiting for another.
+
+        One that does not say so in time, or refuses, is told again at the next look. Not to be called under the lock of
+        changes, which a worker that hangs would hold.
+        """
+        await asyncio.gather(*(self._have_follow(each, plans) for each in self._informed if each.plans != plans))
+
+    async def _have_follow(self, worker: _Worker, plans: dict[str, RoutePlan]) -> None:
+        worker.plans = None
+        try:
+            await asyncio.wait_for(worker.channel.ask("follow", msgspec.to_builtins(plans)), _FOLLOW_SECONDS)
+        except TimeoutError:
+            _LOG.error("worker %s has not said for %g s that it follows the rollouts", worker.name, _FOLLOW_SECONDS)
+        except RequestError as error:
+            _LOG.error("worker %s does not follow the rollouts: %s", worker.name, error.message)
+        except ConnectionError:
+            pass  # the one that takes its place is told when it starts
+        else:
+            worker.plans = plans
 
     async def _listen_for(self, worker: _Worker) -> None:
         try:
@@ -229,8 +262,9 @@ class WorkerSupervisor:
                     if self._keys is not None:
                         self._keys.look()
                     keys = None if self._keys is None else self._keys.text
+                    worker.plans = self._rollouts.plans()
                     setup = WorkerSetup(
-                        worker.name, self._configs, sorted(self._unloaded), self._options, keys, self._rollouts.plans()
+                        worker.name, self._configs, sorted(self._unloaded), self._options, keys, worker.plans
                     )
                     return msgspec.to_builtins(setup, str_keys=True, enc_hook=str)  # of paths
             case "started":
@@ -240,37 +274,41 @@ class WorkerSupervisor:
                 return None
             case "counts":
                 return await self._of_all("counts", None)
+            case "config":
+                return None if self._config_file is None else self._config_file.is_served
             case "rollouts":
                 return self._rollouts.statuses()
             case "rollout":
                 async with self._changing:
                     await asyncio.get_running_loop().run_in_executor(None, self._rollouts.act, *value)
-                    await self._tell_plans()
+                    plans = self._rollouts.plans()
+                await self._tell(plans)
                 return None
             case _:
                 return await self._change(question, value)
+
+    async def _configure(self, configs: Sequence[ModelConfig]) -> None:
+        await self._change("configure", msgspec.to_builtins(list(configs), str_keys=True))
 
     async def _change(self, what: str, value: Any) -> None:
         """Change what every worker serves, and every worker that starts later."""
         async with self._changing:
             if what == "load":  # what cannot be loaded now is looked for from now on
                 self._unloaded.discard(value)
+            elif what == "configure":
+                configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
+                self._rollouts.configure(configs)  # first: a state that is damaged leaves all as it is
             await self._of_all(what, value)
             if what == "unload":
                 self._unloaded.add(value)
             elif what == "configure":
                 # A request log stays as it was at the start.
-                known = {config.name: config for config in self._configs}
-                logs = {name: config.request_log for name, config in known.items()}
-                configs = msgspec.convert(value, list[ModelConfig], str_keys=True)
-                configs = [
-                    replace(kept(config, known.get(config.name)), request_log=logs.get(config.name))
-                    for config in configs
-                ]
+                logs = {config.name: config.request_log for config in self._configs}
+                configs = [replace(config, request_log=logs.get(config.name)) for config in configs]
                 self._configs = self._signing_keys.applied(configs)
-                self._rollouts.configure(self._configs)
-                await self._tell_plans()
                 self._unloaded &= {config.name for config in self._configs}
+            plans = self._rollouts.plans()
+        await self._tell(plans)
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:
         """The answers of all workers; those of workers that die are left out.

@@ -69,6 +69,7 @@ def _valency(feature: Feature) -> list[str]:
 def _bounds(feature: Feature) -> list[str]:
     """What else is demanded of a feature, one short text each."""
     bounds = [] if feature.unique is None else [f"distinct: {_spelled(feature.unique)}"]
+    bounds += [f"request log: {feature.request_log}"] if feature.request_log else []
     return bounds + [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()]
 
 

@@ -66,6 +66,11 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
 UNCHECKED: Final = ("PLANNED", "ALPHA", "DEPRECATED", "DEBUG_ONLY", "DISABLED")
 STAGES: Final = (*UNCHECKED, "BETA", "PRODUCTION", "VALIDATION_DERIVED")
 
+LOG_RULES: Final = ("deny", "hash")
+"""What a server's request log does with a column: it is left out, or a hash of it is logged."""
+LOG_TAG: Final = "drivetrain:request_log:"
+"""Stands before a rule, as a tag of a feature's annotation in TFX's `schema.pbtxt`."""
+
 
 @dataclass(frozen=True)
 class Presence:
@@ -228,6 +233,7 @@ class Feature:
         not_in_environments: Environments it does not belong to.
         stage: One of `STAGES`, or ""; a feature in a stage of `UNCHECKED` is not looked at.
         severity: Severities by anomaly name, before the schema's own.
+        request_log: What a server's request log does with the column, one of `LOG_RULES`; "": it is logged.
         drift: Largest change against an earlier span, by comparator (one of `COMPARATORS`).
         skew: The same between training and serving.
         fields: What the fields of a struct, or of the structs in lists, must look like; presence is of the structs that
@@ -248,6 +254,7 @@ class Feature:
     in_environments: tuple[str, ...] = ()
     not_in_environments: tuple[str, ...] = ()
     stage: str = ""
+    request_log: str = ""
     drift: Mapping[str, float] = field(default_factory=dict)
     skew: Mapping[str, float] = field(default_factory=dict)
     fields: tuple[Feature, ...] = ()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ...errors import InputError
+from .feature import LOG_RULES, LOG_TAG
 from .pbtxt import ParsedMessage, parse
 from .problems import (
     COLLISION,
@@ -232,7 +233,7 @@ class _SchemaImport:
         domain = self.domain(path, item, kind, what, wrong)
         fields, below = self.fields(path, item) if kind == "struct" else ((), [])
         for extra in ("annotation", "group_presence", *(("struct_domain",) if kind == "any" else ())):
-            if extra in item:
+            if extra in item and (extra != "annotation" or not _is_log_rule(item["annotation"])):
                 self.note(f"{path}.{extra}", f"{extra} of {what} is not taken over")
         bounds = {change: self.bounds(f"{path}.{change}_comparator", item, change, what) for change in CHANGES}
         presence = item.get("presence", {})
@@ -248,6 +249,7 @@ class _SchemaImport:
             in_environments=tuple(dict.fromkeys(item.get("in_environment", ()))),
             not_in_environments=tuple(dict.fromkeys(item.get("not_in_environment", ()))),
             stage=_stage(item),
+            request_log=_log_rule(item.get("annotation", {})),
             drift=bounds["drift"],
             skew=bounds["skew"],
             fields=fields,
@@ -336,6 +338,17 @@ class _SchemaImport:
             self.note(f"{path}.time_domain", f"the time {text!r} of {what} means nothing here and is not taken over")
             return None
         return Time(text, 0.8)
+
+
+def _log_rule(annotation: Mapping[str, Any]) -> str:
+    """The strictest rule for the request log among the tags, which have no other meaning to us."""
+    rules = {tag.removeprefix(LOG_TAG) for tag in annotation.get("tag", ()) if tag.startswith(LOG_TAG)}
+    return next((rule for rule in LOG_RULES if rule in rules), min(rules, default=""))
+
+
+def _is_log_rule(annotation: Mapping[str, Any]) -> bool:
+    """Whether it says nothing but one."""
+    return annotation.keys() == {"tag"} and annotation["tag"] == [f"{LOG_TAG}{_log_rule(annotation)}"]
 
 
 def _stage(item: Mapping[str, Any]) -> str:

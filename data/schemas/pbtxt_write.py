@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from .feature import LOG_TAG
 from .pbtxt import dump
 from .pbtxt_read import COMPARATORS, QUANTILES
 from .pbtxt_scalars import single
@@ -115,6 +116,8 @@ def _written(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
     yield "not_in_environment", list(feature.not_in_environments)
     if feature.stage:
         yield "lifecycle_stage", feature.stage
+    if feature.request_log:
+        yield "annotation", {"tag": [f"{LOG_TAG}{feature.request_log}"]}
 
 
 def _valency(feature: Feature) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from .comparators import COMPARATORS
 from .feature import (
     ANOMALIES,
     CHANGES,
+    LOG_RULES,
     SEVERITIES,
     STAGES,
     TYPES,
@@ -146,6 +147,12 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
     name, what = feature.name, f"feature {feature.name!r}"
     if feature.stage and feature.stage not in STAGES:
         yield Problem(INVALID, name, f"{what}: there is no stage {feature.stage!r}", f"use one of {', '.join(STAGES)}")
+    if feature.request_log and feature.request_log not in LOG_RULES:
+        yield Problem(INVALID, name, f"{what}: there is no rule {feature.request_log!r} for the request log",
+                      f"use one of {', '.join(LOG_RULES)}")  # fmt: skip
+    if any(field.request_log for field in feature.fields):
+        yield Problem(INVALID, name, f"{what}: the request log has rules for whole columns, not for fields of a struct",
+                      "write it at the column")  # fmt: skip
     if feature.stage in UNCHECKED:
         return
     if feature.type not in TYPES:

@@ -105,6 +105,7 @@ def _feature(name: str, value: YamlValue) -> Feature:
         in_environments=_texts(entries, "in_environments"),
         not_in_environments=_texts(entries, "not_in_environments"),
         stage=_text_or(entries, "stage", ""),
+        request_log=_text_or(entries, "request_log", ""),
         fields=tuple(_feature(field_name, field) for field_name, field in fields.items()),
     )
     # `Schema` checks all features again, but knows no lines: what one has wrong by itself is reported here, at its own.

@@ -16,8 +16,8 @@ FORMAT: Final = "drivetrain.schema/1"
 _VERBATIM: Final = re.compile(r"[ !#-\[\]-~\u00a0-\u2027\u202a-\ud7ff]*")  # needs no escape between double quotes
 
 FEATURE_KEYS: Final = (
-    "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
-    "severity",
+    "type", "presence", "stage", "request_log", "shape", "value_count", "unique", "in_environments",
+    "not_in_environments", "domain", "severity",
     *CHANGES,
     "fields",
 )  # fmt: skip
@@ -65,6 +65,8 @@ def feature_lines(feature: Feature) -> list[str]:
         lines.append(f"    presence: {_flow({name: value for name, value in presence.items() if value is not None})}")
     if feature.stage:
         lines.append(f"    stage: {feature.stage}")
+    if feature.request_log:
+        lines.append(f"    request_log: {feature.request_log}")
     if feature.shape is not None:
         lines += _wrapped("    shape: [", [_scalar(size) for size in feature.shape])
     if feature.value_counts:

@@ -77,6 +77,7 @@ class Bundle:
     payload: Payload
     export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
     defaults: Mapping[str, Any] = field(default_factory=dict)  # Any: str, int, float, bool or None, by raw column
+    request_log: Mapping[str, str] = field(default_factory=dict)  # by raw column: see `Signature`
     required: tuple[Requirement, ...] | None = None  # what its manifest said; None where it was made here
     serving: bool = False  # whether it is one of many that answer requests: see `for_serving`
 
@@ -91,7 +92,8 @@ class Bundle:
             tensors_and_sizes = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
             specs = {key: FieldSpec(t.dtype, _row(t), size) for key, (t, size) in tensors_and_sizes.items()}
             defaults = {key: self.defaults[key] for key in inputs if key in self.defaults}
-            signatures[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults)))
+            rules = {key: self.request_log[key] for key in inputs if key in self.request_log}
+            signatures[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults, rules)))
         return MappingProxyType(signatures)
 
     def with_defaults(self, defaults: Mapping[str, object]) -> Bundle:
@@ -110,6 +112,23 @@ class Bundle:
                 raise InputError(f"a default for {name!r}, which nothing reads", fix=f"the columns are {known:.200}")
             as_value(value, self.graph.inputs[name].dtype, name)
         return replace(self, defaults=MappingProxyType({**self.defaults, **defaults}))
+
+    def with_request_log(self, rules: Mapping[str, str]) -> Bundle:
+        """The same bundle, of which a server's request log leaves columns out, or logs a hash.
+
+        Args:
+            rules: Raw column → "deny" or "hash".
+
+        Raises:
+            InputError: No signature reads the column, or there is no such rule.
+        """
+        for name, rule in rules.items():
+            if name not in self.graph.inputs:
+                known = ", ".join(self.graph.inputs)
+                raise InputError(f"a rule for {name!r}, which nothing reads", fix=f"the columns are {known:.200}")
+            if rule not in ("deny", "hash"):
+                raise InputError(f"the request log has no rule {rule!r:.40} for {name!r}", fix="use deny or hash")
+        return replace(self, request_log=MappingProxyType({**self.request_log, **rules}))
 
     def for_serving(self) -> Bundle:
         """The same bundle for a process that answers small requests, with many bundles one after the other.
@@ -313,7 +332,8 @@ class Bundle:
             require(required)
             graph = graph_of_json(json.loads(bytes(files[GRAPH])))
             export = MappingProxyType(dict(body["export"]))
-            bundle = cls(graph, _payload(files, body), export, required=required).with_defaults(_defaults(body))
+            bundle = cls(graph, _payload(files, body), export, required=required)
+            bundle = bundle.with_defaults(_of_inputs(body, "default")).with_request_log(_of_inputs(body, "request_log"))
             _check(bundle, body)
         except InputError as error:
             raise BundleError(f"{where}: {error.message}", fix=error.fix) from error
@@ -477,12 +497,10 @@ def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
         raise ValueError("manifest and files differ on the programs")
 
 
-def _defaults(body: Mapping[str, Any]) -> dict[str, object]:
+def _of_inputs(body: Mapping[str, Any], key: str) -> dict[str, Any]:  # Any: JSON
+    """What a manifest says of raw columns under a key, of those of which it says something."""
     return {
-        column: spec["default"]
-        for _, signature in body["signatures"]
-        for column, spec in signature["inputs"]
-        if "default" in spec
+        column: spec[key] for _, signature in body["signatures"] for column, spec in signature["inputs"] if key in spec
     }
 
 

@@ -35,11 +35,13 @@ class Signature:
         inputs: By column name; their order does not matter, and other columns are ignored.
         outputs: By name, in order.
         defaults: The columns that a row or batch may lack, with the value they then have; None is missing.
+        request_log: The columns that a server's request log leaves out ("deny"), or of which it has a hash ("hash").
     """
 
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, FieldSpec]
     defaults: Mapping[str, object] = field(default_factory=dict)
+    request_log: Mapping[str, str] = field(default_factory=dict)
 
     def read_from(self, columns: Collection[str]) -> list[str]:
         """The inputs to read of rows that have these columns: all but those that may be absent, and are."""
@@ -94,18 +96,24 @@ def manifest(
 def described(signatures: Mapping[str, Signature]) -> list[Any]:
     """Signatures as JSON."""
 
-    def fields(specs: Mapping[str, FieldSpec], defaults: Mapping[str, object]) -> list[Any]:
+    def fields(specs: Mapping[str, FieldSpec], **known: Mapping[str, object]) -> list[Any]:
         return [
             [
                 key,
                 {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}
-                | ({"default": defaults[key]} if key in defaults else {}),
+                | {what: values[key] for what, values in known.items() if key in values},
             ]
             for key, s in specs.items()
         ]
 
     return [
-        [name, {"inputs": fields(s.inputs, s.defaults), "outputs": fields(s.outputs, {})}]
+        [
+            name,
+            {
+                "inputs": fields(s.inputs, default=s.defaults, request_log=s.request_log),
+                "outputs": fields(s.outputs),
+            },
+        ]
         for name, s in signatures.items()
     ]
 
@@ -199,7 +207,10 @@ def signatures_of(body: Mapping[str, Any], where: str) -> dict[str, Signature]:
             name: Signature(
                 fields(both["inputs"]),
                 fields(both["outputs"]),
-                {column: spec["default"] for column, spec in both["inputs"] if "default" in spec},
+                *(
+                    {column: spec[key] for column, spec in both["inputs"] if key in spec}
+                    for key in ("default", "request_log")
+                ),
             )
             for name, both in body["signatures"]
         }

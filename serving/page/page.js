@@ -463,18 +463,26 @@ function showLive() {
 async function showTraffic() {
   const number = asked;
   try {
-    const {shares} = await askJson(trafficPath(model));
+    const {shares, current, rollout} = await askJson(trafficPath(model));
     if (number !== asked) return;
     const parts = Object.entries(shares).map(([version, share]) => `version ${version} gets ${shown(share)} %`);
-    $('shares').textContent = parts.length ? `Of requests that name no version, ${parts.join(', ')}; the newest of the others the rest.`
-      : 'Requests that name no version go to the newest.';
-    $('nosplit').hidden = !parts.length;
+    $('shares').textContent = parts.length ? `Of requests that name no version, ${parts.join(', ')}; ${rollout ? `version ${shown(current)}` : 'the newest of the others'} the rest.`
+      : `Requests that name no version go to ${rollout ? `version ${shown(current)}` : 'the newest'}.`;
+    $('nosplit').hidden = !parts.length || Boolean(rollout);
     const numbers = ready(model).map(BigInt).sort((a, b) => (a < b ? 1 : -1)).map(String);
     const all = Object.entries(shares).find(([, share]) => Number(share.text) === 100)?.[0];
     const from = all && numbers.includes(all) ? numbers.indexOf(all) : 0;
     $('back').hidden = from + 1 >= numbers.length;
     $('back').dataset.to = numbers[from + 1] ?? '';
     $('back').textContent = `Roll back to version ${numbers[from + 1]}`;
+    $('back').dataset.action = '';
+    if (rollout) {  // it decides on the traffic: of a version that takes over, or has
+      const {candidate, incumbent, previous} = rollout;
+      $('back').hidden = !candidate && !previous;
+      $('back').dataset.action = candidate ? 'abort' : 'rollback';
+      $('back').dataset.to = shown(candidate ? incumbent : previous);
+      $('back').textContent = `Roll back to version ${$('back').dataset.to}`;
+    }
     $('to').value = Object.keys(shares)[0] ?? numbers[0] ?? '';
     $('share').value = Object.values(shares)[0]?.text ?? 10;
     $('percent').textContent = `${$('share').value} %`;
@@ -518,12 +526,12 @@ async function showShadow() {
   $('shadow').hidden = shadow === null && !rows.length;
 }
 
-async function split(shares, says) {
+async function change(path, body, says) {
   const number = asked;
   $('changed').className = '';
   $('changed').textContent = '…';
   try {
-    await ask(trafficPath(model), JSON.stringify({shares}));
+    await ask(path, body);
     $('changed').textContent = says;
   } catch (error) {
     $('changed').className = 'bad';
@@ -532,6 +540,8 @@ async function split(shares, says) {
   await refresh();
   if (number === asked) await showTraffic();
 }
+
+const split = (shares, says) => change(trafficPath(model), JSON.stringify({shares}), says);
 
 // --- what people do ---
 
@@ -557,7 +567,12 @@ $('traffic').addEventListener('submit', event => {
   event.preventDefault();
   split({[$('to').value]: Number($('share').value)}, `Version ${$('to').value} gets ${$('share').value} %.`);
 });
-$('back').addEventListener('click', () => split({[$('back').dataset.to]: 100}, `Rolled back to version ${$('back').dataset.to}.`));
+$('back').addEventListener('click', () => {
+  const {to, action} = $('back').dataset;
+  const says = `Rolled back to version ${to}.`;
+  if (action) change(`/v1/models/${encodeURIComponent(model)}/rollout/${action}`, '{}', says);
+  else split({[to]: 100}, says);
+});
 $('nosplit').addEventListener('click', () => split({}, 'The split has ended.'));
 
 setInterval(poll, EVERY);

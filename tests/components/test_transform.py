@@ -105,6 +105,14 @@ def test_a_column_without_a_value_is_what_the_schema_says(tmp_path: Path, kind: 
         Transform(text, accepted, fn=fn, history=[some])
 
 
+def test_what_the_schema_says_of_the_request_log_is_in_the_graph(tmp_path: Path) -> None:
+    accepted = Schema.new()
+    features = tuple(Feature(name, "any", request_log=rule) for name, rule in (("word", "hash"), ("unread", "deny")))
+    (accepted.content / "schema.yaml").write_text(schema_to_yaml(DataSchema(features)))
+    _, graph, *_ = Transform(examples(tmp_path), accepted, fn=preprocess)
+    assert Bundle.load(graph.content).signatures["transform"].request_log == {"word": "hash"}
+
+
 def test_splits_to_analyze_must_exist_and_have_rows(tmp_path: Path) -> None:
     raw = examples(tmp_path)
     both, *_ = Transform(raw, schema(), fn=preprocess, analyze=["train", "eval"])

@@ -205,6 +205,13 @@ def test_broken_bytes_are_told_what_is_wrong(datatype: str, shape: list[int], re
         decode({"inputs": [tensor("x", "FP64", [1], [1])]}, b"more")
 
 
+def test_a_misspelt_column_is_named() -> None:
+    model = Described("m", 7, {"predict": Signature(INPUTS, OUTPUTS, {"word": None, "signal": None})})
+    body = {"inputs": [tensor("x", "FP64", [1], [1]), tensor("nn", "INT64", [1], [2]), tensor("y", "FP64", [1], [3])]}
+    with pytest.raises(RequestError, match=r"column 'n' is missing, and 'nn' is not read\n  fix: did you mean 'n'\?"):
+        oip.decode(json.dumps(body).encode(), None, model, REF)
+
+
 def test_what_the_signature_reads_must_be_there() -> None:
     narrow = Described("m", 7, {"predict": Signature({"x": FieldSpec("float64"), "n": FieldSpec("int64")}, OUTPUTS)})
     body = json.dumps({"inputs": [tensor("x", "FP64", [1], [1])]}).encode()

@@ -68,6 +68,8 @@ def test_it_is_valid(document: dict[str, Any]) -> None:
     validate(document)
     assert "/v1/models/mo%20d%C3%A8l%27s%20%22%3Cb%3E%7Bx%7D:predict" in document["paths"]
     assert "security" not in document
+    action = document["paths"]["/v1/models/{model}/rollout/{action}"]["post"]["parameters"][1]["schema"]["enum"]
+    assert {"hold", "abort", "rollback", "retry"} <= {*action}
 
 
 def test_it_is_valid_for_every_dtype_and_without_models() -> None:

@@ -21,6 +21,7 @@ pytest.importorskip("httptools")
 from drivetrain.engine import analyze, ops
 from drivetrain.serving import Client
 from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.rollout import RampStep, Rollout
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.shadow import ShadowTraffic
 from drivetrain.serving.web_page import is_own_page
@@ -391,3 +392,25 @@ class TestBrowser:
             tab.ask("$('nosplit').click()")
             until(tab, "$('shares').textContent.includes('go to the newest')")
             assert tab.ask("document.documentElement.outerHTML.includes('secret')") is False
+
+    def test_a_rollout_is_taken_back(self, tab: Browser, folder: Path, tmp_path: Path) -> None:
+        """While a version takes over, and once it has."""
+        rollout = Rollout((RampStep(10),), str(tmp_path), version=2)
+        config = ModelConfig("mixed", str(folder / "mixed"), policy="all", rollout=rollout)
+        with open_server(ServerOptions(poll_seconds=0), [config]) as server:
+            for step in ("abort", "rollback"):
+                if step == "rollback":
+                    assert server.ask("POST", "/v1/models/mixed/rollout/advance")[0] == 200
+                tab.open(f"{server.rest}/")
+                until(tab, "!$('traffic').hidden && !$('back').hidden")
+                assert tab.ask("$('back').textContent") == "Roll back to version 1"
+                tab.ask("$('back').click()")
+                until(tab, "$('changed').textContent === 'Rolled back to version 1.'")
+                until(tab, "$('back').hidden && $('shares').textContent.includes('go to version 1')")
+                state = server.ask("GET", TRAFFIC)[2]["rollout"]
+                assert (state["incumbent"], state["candidate"], state["failed"][-1]["limit"]) == (1, None, step)
+                assert server.ask("POST", "/v1/models/mixed/rollout/retry")[0] == 200
+                deadline = time.monotonic() + 20
+                while server.ask("GET", TRAFFIC)[2]["rollout"]["candidate"] != 2:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)

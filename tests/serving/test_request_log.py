@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,36 @@ def test_columns_that_are_denied_or_hashed(
     files = b"".join(path.read_bytes() for path in (tmp_path / "log").rglob("*") if path.is_file())
     assert KEY.encode() not in files
     assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize("salt", [KEY, None, "short"], ids=["salt", "none", "short"])
+def test_the_models_own_schema_decides_too(
+    tmp_path: Path,
+    serving: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    salt: str | None,
+) -> None:
+    """And options take nothing of it back; what cannot be hashed is left out."""
+    rules = {"distance": "deny", "carrier": "hash", "hour": "what a later release says"}
+    own = replace(MODEL, signatures={"predict": replace(SIGNATURE, request_log=rules)})
+    monkeypatch.setattr(manager, "prepare", lambda *_: Prepared(own, tmp_path / "flights" / "3", 0))
+    if salt is not None:
+        monkeypatch.setenv(SALT, salt)
+    options = {"hash": ("distance", "vector")} if salt == KEY else {"deny": ("vector",)}
+    with caplog.at_level(logging.WARNING, "drivetrain.serving"), serving(**options) as up:
+        post(up, "/v1/models/flights:predict", {"instances": [{**ROW, "carrier": "confidential"}]})
+    (row,) = logged(tmp_path / "log")
+    assert not {"distance", "hour"} & row.keys()
+    assert row["model_name_"] == "flights"
+    if salt == KEY:
+        assert row["carrier"] == hmac.new(KEY.encode(), b"confidential", "sha256").hexdigest()
+        assert len(row["vector"]) == 64
+    else:
+        assert "carrier" not in row
+        assert f"leaves out carrier, which the model's schema has hashed: {SALT} holds no key" in caplog.text
+    (file,) = (tmp_path / "log").rglob("*.parquet")
+    assert b"confidential" not in file.read_bytes()
 
 
 def test_hashing_without_a_salt_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 from drivetrain.errors import InputError
@@ -13,9 +18,11 @@ from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.latency import FINE_BUCKETS
 from drivetrain.serving.rollout import Guard, RampStep, Rollout
-from drivetrain.serving.rollout_control import ModelSight, RolloutControl
+from drivetrain.serving.rollout_control import ModelSight, RolloutAction, RolloutControl
 from drivetrain.serving.traffic import TrafficSplit
 from drivetrain.serving.version_tally import VersionTally, cells_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 KEYS = [f"customer-{number}" for number in range(100_000)]
 STEPS = (RampStep(1, 10), RampStep(10, 60), RampStep(50, 60), RampStep(100, 5))
@@ -283,6 +290,49 @@ def test_an_operator_holds_advances_and_gives_up(tmp_path: Path) -> None:
     assert kinds(control) == ["started", "held", "resumed", "advanced", "advanced", "aborted"]
 
 
+def test_an_operator_goes_back_after_a_version_has_taken_over(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 136)
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.previous, plan.candidate) == (4, 3, None)
+    assert plan.versions == {3, 4}  # the one before stays loaded
+    control = RolloutControl([config(tmp_path)], clock)  # which a restart knows
+    look(control, clock, 0, (4,))
+    with pytest.raises(RequestError, match="version 3 of model 'net' cannot be asked"):
+        control.act("net", "rollback")
+    look(control, clock, 0)
+    with pytest.raises(RequestError, match="version 4 of model 'net' serves, not 3"):
+        control.act("net", "rollback", 3)
+    control.act("net", "rollback", 4)
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.previous, plan.failed) == (3, None, ((4, "digest 4"),))
+    assert kinds(control)[-2:] == ["promoted", "rolled_back"]
+    assert control.statuses()[0]["rollbacks"] == [[4, "rollback", 1]]
+    assert control.status("net")["failed"][0]["limit"] == "rollback"
+    with pytest.raises(RequestError, match="no version of model 'net' served before version 3"):
+        control.act("net", "rollback")
+    control = RolloutControl([config(tmp_path)], clock)
+    look(control, clock, 100)
+    assert control.plans()["net"] == plan
+    control.act("net", "retry")
+    look(control, clock, 0)
+    assert (control.plans()["net"].candidate, share(control)) == (4, 1)
+    with pytest.raises(RequestError, match="version 4 of model 'net' is taking over") as refused:
+        control.act("net", "rollback")
+    assert (refused.value.code, refused.value.fix) == (StatusCode.FAILED_PRECONDITION, "abort it first")
+
+
+def test_three_versions_need_no_more_than_two_in_memory(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+    look(control, clock, 136)
+    look(control, clock, 0, (3, 4, 5))
+    assert control.plans()["net"].versions == {4, 5}
+    control.act("net", "abort")
+    assert control.plans()["net"].versions == {3, 4}
+
+
 @pytest.mark.parametrize(
     ("action", "version", "code", "words"),
     [
@@ -321,16 +371,131 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> N
         b'{"incumbent": 3, "candidate": 4, "step": -1}',  # from the end: the last step, with all requests
         b'{"incumbent": 3, "candidate": 4, "step": -9}',
         b'{"incumbent": 3, "candidate": 4, "elapsed": -1e9}',
+        b'{"incumbent": 3, "candidate": 4, "elapsed": 1e308}',
+        b'{"incumbent": 3, "candidate": 4, "elapsed": NaN}',
+        b'{"incumbent": 3, "candidate": 4, "share": 1e308}',  # the last step, with all requests
+        b'{"incumbent": 3, "candidate": 4, "share": -1}',
+        b'{"incumbent": 3, "candidate": 1e3}',
+        b'{"incumbent": 36893488147419103232}',  # no JSON for a worker
         b'{"digest": "\xff"}',
         b'{"more": ' + b"[" * 100_000,
         b"null",
     ],
-    ids=["step-1", "step-9", "elapsed", "no-text", "deep", "null"],
+    ids=[
+        "step-1",
+        "step-9",
+        "elapsed",
+        "ages",
+        "nan",
+        "share-1e308",
+        "share-1",
+        "float",
+        "large",
+        "no-text",
+        "deep",
+        "null",
+    ],
 )
 def test_a_state_that_nobody_wrote_sends_no_requests_anywhere(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "net.json").write_bytes(data)
     with pytest.raises(InputError, match=r"net\.json is no state of a rollout"):
         RolloutControl([config(tmp_path)], Clock())
+
+
+@pytest.mark.parametrize("incumbent", ["3", "null"])
+def test_a_version_does_not_take_over_from_itself(tmp_path: Path, incumbent: str) -> None:
+    """Its failure would otherwise leave all requests to it."""
+    state = f'{{"incumbent": {incumbent}, "previous": 3, "candidate": 3, "digest": "digest 3", "share": 10}}'
+    (tmp_path / "net.json").write_text(state)
+    clock = Clock()
+    control = RolloutControl([config(tmp_path, Guard())], clock)
+    look(control, clock, 0, (3,), {3: tally(failed=100)})
+    plan = control.plans()["net"]
+    assert (plan.incumbent, plan.previous, plan.candidate, plan.failed) == (3, None, None, ())
+
+
+def test_a_bundle_that_failed_and_comes_back_under_its_number_is_not_asked(tmp_path: Path) -> None:
+    """Neither while another one under that number takes over, nor when that has taken over."""
+    for minutes in (0, 136):
+        clock = Clock()
+        control = started(tmp_path / str(minutes), clock)
+        control.act("net", "abort")
+        control.look({"net": ModelSight({3: "digest 3", 4: "better"})})
+        assert control.plans()["net"].candidate == 4
+        for _ in range(2 * minutes):
+            clock.now += 30
+            control.look({"net": ModelSight({3: "digest 3", 4: "better"})})
+        assert control.plans()["net"].incumbent == (4 if minutes else 3)
+        look(control, clock, 0)
+        plan = control.plans()["net"]
+        assert (plan.incumbent, plan.candidate) == (3, None)
+
+
+NUMBERS = st.sampled_from([None, 3, 4, 5])
+FAILURES = st.builds(
+    lambda version, digest: {"version": version, "digest": digest, "time": "t", "limit": "abort", "reason": "r"},
+    st.sampled_from([3, 4, 5]),
+    st.sampled_from(["digest 3", "digest 4", "digest 5", ""]),
+)
+FIELDS = {
+    **dict.fromkeys(("incumbent", "previous", "candidate"), NUMBERS),
+    "digest": st.sampled_from(["digest 3", "digest 4", "digest 5", ""]),
+    "step": st.integers(0, 6),
+    "share": st.sampled_from([0, 1, 10, 50, 100, 7.5]),
+    "elapsed": st.floats(0, 1e10),
+    "held": st.booleans(),
+    "failed": st.lists(FAILURES, max_size=3),
+    "events": st.just([{"time": "", "kind": "started", "version": 4, "message": ""}] * 200),
+}
+ODD = st.sampled_from([-1, 2**63, 2**70, 1.5, 1e308, -1e308, math.nan, math.inf, True, "4", "\ud800", [], [{}], {}])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[dict[str, Any], bool]:
+    """Fields that each could be so, and how they could not together; and whether one is none at all."""
+    state: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=FIELDS))
+    is_odd = draw(st.booleans())
+    if is_odd:
+        state[draw(st.sampled_from([*FIELDS]))] = draw(ODD)
+    return state, is_odd
+
+
+LOOKS = st.tuples(st.lists(st.sampled_from([3, 4, 5]), unique=True), st.sampled_from([0, 3, 4, 5]))
+
+
+@given(written=states(), happens=st.lists(LOOKS | st.sampled_from(get_args(RolloutAction)), max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_no_state_raises_later_nor_sends_requests_to_what_failed(
+    written: tuple[dict[str, Any], bool], happens: list[Any]
+) -> None:
+    """Whatever a file says, whatever comes then: steps of looks with the versions that are there, and of operators."""
+    with tempfile.TemporaryDirectory() as folder:
+        state, is_odd = written
+        (Path(folder) / "net.json").write_text(json.dumps(state))
+        clock = Clock()
+        try:
+            control = RolloutControl([config(Path(folder), Guard())], clock)
+        except InputError:
+            if is_odd:
+                return
+            raise
+        for event in happens:
+            if isinstance(event, str):
+                with contextlib.suppress(RequestError):
+                    control.act("net", event)
+                continue
+            versions, failing = event
+            look(control, clock, 0.5, tuple(versions), {failing: tally(failed=100)} if failing else None)
+            plan = control.plans()["net"]
+            usable = [each for each in sorted(versions) if (each, f"digest {each}") not in plan.failed]
+            asked = {plan.newest(usable or sorted(versions))} - {None}
+            asked |= {plan.candidate} & {*versions} if plan.share else set()
+            assert asked <= {*usable} or not usable
+            assert plan.candidate is None or plan.candidate != plan.incumbent
+            assert plan.share in {0, *(step.share for step in STEPS)}
+            msgspec.json.encode(control.statuses())
+        again = RolloutControl([config(Path(folder), Guard())], clock)
+        assert again.plans() == control.plans()
 
 
 def test_the_file_holds_the_state_and_passes_through_no_half(tmp_path: Path) -> None:

@@ -136,9 +136,11 @@ def test_a_rollout_that_goes_well_ends_with_the_new_version(tmp_path: Path) -> N
         assert ask_all(server) == {"2": 60}
         status, body, _ = ask(server, "/v1/models/net/rollout/abort", b"")
         assert (status, "--admin" in body["error"]) == (403, True)
-        until(
-            lambda: (
-                ask(server, "/v1/models/net/versions/1", None)[1].get("model_version_status", [{}])[0].get("state")
-                == "END"
-            )
-        )
+    with serving(tmp_path, "--config", "models.yaml", "--poll", "0.1") as server:
+        assert ask_all(server, requests=4) == {"2": 4}
+        status, body, _ = ask(server, "/v1/models/net/rollout/rollback", b'{"version": 2}')
+        assert (status, body["current"], body["rollout"]["previous"]) == (200, 1, None)
+        assert ask_all(server) == {"1": 60}  # at once
+        metrics = ask(server, "/metrics", None)[1]
+        assert 'drivetrain_serving_rollbacks_total{limit="rollback",model="net",version="2"} 1.0' in metrics
+        assert ask(server, "/v1/models/net/rollout/rollback", b"")[0] == 400

@@ -230,6 +230,8 @@ def test_inputs_are_those_of_the_signature() -> None:
     columns, rows = columns_of({"a": np.arange(3), "other": np.arange(4)}, signature)
     assert (list(columns), rows) == (["a"], 3)
     assert "'a' is missing" in refused(columns_of, {"b": np.arange(3)}, signature)
+    misspelt = {"aa": np.arange(3), "b": np.arange(3)}  # as both services send it here
+    assert "column 'a' is missing, and 'aa' is not read" in refused(columns_of, misspelt, signature)
     assert "3 rows" in refused(columns_of, {"a": np.arange(2), "b": np.arange(3)}, signature)
     nothing_needed = Signature({"b": FieldSpec("int64")}, {}, {"b": None})
     assert "no input" in refused(columns_of, {"other": np.arange(3)}, nothing_needed)

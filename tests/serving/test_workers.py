@@ -31,6 +31,8 @@ from drivetrain.serving.access import digest_of
 from drivetrain.serving.api import RequestError, StatusCode
 from drivetrain.serving.channel import Channel
 from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.rollout import RampStep, Rollout
+from drivetrain.serving.rollout_control import ModelSight
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.workers import WorkerSupervisor
 from drivetrain.tests.engine.bundles.test_for_serving import expected
@@ -275,6 +277,61 @@ def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatc
             WorkerSupervisor([ModelConfig("m", "/nowhere")], ServerOptions(rest_port=0, workers=2)).run(started.append)
         )
     assert not started
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "refuses"])
+def test_a_worker_is_told_the_plan_of_traffic_until_it_follows_and_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: str
+) -> None:
+    """Two workers, of which the first has trouble with the first plan it is told."""
+    monkeypatch.setattr(workers, "_FOLLOW_SECONDS", 0.3)
+    rollout = Rollout((RampStep(10), RampStep(100)), str(tmp_path))
+    supervisor = WorkerSupervisor([ModelConfig("net", "net", rollout=rollout)], ServerOptions(workers=2))
+    supervisor._rollouts.configure(supervisor._configs)
+    followed: dict[str, list[tuple[int, float]]] = {"0": [], "1": []}
+    sight = {"net": {"available": {"1": "a", "2": "b"}, "tallies": {}}}
+    asked: Counter[str] = Counter()
+
+    async def worker(name: str) -> list[Any]:
+        async def answer(question: str, value: Any) -> Any:
+            if question == "sights":
+                return sight
+            asked[name] += 1
+            if name == "0" and asked[name] == 1:
+                if trouble == "refuses":
+                    raise RequestError(StatusCode.INTERNAL, "not now")
+                await asyncio.sleep(3600)
+            followed[name].append((value["net"]["candidate"], value["net"]["share"]))
+            return None
+
+        near, far = socket.socketpair()
+        its_end, process_end = Channel(answer), Channel(answer)
+        listening = [await its_end.open(near), await process_end.open(far)]
+        supervisor._informed.add(workers._Worker(name, None, its_end))  # type: ignore[arg-type] # none runs
+        return listening
+
+    async def main() -> None:
+        listening = [*await worker("0"), *await worker("1")]
+        supervisor._rollouts.look({"net": ModelSight({1: "a"})})
+        deciding = asyncio.create_task(supervisor._decide())
+        while not followed["1"]:
+            await asyncio.sleep(0.01)
+        assert followed == {"0": [], "1": [(2, 10)]}
+        async with asyncio.timeout(0.2):  # a change has not to wait for who hangs
+            async with supervisor._changing:
+                pass
+        await deciding
+        await supervisor._decide()  # nothing has changed
+        assert followed == {"0": [(2, 10)], "1": [(2, 10)]}
+        await supervisor._decide()
+        assert asked == {"0": 2, "1": 1}
+        for each in listening:
+            each.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+    asyncio.run(main())
+    says = "has not said for 0.3 s that it follows" if trouble == "hangs" else "does not follow the rollouts: not now"
+    assert f"worker 0 {says}" in caplog.text
 
 
 def test_either_end_of_a_channel_may_ask() -> None:

@@ -352,7 +352,29 @@ def features(draw: st.DrawFn, name: str) -> Feature:
         in_environments=tuple(draw(st.lists(st.sampled_from("AB"), unique=True))),
         not_in_environments=tuple(draw(st.lists(st.sampled_from("CD"), unique=True))),
         stage=draw(st.sampled_from(["", "BETA", "ALPHA"])),
+        request_log=draw(st.sampled_from(["", "deny", "hash"])),
     )
+
+
+def test_a_rule_for_the_request_log_goes_both_ways() -> None:
+    one = (Count(1, 1),)
+    schema = Schema((
+        Feature("id", "int", value_counts=one, request_log="deny"),
+        Feature("city", "string", value_counts=one, request_log="hash"),
+    ))  # fmt: skip
+    text, notes = schema_to_pbtxt(schema)
+    assert notes == ()
+    assert 'tag: "drivetrain:request_log:deny"' in text
+    assert schema_from_pbtxt(text) == (schema, ())
+    assert schema_from_yaml(schema_to_yaml(schema)) == schema
+    both = text.replace('tag: "drivetrain:request_log:deny"', 'tag: ["pii", "drivetrain:request_log:deny"]')
+    read, notes = schema_from_pbtxt(both)
+    assert (read, len(notes)) == (schema, 1)  # what else it says is not taken over, and the rule is
+    for wrong in (text.replace("log:deny", "log:mask"), schema_to_yaml(schema).replace("log: deny", "log: mask")):
+        with pytest.raises(InputError, match="there is no rule 'mask' for the request log"):
+            schema_from_pbtxt(wrong) if "feature {" in wrong else schema_from_yaml(wrong)
+    with pytest.raises(InputError, match="not for fields of a struct"):
+        Schema((Feature("s", "struct", fields=(Feature("id", "int", request_log="deny"),)),))
 
 
 @pytest.mark.slow

@@ -186,12 +186,21 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_page_says_all_that_is_demanded() -> None:
     schema = Schema(
         (
-            Feature("x", "int", shape=(2,), stage="BETA", unique=Count(1, 3)),
+            Feature("x", "int", shape=(2,), stage="BETA", unique=Count(1, 3), request_log="hash"),
             Feature(
                 "y", "int", value_counts=(Count(), Count(2, 2)), in_environments=("A",), not_in_environments=("B",)
             ),
         )
     )
     page = schema.to_html()
-    for text in ("BETA", "shape [2]", "distinct: 1 to 3", "per row: 0 or more", "per row: 2<", "in A<", "not in B"):
+    for text in (
+        "BETA",
+        "shape [2]",
+        "distinct: 1 to 3",
+        "request log: hash",
+        "per row: 0 or more",
+        "per row: 2<",
+        "in A<",
+        "not in B",
+    ):
         assert text in page, text

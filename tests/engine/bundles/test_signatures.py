@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.digest import digest_tree
-from drivetrain.engine import Bundle, apply
+from drivetrain.engine import Bundle, apply, export_model
+from drivetrain.engine.bundles.manifest import read_manifest, signatures_of
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
@@ -150,6 +151,24 @@ def test_defaults_are_checked_where_they_are_given(model: Path) -> None:
         bundle.with_defaults({"nope": 1})
     with pytest.raises(InputError, match="column 'hour' is 'noon', the graph reads int64"):
         bundle.with_defaults({"hour": "noon"})
+
+
+def test_rules_for_the_request_log_come_with_the_bundle(model: Path, tmp_path: Path) -> None:
+    transform = Bundle.load(model.parent / "graph").with_request_log({"carrier": "hash", "origin": "deny"})
+    transform.save(tmp_path / "graph")
+    export_model(
+        tmp_path / "graph", lambda params, features: features["carrier"] * params + features["origin"], np.float32(2),
+        lambda output: {"twice": output}, label="late", out=tmp_path / "model",
+    )  # fmt: skip
+    signature = Bundle.load(tmp_path / "model").signatures["predict"]
+    assert signature.request_log == {"carrier": "hash", "origin": "deny"}
+    body, _ = read_manifest(tmp_path / "model")
+    assert signatures_of(body, "model")["predict"] == signature
+    assert not Bundle.load(model).signatures["predict"].request_log
+    with pytest.raises(InputError, match="a rule for 'nope', which nothing reads"):
+        transform.with_request_log({"nope": "deny"})
+    with pytest.raises(InputError, match="no rule 'mask' for 'hour'"):
+        transform.with_request_log({"hour": "mask"})
 
 
 def test_what_a_bundle_says_of_itself(model: Path) -> None:
