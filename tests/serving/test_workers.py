@@ -158,7 +158,9 @@ def test_a_worker_that_is_killed_is_replaced_and_the_clients_of_the_other_see_no
         clients = [pool.submit(client, number) for number in range(8)]
         try:
             until(lambda: len(answered) == 8 and min(answered.values()) > 20)
-            os.kill(min(before), signal.SIGKILL)
+            killed = psutil.Process(min(before))
+            clients_of_killed = sum(each.status == psutil.CONN_ESTABLISHED for each in killed.net_connections("tcp"))
+            killed.kill()
             until(lambda: len(workers_of(server)) == 2 and workers_of(server) != before)
             until(lambda: ask(server, "/v1/models/a:predict")[0] == 200 and len(counted(server, "a")) == 2)
         finally:
@@ -166,8 +168,8 @@ def test_a_worker_that_is_killed_is_replaced_and_the_clients_of_the_other_see_no
         for each in clients:
             each.result()
     # A client of the killed one loses what it asked at that moment, and goes on with the other.
-    assert len(lost) < 8
-    assert max(lost.values()) == 1
+    assert len(lost) <= clients_of_killed
+    assert max(lost.values(), default=0) <= 1
     assert {ask(server, "/v1/models/b:predict")[0] for _ in range(16)} == {503}  # the new one was told
     assert "ended with code -9; another takes its place" in server.log.read_text()
     assert ask(server, "/v2/repository/models/b/load", b"{}")[0] == 200
