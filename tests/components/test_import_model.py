@@ -118,7 +118,7 @@ def test_a_bundle_is_taken_as_it_is(graph: TransformGraph, file: Path) -> None:
 
 
 def forest_file(forest: Any, path: Path) -> Path:
-    """A forest of scikit-learn as skl2onnx writes it: the shares of the classes in each leaf, over the trees."""
+    """A forest of two classes as skl2onnx writes it: the shares of the second in the leaves, over the trees, as id 0."""
     nodes: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "featureids", "modes", "values")}
     nodes |= {"truenodeids": [], "falsenodeids": []}
     leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
@@ -130,8 +130,8 @@ def forest_file(forest: Any, path: Path) -> Path:
             for column, cell in zip(nodes.values(), cells, strict=True):
                 column.append(cell)
             shares = fitted.value[node][0] / fitted.value[node][0].sum() / len(forest.estimators_)
-            for number, share in enumerate(shares if leaf else ()):
-                for column, cell in zip(leaves.values(), (tree, node, number, float(share)), strict=True):
+            if leaf:
+                for column, cell in zip(leaves.values(), (tree, node, 0, float(shares[1])), strict=True):
                     column.append(cell)
     attributes = {f"nodes_{name}": cells for name, cells in nodes.items()}
     attributes |= {f"class_{name}": cells for name, cells in leaves.items()}
