@@ -118,7 +118,7 @@ def test_a_bundle_is_taken_as_it_is(graph: TransformGraph, file: Path) -> None:
 
 
 def forest_file(forest: Any, path: Path) -> Path:
-    """A forest of two classes as skl2onnx writes it: the shares of the second in the leaves, over the trees, as id 0."""
+    """A forest of two classes as skl2onnx writes it: shares of the second in the leaves, over the trees, as id 0."""
     nodes: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "featureids", "modes", "values")}
     nodes |= {"truenodeids": [], "falsenodeids": []}
     leaves: dict[str, list[Any]] = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
