@@ -257,8 +257,8 @@ def test_the_models_own_schema_decides_too(
 ) -> None:
     """And options take nothing of it back; what cannot be hashed is left out."""
     rules = {"distance": "deny", "carrier": "hash", "hour": "what a later release says"}
-    own = replace(MODEL, signatures={"predict": replace(SIGNATURE, request_log=rules)})
-    monkeypatch.setattr(manager, "prepare", lambda *_: Prepared(own, tmp_path / "flights" / "3", 0))
+    described = replace(MODEL, signatures={"predict": replace(SIGNATURE, request_log=rules)})
+    monkeypatch.setattr(manager, "prepare", lambda *_: Prepared(described, tmp_path / "flights" / "3", 0))
     if salt is not None:
         monkeypatch.setenv(SALT, salt)
     options = {"hash": ("distance", "vector")} if salt == KEY else {"deny": ("vector",)}

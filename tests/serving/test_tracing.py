@@ -203,10 +203,10 @@ def test_a_collector_gets_them(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_wanted: bool) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    made = tracing.tracing_of(None)
-    assert (made is not None) is is_wanted
-    if made is not None:
-        made.close()
+    request_tracing = tracing.tracing_of(None)
+    assert (request_tracing is not None) is is_wanted
+    if request_tracing is not None:
+        request_tracing.close()
 
 
 def test_without_the_package_an_option_is_an_error_and_a_variable_a_warning(

@@ -357,10 +357,10 @@ def features(draw: st.DrawFn, name: str) -> Feature:
 
 
 def test_a_rule_for_the_request_log_goes_both_ways() -> None:
-    one = (Count(1, 1),)
+    one_value = (Count(1, 1),)
     schema = Schema((
-        Feature("id", "int", value_counts=one, request_log="deny"),
-        Feature("city", "string", value_counts=one, request_log="hash"),
+        Feature("id", "int", value_counts=one_value, request_log="deny"),
+        Feature("city", "string", value_counts=one_value, request_log="hash"),
     ))  # fmt: skip
     text, notes = schema_to_pbtxt(schema)
     assert notes == ()
