@@ -201,6 +201,8 @@ class LogReader:
                 for _ in range(self._lines):
                     file.readline()
                 self._position = file.tell()
+                file.seek(-min(self._position, _COMPARED), os.SEEK_CUR)
+                self._last = file.read(min(self._position, _COMPARED))
             data = file.read(_PIECE)
             if not last and len(data) < _PIECE:
                 data = data[: data.rfind(b"\n") + 1]

@@ -10,8 +10,10 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +308,28 @@ def test_who_follows_a_log_misses_nothing_where_secrets_are_taken_out(
     lines = f"one {secret} two {secret}\n" * 3
     assert texts + _read(reader, last=True) == "before\n" + lines + rest
     assert late_texts + _read(late, last=True) == lines + rest
+
+
+@given(st.lists(st.sampled_from(["append", "redact", "read"]), max_size=30), st.lists(st.integers(0, 40), max_size=30))
+def test_a_log_that_is_read_between_any_two_changes_is_read_once(steps: list[str], lengths: list[int]) -> None:
+    """A look between the redaction and what is appended next has nothing new to read: it ended with EINVAL."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("drivetrain.redaction._secrets", frozenset({"s3cret-s3cret"}))
+        logs = Logs(Path(folder), "run")
+        logs.folder.mkdir(parents=True)
+        reader, text, appended = LogReader(logs.path("Talk")), "", ""
+        for step, length in zip_longest(steps, lengths[: len(steps)], fillvalue=3):
+            match step:
+                case "append":
+                    with logs.path("Talk").open("a") as file:
+                        file.write(line := f"token s3cret-s3cret {'x' * int(length)}\n")
+                    appended += line
+                case "redact":
+                    logs.redact("Talk")
+                case _:
+                    text += _read(reader)
+        text += _read(reader, last=True)
+        assert text == appended.replace("s3cret-s3cret", "***")
 
 
 def test_what_is_appended_while_secrets_are_taken_out_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
