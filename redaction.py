@@ -25,12 +25,13 @@ _COMMON: Final = frozenset({
     "progress", "pusher", "python", "running", "schema", "secret", "serving", "skipped", "staging", "statistics",
     "testing", "trainer", "training", "transform", "username", "version", "warning",
 })  # fmt: skip
-# What stands before the host: a password up to the last @ before a slash, or with a slash in it up to the next @, and
-# further where no host follows; or a name. A port and a path with an @ are neither. Where a URL was taken for a path,
-# one of its slashes is gone; JSON may write them as `\/`.
+# What stands before the host: a name, or a password up to the last @: it may hold a slash, and what follows an @ in it
+# would pass for a host. So a path's @ is taken for the password's, but where there is a port or no password, or where
+# a text in quotes ends before it. Where a URL was taken for a path, one of its slashes is gone; JSON may write them as
+# `\/`.
 _URL: Final = re.compile(
     r"(?<![A-Za-z0-9+.-])(?=[0-9+.-]*[A-Za-z])([A-Za-z0-9+.-]++)(:\\?/(?:\\?/)?)(?:([^/?#\s\"<>:]*)@|"
-    r"[^/?#\s\"<>:]*:(?:[^/?#\s\"<>]*|(?!\d*/)[^\s@]*)@(?:/?[^/?#\s@]*@|/[^\s@]*@)*)"
+    r"[^/?#\s\"<>:]*:(?:[^/?#\s\"<>]*|(?!\d*/)[^\s@]*)@(?:(?:[^\s@\"']|[\"'](?!\\*+[,:;(){}\[\]+=>]))*@)*)"
 )
 # A password may hold quotes, so they end no URL; but what stands between two texts in quotes does.
 _STRETCH: Final = re.compile(
