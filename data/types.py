@@ -25,8 +25,10 @@ def normal_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if any(test(kind) for test in _BYTES):
         return pa.binary()
-    if pa.types.is_timestamp(kind) and kind.unit == "s":
-        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_timestamp(
+        kind
+    ):  # of a damaged file the zone's name is no text: said here, not in the midst of a pass
+        return pa.timestamp("ms" if kind.unit == "s" else kind.unit, kind.tz)
     if pa.types.is_time32(kind):
         return pa.time32("ms")
     if pa.types.is_date64(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -34,6 +35,16 @@ def test_rows_of_more_than_2_gib_of_text_are_all_there() -> None:
     batches = [pa.record_batch({"image": value(), "n": pa.array([number])}) for number in range(2)]
     read = list(rebatch(iter(batches), 1000))
     assert [batch["n"].to_pylist() for batch in read] == [[0], [1]]
+
+
+def test_a_zone_whose_name_is_not_text_is_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"at": pa.array([0, 1], pa.timestamp("us", "Europe/Oslo"))}), path)
+    spelled = (pq.read_metadata(path).metadata or {})[b"ARROW:schema"]
+    other = base64.b64encode(base64.b64decode(spelled).replace(b"Europe/Oslo", b"E\xd4rope/Oslo"))
+    path.write_bytes(path.read_bytes().replace(spelled, other))
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        open_parquet([path])
 
 
 def test_a_column_whose_name_is_not_text_is_a_damaged_file(tmp_path: Path) -> None:
