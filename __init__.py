@@ -1,7 +1,8 @@
 """drivetrain: raw data to a served model and back, as one typed Python DAG on JAX.
 
 What most pipelines need stands here. Windows over earlier spans and other rarer choices of artifacts are in
-`dt.resolvers`, what loops go over in `dt.loops`, the placeholders of commands and containers in `dt.external`.
+`dt.resolvers`, what loops go over in `dt.loops`, when a pipeline runs by itself in `dt.triggers`, the placeholders of
+commands and containers in `dt.external`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         query,
         resolvers,
         secret,
+        triggers,
         when,
     )
     from .pipelines.external import container_component, kfp_component, notebook_component, shell_component
@@ -86,6 +88,7 @@ __all__ = [
     "runs",
     "secret",
     "shell_component",
+    "triggers",
     "when",
 ]
 
@@ -108,7 +111,13 @@ _load = lazy_names(
         ),
         "pipelines.external": "container_component kfp_component notebook_component shell_component",
     },
-    submodules=("engine.hub", "pipelines.external", "pipelines.resolvers", "pipelines.resolvers.loops"),
+    submodules=(
+        "engine.hub",
+        "pipelines.external",
+        "pipelines.resolvers",
+        "pipelines.resolvers.loops",
+        "pipelines.triggers",
+    ),
 )[0]
 
 

@@ -29,6 +29,8 @@ VERBS = {
     "rerun": "Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.",
     "spin": "Call one NODE (of a loop: NODE[3]) on an earlier run's inputs, with today's code.",
     "backfill": "Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.",
+    "schedule": "Runs that begin by themselves: by the clock, on new data, on drift, when a metric falls, "
+    "after other runs.",
     "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
     "bless": "Bless the model that NODE of RUN (the newest unless given) judged and did not bless.",
     "unbless": "Take the blessing from the model that NODE of RUN (the newest unless given) blessed.",

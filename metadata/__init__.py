@@ -27,7 +27,7 @@ from .records import (
     ExecutionRecord,
     LineageEdge,
     LineageGraph,
-    NewArtifact,
+    StagedArtifact,
 )
 from .store import MetadataStore
 from .summary import Summary, compare, compares_itself, summarize, summarizes_itself, summary_of
@@ -78,7 +78,6 @@ __all__ = [
     "LocalPayloads",
     "MetadataStore",
     "Model",
-    "NewArtifact",
     "NoStore",
     "NotFound",
     "Owner",
@@ -87,6 +86,7 @@ __all__ = [
     "PushedModel",
     "Schema",
     "SchemaMismatch",
+    "StagedArtifact",
     "StateError",
     "Statistics",
     "StoreDamaged",

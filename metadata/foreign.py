@@ -16,7 +16,7 @@ from .claims import owner_json
 from .database import Transaction
 from .dialect import IDS
 from .reader import StoreReader
-from .records import EXECUTION_MOVES, ArtifactRecord, ContextRecord, ExecutionRecord, NewArtifact
+from .records import EXECUTION_MOVES, ArtifactRecord, ContextRecord, ExecutionRecord, StagedArtifact
 
 Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -160,7 +160,7 @@ def _input(tx: Transaction, body: Body) -> ArtifactRecord:
 def _outputs(tx: Transaction, producer: int, outputs: Mapping[str, Sequence[Body]]) -> None:
     for key, several in outputs.items():
         for index, body in enumerate(several):
-            new = NewArtifact(
+            new = StagedArtifact(
                 body["type"], body["uri"], body["fingerprint"], body["size"], body["properties"], body["name"],
                 body["uid"],
             )  # fmt: skip

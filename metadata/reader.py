@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 from ..digest import canonical_json
@@ -64,10 +65,16 @@ class StoreReader:
         )
         return None if row is None else rows.context(row)
 
-    def contexts(self, type: str, *, limit: int | None = 50) -> list[ContextRecord]:
-        """The contexts of a type, newest first."""
-        sql = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} ORDER BY c.id DESC LIMIT :limit"
-        return [rows.context(row) for row in self._db.all(sql, type=type, limit=_limit(limit))]
+    def contexts(
+        self, type: str, *, limit: int | None = 50, changed_after: datetime | None = None
+    ) -> list[ContextRecord]:
+        """The contexts of a type, newest first; only those made or changed after a moment (UTC), where one is named."""
+        after = -1 if changed_after is None else rows.microseconds(changed_after)
+        sql = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} AND c.updated_at > :after"
+        context_rows = self._db.all(
+            f"{sql} ORDER BY c.id DESC LIMIT :limit", type=type, after=after, limit=_limit(limit)
+        )
+        return [rows.context(row) for row in context_rows]
 
     def count_contexts(self, type: str) -> int:
         """How many contexts of a type there are."""
@@ -251,6 +258,7 @@ class StoreReader:
         where: Mapping[str, Any] | None = None,
         fingerprint: str | None = None,
         context: ContextRecord | None = None,
+        after: int | None = None,
         limit: int | None = None,
     ) -> list[ArtifactRecord]:
         """Artifacts, newest first.
@@ -261,6 +269,7 @@ class StoreReader:
             where: With these properties: equal JSON, so `True` is not `1` and `1` not `1.0`.
             fingerprint: With that content.
             context: In that context.
+            after: With a larger id: published later.
             limit: At most so many.
         """
         params: dict[str, Any] = {"limit": _limit(limit)}
@@ -275,6 +284,9 @@ class StoreReader:
             if value is not None:
                 tests.append(f"a.{column} = :{column}")
                 params[column] = value
+        if after is not None:
+            tests.append("a.id > :after")
+            params["after"] = after
         for index, (key, value) in enumerate((where or {}).items()):
             if not _PROPERTY.fullmatch(key):
                 raise InputError(f"{key!r:.80} is not a property name", fix="use a name such as span")

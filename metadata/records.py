@@ -140,7 +140,7 @@ def _metrics(properties: Properties) -> Metrics:
 
 
 @dataclass(frozen=True)
-class NewArtifact:
+class StagedArtifact:
     """An artifact about to be published; its payload is already in place."""
 
     type: str

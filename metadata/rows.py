@@ -40,6 +40,11 @@ def when(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
+def microseconds(moment: datetime) -> int:
+    """A time as it is stored."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
 def read_soundly(read: Callable[[_Read], _T]) -> Callable[[_Read], _T]:
     """Say of a row that holds what nobody writes there, where a function that reads one fails, that it is damaged.
 

@@ -23,7 +23,7 @@ from .records import (
     ContextRecord,
     ExecutionRecord,
     ExecutionState,
-    NewArtifact,
+    StagedArtifact,
 )
 
 Inputs = Mapping[str, Sequence[ArtifactRecord]]
@@ -181,7 +181,7 @@ class MetadataStore(StoreReader):
     def publish(
         self,
         execution: ExecutionRecord,
-        outputs: Mapping[str, Sequence[NewArtifact]],
+        outputs: Mapping[str, Sequence[StagedArtifact]],
         *,
         claim: Claim | None = None,
         properties: Mapping[str, Any] | None = None,

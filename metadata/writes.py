@@ -18,7 +18,7 @@ from .records import (
     ArtifactRecord,
     ContextRecord,
     ExecutionRecord,
-    NewArtifact,
+    StagedArtifact,
 )
 
 
@@ -191,7 +191,7 @@ def move(
     )
 
 
-def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifact) -> ArtifactRecord:
+def output(tx: Transaction, producer: int, key: str, index: int, new: StagedArtifact) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
     payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
     name = None if new.name is None else rows.name_text(new.name, "artifact name")

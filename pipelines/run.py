@@ -65,6 +65,7 @@ def run_pipeline(
     *,
     tags: Mapping[str, str] | None = None,
     note: str = "",
+    run_id: str = "",
 ) -> RunResult:
     """Build a pipeline and run it, or the part of it that is selected.
 
@@ -79,10 +80,12 @@ def run_pipeline(
             name; where None, for all that are given, the working directory.
         tags: What the run is tagged with: name → value, "" for none.
         note: What is noted of it.
+        run_id: The run's id, where it was chosen before; a new one where empty.
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
         InputError: A parameter, an option or a tag is, or a secret is missing. Nothing was recorded.
+        AlreadyExists: A run of the id `run_id` has begun already. Nothing was recorded.
     """
     options = options or RunOptions()
     runner = _runner(options, home)
@@ -103,7 +106,7 @@ def run_pipeline(
     values = pipeline.values(parameters or {})
     if options.runner in _HERE:
         require_secrets(built, options.only or built.ids)
-    run = new_run(home, built, pipeline.project, values, options, directories, tags, note)
+    run = new_run(home, built, pipeline.project, values, options, directories, tags, note, run_id)
     return _carry_out(home, run, runner, observer)
 
 

@@ -15,6 +15,8 @@ from ...redaction import CREDENTIALS, holds_credentials
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
 from ..project.functions import errors_at_user_line, import_project_module, package_name, user_line
+from ..triggers.schedule import Schedule
+from ..triggers.trigger import Trigger
 from .builder import PipelineBuilder
 from .component import recorder
 from .draft import check_names
@@ -31,10 +33,12 @@ class PipelineFunction(Generic[P, R]):
 
     Attributes:
         lines: Once it was built: node -> the user's "file:line" that called it; "" -> that of the pipeline.
+        schedule: When it runs by itself; None where it does not.
     """
 
-    def __init__(self, fn: Callable[P, R], id: str = "") -> None:  # noqa: A002 - as of components
+    def __init__(self, fn: Callable[P, R], id: str = "", schedule: Schedule | None = None) -> None:  # noqa: A002 - as of components
         self.fn = fn
+        self.schedule = schedule
         self.lines: Mapping[str, str] = {}
         self.name = fn.__name__
         self._id = id or fn.__name__
@@ -101,6 +105,7 @@ class PipelineFunction(Generic[P, R]):
 
         Raises:
             BuildError: Whatever is wrong with the pipeline, naming the user's own line.
+            InputError: Its schedule gives a parameter no value, or one that it does not take.
         """
         builder = PipelineBuilder(self.project)
         token = recorder.set(builder)
@@ -134,7 +139,10 @@ class PipelineFunction(Generic[P, R]):
         self.lines = {"": self._where, **builder.lines}
         nodes = builder.finish()
         check_names(self.name, nodes, self.lines)
-        return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()))
+        if self.schedule is not None:
+            self.values(self.schedule.parameters)
+        schedule = None if self.schedule is None else self.schedule.to_json()
+        return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()), schedule)
 
     def values(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The parameters of a run: the arguments, and defaults for the others. Text is read as the parameter's type.
@@ -180,15 +188,25 @@ def _is_json(value: object) -> bool:
 @overload
 def pipeline(fn: Callable[P, R], /) -> PipelineFunction[P, R]: ...
 @overload
-def pipeline() -> Callable[[Callable[P, R]], PipelineFunction[P, R]]: ...
+def pipeline(*, schedule: Schedule | Trigger | None = None) -> Callable[[Callable[P, R]], PipelineFunction[P, R]]: ...
 def pipeline(
-    fn: Callable[P, R] | None = None, /
+    fn: Callable[P, R] | None = None, /, *, schedule: Schedule | Trigger | None = None
 ) -> PipelineFunction[P, R] | Callable[[Callable[P, R]], PipelineFunction[P, R]]:
     """Make a pipeline of a function that calls components, with or without parentheses. Its parameters are the run's.
 
     Called in another pipeline of the project, it is part of that one, and returns outputs to it.
+
+    Args:
+        fn: The function.
+        schedule: When it runs by itself, once `drivetrain schedule register` has told the store: a trigger, or a
+            `dt.triggers.Schedule`.
     """
-    return PipelineFunction if fn is None else PipelineFunction(fn)
+    whole = schedule if schedule is None or isinstance(schedule, Schedule) else Schedule(schedule)
+
+    def decorate(function: Callable[P, R]) -> PipelineFunction[P, R]:
+        return PipelineFunction(function, schedule=whole)
+
+    return decorate if fn is None else decorate(fn)
 
 
 def _pipelines_in(folder: Path, name: str) -> str:

@@ -220,12 +220,16 @@ class Node:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A built pipeline: nodes in topological order, parameters as (name, type, default) with their order kept."""
+    """A built pipeline: nodes in topological order, parameters as (name, type, default) with their order kept.
+
+    `schedule`: when it runs by itself, as `triggers.reading.read_schedule` reads it; None where it does not.
+    """
 
     name: str
     parameters: tuple[tuple[str, str, Json], ...]
     nodes: tuple[Node, ...]
     loops: tuple[Loop, ...] = ()
+    schedule: Json = None
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -303,6 +307,7 @@ class Pipeline:
             "parameters": [list(parameter) for parameter in self.parameters],
             "loops": [loop.to_json() for loop in self.loops],
             "nodes": [node.to_json() for node in self.nodes],
+            **({} if self.schedule is None else {"schedule": self.schedule}),
         }
         return canonical_json(body).decode()
 
@@ -329,12 +334,13 @@ class Pipeline:
                 raise BuildError(
                     f"the compiled pipeline has format {version!r}", fix=f"this release reads {FORMAT} and {FIRST}"
                 )
-            _refuse_unknown(body, ("format", "loops", "name", "nodes", "parameters"), "entry")
+            _refuse_unknown(body, ("format", "loops", "name", "nodes", "parameters", "schedule"), "entry")
             return cls(
                 body["name"],
                 tuple((name, kind, default) for name, kind, default in body["parameters"]),
                 tuple(_node(item) for item in body["nodes"]),
                 tuple(_loop(item) for item in body.get("loops", [])),
+                body.get("schedule"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise BuildError(f"the compiled pipeline cannot be read: {error}", fix="build it again") from None

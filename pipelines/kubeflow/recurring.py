@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..dsl.pipeline import PipelineFunction
+from ..triggers.durations import seconds_of
 from .api_errors import ApiError
 from .client import KfpClient, RecurringRun
 from .compiler import compile_pipeline
@@ -20,7 +20,6 @@ from .cron import to_six, zone
 from .settings import ClusterSettings
 from .submit import arguments_of, checked
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _BY = "drivetrain"
 _BETWEEN = " · "
 
@@ -63,7 +62,7 @@ class When:
         if end is not None and end <= (start or datetime.now(UTC)):
             raise InputError(f"it would end {self.end} before it begins", fix="give a later --end")
         cron = to_six(self.cron, offset) if self.cron else ""
-        return KfpTrigger(cron, interval(self.every) if self.every else 0, _rfc3339(start), _rfc3339(end))
+        return KfpTrigger(cron, seconds_of(self.every) if self.every else 0, _rfc3339(start), _rfc3339(end))
 
 
 @dataclass(frozen=True)
@@ -208,19 +207,6 @@ def to_json(schedule: RecurringRun) -> dict[str, object]:
         "catchup": not schedule.no_catchup,
         "parameters": dict(schedule.parameters or {}),
     }
-
-
-def interval(text: str) -> int:
-    """The seconds of an interval such as 90s, 15m, 6h or 1d12h.
-
-    Raises:
-        InputError: It is none.
-    """
-    parts = re.findall(r"(\d+)([smhdw])", text)
-    seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
-    if not seconds or "".join(number + unit for number, unit in parts) != text:
-        raise InputError(f"{text!r} is not an interval", fix="give e.g. 15m, 6h or 1d12h")
-    return seconds
 
 
 def _words(when: When) -> str:

@@ -20,7 +20,7 @@ from ...metadata import (
     ContextRecord,
     ExecutionRecord,
     LeaseLost,
-    NewArtifact,
+    StagedArtifact,
     Value,
     staging,
     summarizes_itself,
@@ -269,7 +269,9 @@ class Attempt:
         self._check()
         self.observer.progress(self.task.name, done, total, unit)
 
-    def _sent(self, execution: ExecutionRecord, folder: Path) -> tuple[dict[str, list[NewArtifact]], Mapping[str, Any]]:
+    def _sent(
+        self, execution: ExecutionRecord, folder: Path
+    ) -> tuple[dict[str, list[StagedArtifact]], Mapping[str, Any]]:
         """The outputs behind the payloads' URL, and what the execution records of itself.
 
         They are what an earlier attempt made and did not get there, else they are made now.
@@ -315,11 +317,11 @@ class Attempt:
             self.observer.note(self.task.name, text)
         return recorded
 
-    def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
+    def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> StagedArtifact:
         uri = self._uri(execution, key)
         content = self.home.payloads.publish(artifact.path, uri)
         properties = redacted_json(artifact.properties)
-        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, properties)
+        return StagedArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, properties)
 
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:

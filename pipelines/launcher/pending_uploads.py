@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ...digest import canonical_json, digest_tree, write_durably
 from ...errors import DrivetrainError, InputError
-from ...metadata import Artifact, NewArtifact, Payloads, check_uri
+from ...metadata import Artifact, Payloads, StagedArtifact, check_uri
 from ...progress import Progress
 from ...redaction import redacted_json
 
@@ -42,11 +42,11 @@ class PendingUpload:
 
     folder: Path
     run: str
-    outputs: Mapping[str, NewArtifact]
+    outputs: Mapping[str, StagedArtifact]
     extra: Mapping[str, str]
     about: Mapping[str, Any]
 
-    def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[NewArtifact]]:
+    def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[StagedArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
         os.utime(self.folder)  # its time says that it is still in use: see `clear`
         for key, output in self.outputs.items():
@@ -98,7 +98,7 @@ def pack(
         content = digest_tree(artifact.content)
         extra[key] = digest_tree(artifact.path / "extra").fingerprint
         properties = redacted_json(artifact.properties)
-        packed[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
+        packed[key] = StagedArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)
     body = {"run": run, "outputs": {key: asdict(output) for key, output in packed.items()}, "extra": extra}
@@ -148,7 +148,7 @@ def drop(work: Path, payloads: Payloads, known: Callable[[str], object], before:
 
 def _read(path: Path) -> PendingUpload:
     body: dict[str, Any] = json.loads(path.read_bytes())
-    outputs = {key: NewArtifact(**output) for key, output in body["outputs"].items()}
+    outputs = {key: StagedArtifact(**output) for key, output in body["outputs"].items()}
     for key, output in outputs.items():
         check_uri(f"{key}/{output.uri}")
     return PendingUpload(

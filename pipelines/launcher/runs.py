@@ -16,6 +16,7 @@ from typing import Any
 from ...digest import canonical_json
 from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import (
+    AlreadyExists,
     ConflictError,
     ContextRecord,
     Owner,
@@ -159,11 +160,13 @@ def new_run(
     directories: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
     note: str = "",
+    run_id: str = "",
 ) -> Run:
     """Record a run that starts now; its pipeline's compiled form goes into the store under its digest.
 
     Raises:
         InputError: A tag has no name, or a text cannot be recorded.
+        AlreadyExists: Another process has begun the run of the id `run_id`.
     """
     started = datetime.now(UTC)
     newest = home.store.artifacts(state=None, limit=1)
@@ -187,10 +190,17 @@ def new_run(
     }
     facts = json.loads(canonical_json(facts))  # as they will be read back
     while True:
-        context = home.store.context("run", f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", facts)
+        context = home.store.context("run", run_id or new_run_id(started), facts)
         if context.properties == facts:
             return _run(home, context)
+        if run_id:
+            raise AlreadyExists(f"the run {run_id} has begun already", fix="see `drivetrain runs`")
         # Another run that began in the same second drew the same name.
+
+
+def new_run_id(moment: datetime) -> str:
+    """An id for a run that begins at a moment (UTC): ids sort by it."""
+    return f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def tag_run(home: Home, run: Run, tags: Mapping[str, str | None], note: str | None = None) -> Run:

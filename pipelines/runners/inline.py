@@ -16,7 +16,7 @@ from threading import Thread, current_thread
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from .schedule import Schedule
+from .schedule import TaskSchedule
 from .signals import take
 
 _GRACE = 30.0
@@ -25,7 +25,7 @@ _GRACE = 30.0
 
 def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes in dependency order; a failed one does not stop independent branches."""
-    schedule = Schedule(launcher.run.pipeline, nodes, launcher.flow.count)
+    schedule = TaskSchedule(launcher.run.pipeline, nodes, launcher.flow.count)
     most = launcher.run.options.parallel or max(4, os.cpu_count() or 1)
     results: dict[str, NodeResult] = {}
     threads: list[Thread] = []  # a thread has a connection to the store, so each does one node after another

@@ -29,7 +29,7 @@ from ..launcher.states import EndState
 from .children import Supervisor
 from .leases import Lease, machine_for
 from .pool import Pool
-from .schedule import Schedule
+from .schedule import TaskSchedule
 from .signals import wait
 
 _POLL = 0.5
@@ -62,7 +62,7 @@ class _Walk:
         self.error: BaseException | None = None
         self._machine = machine_for(pipeline)
         self._most = launcher.run.options.parallel or max(1, math.ceil(self._machine.cpus))
-        self._schedule = Schedule(pipeline, nodes, launcher.flow.count)
+        self._schedule = TaskSchedule(pipeline, nodes, launcher.flow.count)
         self._pool = Pool(Supervisor(launcher, self.hurry))
         self._supervising = ThreadPoolExecutor(self._most, thread_name_prefix="drivetrain-supervisor")
         self._ended: SimpleQueue[tuple[NodeResult, Lease]] = SimpleQueue()

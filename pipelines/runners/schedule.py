@@ -27,7 +27,7 @@ _Rank: TypeAlias = tuple[int, int]
 """A node's place among the ready ones: minus its priority, then its number in the order of the pipeline."""
 
 
-class Schedule:
+class TaskSchedule:
     """The order of one run.
 
     Args:

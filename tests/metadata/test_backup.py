@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from drivetrain.digest import sync_folder
 from drivetrain.errors import InputError
-from drivetrain.metadata import AlreadyExists, MetadataStore, NewArtifact, StoreDamaged
+from drivetrain.metadata import AlreadyExists, MetadataStore, StagedArtifact, StoreDamaged
 from drivetrain.metadata.backup import back_up, check_store, database_file, restore
 from drivetrain.tests.metadata.power import Disk
 
@@ -21,7 +21,7 @@ WORKERS = Path(__file__).with_name("workers.py")
 
 def publish(store: MetadataStore, name: str) -> None:
     execution = store.start("Make", contexts=[store.context("run", name, {"state": "COMPLETE"})])
-    store.publish(execution, {"out": [NewArtifact("Thing", f"artifacts/Make/{name}/out", "f" * 64, 1)]})
+    store.publish(execution, {"out": [StagedArtifact("Thing", f"artifacts/Make/{name}/out", "f" * 64, 1)]})
 
 
 @pytest.fixture

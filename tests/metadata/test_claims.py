@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from drivetrain import owner
 from drivetrain.errors import InputError
-from drivetrain.metadata import Claim, LeaseLost, MetadataStore, NewArtifact
+from drivetrain.metadata import Claim, LeaseLost, MetadataStore, StagedArtifact
 from drivetrain.owner import Owner
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, settings
@@ -187,7 +187,7 @@ def test_the_old_token_is_fenced(store: MetadataStore, clock: Clock) -> None:
     assert old is not None
     assert fresh is not None
     mine = store.start("Make", cache_key="k")
-    output = {"out": [NewArtifact("Thing", "artifacts/slow", "f", 1)]}
+    output = {"out": [StagedArtifact("Thing", "artifacts/slow", "f", 1)]}
     with pytest.raises(LeaseLost, match=r"token 1\) is lost"):
         store.publish(slow, output, claim=old)
     with pytest.raises(LeaseLost):
@@ -205,7 +205,7 @@ def test_a_failed_publish_keeps_the_claim(store: MetadataStore) -> None:
     claim = store.claim("k")
     execution = store.start("Make", cache_key="k")
     with pytest.raises(InputError):
-        store.publish(execution, {"out": [NewArtifact("Thing", "/etc/passwd", "f", 1)]}, claim=claim)
+        store.publish(execution, {"out": [StagedArtifact("Thing", "/etc/passwd", "f", 1)]}, claim=claim)
     assert store.claim_holder("k") == ME
     store.finish(execution, "FAILED", claim=claim)
     assert store.claim_holder("k") is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner
+from drivetrain.metadata import LocalPayloads, MetadataStore, Owner, StagedArtifact
 from drivetrain.metadata.claims import LeaseWatch
 from drivetrain.metadata.dialect import microseconds
 from drivetrain.metadata.fsck import fsck
@@ -140,7 +140,7 @@ def test_nothing_takes_less_than_no_time(store: MetadataStore, clocks: Clocks) -
 def test_the_newest_is_what_came_last(store: MetadataStore, clocks: Clocks) -> None:
     for number in range(3):
         execution = store.start("Make", contexts=[store.context("run", f"run {number}")], cache_key="k")
-        new = NewArtifact("Thing", f"artifacts/Make/{number}/out", "f" * 64, 1, {"number": number})
+        new = StagedArtifact("Thing", f"artifacts/Make/{number}/out", "f" * 64, 1, {"number": number})
         store.publish(execution, {"out": [new]})
         clocks.wall -= HOUR
     assert [context.name for context in store.contexts("run")] == ["run 2", "run 1", "run 0"]
@@ -161,5 +161,5 @@ def test_fsck_spares_what_is_being_published_whatever_the_clock_says(tmp_path: P
         tree = payloads.publish(staged, uri)
         report = fsck(store, tmp_path, repair=True)
         assert report.clean, report.to_dict()
-        store.publish(execution, {"out": [NewArtifact("Thing", uri, tree.fingerprint, tree.size)]})
+        store.publish(execution, {"out": [StagedArtifact("Thing", uri, tree.fingerprint, tree.size)]})
         assert fsck(store, tmp_path).clean

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, described
+from drivetrain.metadata import ExecutionRecord, MetadataStore, StagedArtifact, described
 from drivetrain.tests.metadata.conftest import StoreAddress
 
 PLACE = ("run", "node", "task")
@@ -29,7 +29,7 @@ def _publish(store: MetadataStore, node: str, *reads: ExecutionRecord, uri: str 
         f"parts:{node}", contexts=contexts, inputs=inputs, cache_key=f"key of {node}", preimage={"node": node},
         properties={"node": node},
     )  # fmt: skip
-    new = NewArtifact("Text", uri or f"artifacts/{node}/{execution.uid}/made", "f" * 64, 3, {"value": node})
+    new = StagedArtifact("Text", uri or f"artifacts/{node}/{execution.uid}/made", "f" * 64, 3, {"value": node})
     store.publish(execution, {"made": [new]}, properties={"seconds": 1.5})
     return store.execution(execution.id)
 

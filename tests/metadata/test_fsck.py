@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import ArtifactRecord, ExecutionRecord, LocalPayloads, MetadataStore, NewArtifact, Owner
+from drivetrain.metadata import ArtifactRecord, ExecutionRecord, LocalPayloads, MetadataStore, Owner, StagedArtifact
 from drivetrain.metadata.dialect import microseconds
 from drivetrain.metadata.fsck import fsck, undo
 from drivetrain.metadata.payload_marker import MARKER, mark
@@ -35,7 +35,7 @@ def move(
     payloads: LocalPayloads,
     owner: Owner | None = None,
     inputs: Sequence[ArtifactRecord] = (),
-) -> tuple[ExecutionRecord, NewArtifact]:
+) -> tuple[ExecutionRecord, StagedArtifact]:
     """Everything of a publish but the commit."""
     execution = store.start("Make", owner=owner, cache_key="k", inputs={"in": list(inputs)} if inputs else {})
     staged = payloads.stage("Make", execution.uid, "out")
@@ -44,7 +44,7 @@ def move(
     (staged / "extra" / "log.txt").write_text("log")
     uri = f"artifacts/Make/{execution.uid}/out"
     tree = payloads.publish(staged, uri)
-    return execution, NewArtifact("Thing", uri, tree.fingerprint, tree.size)
+    return execution, StagedArtifact("Thing", uri, tree.fingerprint, tree.size)
 
 
 def make(

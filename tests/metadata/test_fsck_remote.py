@@ -13,8 +13,8 @@ from drivetrain.metadata import (
     Claim,
     ExecutionRecord,
     MetadataStore,
-    NewArtifact,
     Payloads,
+    StagedArtifact,
     open_payloads,
 )
 from drivetrain.metadata.fsck import fsck
@@ -38,7 +38,7 @@ def payloads(store: MetadataStore, tmp_path: Path, share: Path) -> Payloads:
     return open_payloads(store, tmp_path, f"file://{share}")
 
 
-def put(store: MetadataStore, payloads: Payloads, node: str = "Make", key: str = "out") -> tuple[int, NewArtifact]:
+def put(store: MetadataStore, payloads: Payloads, node: str = "Make", key: str = "out") -> tuple[int, StagedArtifact]:
     """Everything of a publish but the commit."""
     execution = store.start(node, cache_key=f"key of {node}")
     staged = payloads.stage(node, execution.uid, key)
@@ -46,7 +46,7 @@ def put(store: MetadataStore, payloads: Payloads, node: str = "Make", key: str =
     uri = f"artifacts/{node}/{execution.uid}/{key}"
     tree = payloads.publish(staged, uri)
     shutil.rmtree(payloads.staging_folder(execution.uid), ignore_errors=True)
-    return execution.id, NewArtifact("Thing", uri, tree.fingerprint, tree.size)
+    return execution.id, StagedArtifact("Thing", uri, tree.fingerprint, tree.size)
 
 
 def make(store: MetadataStore, payloads: Payloads, node: str = "Make", key: str = "out") -> ArtifactRecord:
@@ -54,7 +54,7 @@ def make(store: MetadataStore, payloads: Payloads, node: str = "Make", key: str 
     return store.publish(store.execution(execution), {key: [new]})[key][0]
 
 
-def left_behind(store: MetadataStore, payloads: Payloads) -> tuple[ExecutionRecord, NewArtifact]:
+def left_behind(store: MetadataStore, payloads: Payloads) -> tuple[ExecutionRecord, StagedArtifact]:
     """An upload whose execution failed before its commit."""
     number, new = put(store, payloads)
     return store.finish(store.execution(number), "FAILED"), new

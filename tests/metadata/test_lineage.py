@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, NewArtifact
+from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, StagedArtifact
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def make(
     store: MetadataStore, inputs: list[ArtifactRecord], outputs: int
 ) -> tuple[ExecutionRecord, list[ArtifactRecord]]:
     execution = store.start("Make", inputs={"in": inputs} if inputs else {})
-    new = [NewArtifact("Thing", f"artifacts/{execution.id}/{index}", "f", 1) for index in range(outputs)]
+    new = [StagedArtifact("Thing", f"artifacts/{execution.id}/{index}", "f", 1) for index in range(outputs)]
     return execution, store.publish(execution, {"out": new} if new else {}).get("out", [])
 
 

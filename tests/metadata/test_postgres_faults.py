@@ -18,9 +18,9 @@ import pytest
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.metadata import (
     MetadataStore,
-    NewArtifact,
     NoStore,
     SchemaMismatch,
+    StagedArtifact,
     StateError,
     StoreUnavailable,
     database,
@@ -54,7 +54,7 @@ def server() -> Iterator[Server]:
 
 def publish(store: MetadataStore, name: str) -> None:
     execution = store.start("Make")
-    store.publish(execution, {"out": [NewArtifact("Thing", f"artifacts/{name}", "f" * 64, 1)]})
+    store.publish(execution, {"out": [StagedArtifact("Thing", f"artifacts/{name}", "f" * 64, 1)]})
 
 
 def test_a_server_that_is_killed_loses_nothing_and_is_found_again(
@@ -79,7 +79,7 @@ def test_a_server_that_is_killed_loses_nothing_and_is_found_again(
         store.heartbeat(claim)  # waits until it is there again
         again.join()
         assert store.execution(execution.id).state == "RUNNING"
-        store.publish(execution, {"out": [NewArtifact("Thing", "artifacts/after", "f" * 64, 1)]}, claim=claim)
+        store.publish(execution, {"out": [StagedArtifact("Thing", "artifacts/after", "f" * 64, 1)]}, claim=claim)
         assert {artifact.uri for artifact in store.artifacts()} == {"artifacts/before", "artifacts/after"}
         assert store.integrity() == []
 

@@ -17,9 +17,9 @@ from drivetrain.metadata import (
     ConflictError,
     ExecutionRecord,
     MetadataStore,
-    NewArtifact,
     NotFound,
     SchemaMismatch,
+    StagedArtifact,
     StateError,
     StoreUnavailable,
     database,
@@ -35,8 +35,8 @@ def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
         yield opened
 
 
-def new(name: str, **properties: object) -> NewArtifact:
-    return NewArtifact("Thing", f"artifacts/{name}", "f" * 64, 3, properties)
+def new(name: str, **properties: object) -> StagedArtifact:
+    return StagedArtifact("Thing", f"artifacts/{name}", "f" * 64, 3, properties)
 
 
 def produce(store: MetadataStore, name: str, inputs: object = None, **facts: object) -> ArtifactRecord:

@@ -16,8 +16,8 @@ from drivetrain.metadata import (
     Evaluation,
     Examples,
     MetadataStore,
-    NewArtifact,
     PushedModel,
+    StagedArtifact,
     Statistics,
     artifact_type,
     staging,
@@ -154,7 +154,7 @@ def test_bad_declarations_are_refused_where_they_stand() -> None:
 def test_from_record(tmp_path: Path) -> None:
     with MetadataStore.open(tmp_path / "metadata.db") as store:
         execution = store.start("Write")
-        new = NewArtifact("Report", "artifacts/r", "f" * 64, 1, {"pages": 4, "later": "added by a newer version"})
+        new = StagedArtifact("Report", "artifacts/r", "f" * 64, 1, {"pages": 4, "later": "added by a newer version"})
         record = store.publish(execution, {"out": [new]})["out"][0]
     report = Report.from_record(record, tmp_path / "r")
     assert (report.uid, report.uri, report.fingerprint) == (record.uid, "artifacts/r", "f" * 64)

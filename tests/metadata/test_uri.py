@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from drivetrain.addresses import SCHEMES, Scheme
 from drivetrain.errors import InputError
-from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, check_uri, open_payloads, resolve_uri
+from drivetrain.metadata import LocalPayloads, MetadataStore, StagedArtifact, check_uri, open_payloads, resolve_uri
 from drivetrain.metadata.uri import check_root
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def test_bad_uris_are_refused_everywhere(tmp_path: Path, uri: str) -> None:
             lambda: payloads.problems(uri),
             lambda: payloads.present(uri),
             lambda: payloads.stage(uri, "uid", "out"),
-            lambda: store.publish(execution, {"out": [NewArtifact("Thing", uri, "f", 1)]}),
+            lambda: store.publish(execution, {"out": [StagedArtifact("Thing", uri, "f", 1)]}),
         ):
             with pytest.raises(InputError):
                 call()

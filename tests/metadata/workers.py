@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, NewArtifact, Owner, StoreUnavailable
+from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, Owner, StagedArtifact, StoreUnavailable
 from drivetrain.metadata.fetched import Fetched
 from drivetrain.metadata.payload import explain_full_disk
 
@@ -26,7 +26,9 @@ def publish(path: str, worker: str, count: str) -> None:
         run = store.context("run", "shared")
         for index in range(int(count)):
             execution = store.start("Producer", name=f"{worker}-{index}", contexts=[run])
-            new = NewArtifact("Thing", f"artifacts/Producer/{execution.uid}/out", "f" * 64, 1, {"worker": int(worker)})
+            new = StagedArtifact(
+                "Thing", f"artifacts/Producer/{execution.uid}/out", "f" * 64, 1, {"worker": int(worker)}
+            )
             store.publish(execution, {"out": [new]})
 
 
@@ -50,7 +52,7 @@ def work_on_keys(path: str, keys: str, seed: str) -> None:
                 continue
             execution = store.start("Worker", cache_key=key, preimage={"key": key})
             time.sleep(1.0 if chance.random() < 0.05 else chance.uniform(0, 0.1))
-            new = NewArtifact("Thing", f"artifacts/Worker/{execution.uid}/out", "f" * 64, 1)
+            new = StagedArtifact("Thing", f"artifacts/Worker/{execution.uid}/out", "f" * 64, 1)
             try:
                 store.publish(execution, {"out": [new]}, claim=claim)
             except LeaseLost:
@@ -75,7 +77,7 @@ def publish_payloads(root: str) -> None:
         (staged / "extra" / "report.html").write_text("<p>report</p>")
         uri = f"artifacts/Producer/{execution.uid}/out"
         tree = payloads.publish(staged, uri)
-        store.publish(execution, {"out": [NewArtifact("Thing", uri, tree.fingerprint, tree.size)]})
+        store.publish(execution, {"out": [StagedArtifact("Thing", uri, tree.fingerprint, tree.size)]})
         if not count:
             print(time.monotonic() - begun, flush=True)
         count += 1

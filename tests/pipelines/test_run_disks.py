@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, NoStore, StoreUnavailable
+from drivetrain.metadata import ExecutionRecord, MetadataStore, NoStore, StagedArtifact, StoreUnavailable
 from drivetrain.metadata.errors import StoreDamaged
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
@@ -29,7 +29,7 @@ from drivetrain.tests.metadata.power import Disk, files
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
-Outputs: TypeAlias = Mapping[str, Sequence[NewArtifact]]
+Outputs: TypeAlias = Mapping[str, Sequence[StagedArtifact]]
 pytestmark = pytest.mark.usefixtures("nothing_runs_on")
 
 

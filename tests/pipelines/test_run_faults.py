@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import MetadataStore, NewArtifact
+from drivetrain.metadata import MetadataStore, StagedArtifact
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
     Home,
@@ -24,7 +24,7 @@ from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
-Outputs: TypeAlias = Mapping[str, Sequence[NewArtifact]]
+Outputs: TypeAlias = Mapping[str, Sequence[StagedArtifact]]
 pytestmark = pytest.mark.usefixtures("nothing_runs_on")
 
 

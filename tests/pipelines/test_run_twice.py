@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from drivetrain import owner
 from drivetrain.errors import InputError
-from drivetrain.metadata import NewArtifact, Owner
+from drivetrain.metadata import Owner, StagedArtifact
 from drivetrain.metadata.dialect import microseconds
 from drivetrain.metadata.fsck import fsck
 from drivetrain.pipelines import (
@@ -30,7 +30,7 @@ from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
-Outputs: TypeAlias = Mapping[str, Sequence[NewArtifact]]
+Outputs: TypeAlias = Mapping[str, Sequence[StagedArtifact]]
 pytestmark = pytest.mark.usefixtures("nothing_runs_on")
 
 

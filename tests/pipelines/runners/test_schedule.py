@@ -15,7 +15,7 @@ from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.ir.tasks import Index, parse_task, task_name
 from drivetrain.pipelines.launcher.flow import Flow
 from drivetrain.pipelines.launcher.runs import Run
-from drivetrain.pipelines.runners.schedule import Schedule
+from drivetrain.pipelines.runners.schedule import TaskSchedule
 from drivetrain.pipelines.runners.steps import steps
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,7 +230,7 @@ def test_it_takes_what_a_search_would_take(pipeline: Pipeline, data: st.DataObje
         return oracle.counts[loop, outer]
 
     asked: set[tuple[str, Index]] = set()
-    schedule = Schedule(pipeline, nodes, items)
+    schedule = TaskSchedule(pipeline, nodes, items)
     while True:
         refused = data.draw(st.sets(st.sampled_from(nodes), max_size=1)) if oracle.taken - oracle.ended else set()
         wanted = oracle.next(refused)
@@ -281,7 +281,7 @@ def test_steps_launch_each_task_when_a_search_would_allow_it(pipeline: Pipeline,
 
 def test_a_thousand_items_that_do_not_fit_are_passed_over_in_one_step() -> None:
     pipeline = Pipeline("p", (), (_node("A", (), "items", 0), _node("B", (), "", 0)), (Loop("items", [0]),))
-    schedule = Schedule(pipeline, ["A", "B"], lambda loop, outer: 1000)
+    schedule = TaskSchedule(pipeline, ["A", "B"], lambda loop, outer: 1000)
     asked: list[str] = []
 
     def fits(node: Node) -> bool:

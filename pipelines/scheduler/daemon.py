@@ -1,0 +1,211 @@
+"""The scheduler: a loop over the store's schedules that starts a process for each run that is due.
+
+Any number of schedulers may work on one store: one holds a lease and looks, the others wait for it to end. Nothing
+depends on the lease but the work that it saves, see `records`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from ...errors import DrivetrainError
+from ...metadata import Claim, ConflictError, LeaseLost
+from ..launcher.heartbeat import heartbeat
+from ..launcher.home import STORE, Home
+from ..triggers.trigger import ARTIFACTS, RUNS, Signal
+from .records import ScheduleRecord, schedules
+from .tick import decide_tick, give_up, settle
+from .view import StoreView
+
+_LEASE: Final = 60.0
+_KEY: Final = "scheduler"
+_ATTEMPTS: Final = 3
+"""How often a process is started for a run that ends before the run has begun and does not say why."""
+
+Report = Callable[[str], None]
+
+
+@dataclass
+class _Watched:
+    """What the scheduler knows of a schedule between two looks.
+
+    Attributes:
+        version: Of its record at the last look.
+        signal: What its trigger said then.
+        looked: When that was (UTC).
+        attempts: Processes started for its pending run.
+        process: The last of them.
+        source: The modification time of its pipeline.py in nanoseconds, None where that is missing.
+    """
+
+    version: int = 0
+    signal: Signal | None = None
+    looked: datetime = field(default_factory=lambda: datetime.min.replace(tzinfo=UTC))
+    attempts: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    source: int | None = None
+
+
+class Scheduler:
+    """Looks at the schedules of a store, and starts what is due.
+
+    Args:
+        home: The root; runs lie in it.
+        clock: The time in UTC.
+        report: Called with a line for each thing that happened.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        report: Report = lambda line: None,
+    ) -> None:
+        self._home = home
+        self._clock = clock
+        self._report = report
+        self._watched: dict[str, _Watched] = {}
+        self._newest_artifact = 0
+        self._newest_run = datetime.min.replace(tzinfo=UTC)
+        self._ended: list[subprocess.Popen[bytes]] = []
+
+    def run(self, stop: threading.Event, *, poll: float = 5.0) -> None:
+        """Look every `poll` seconds until `stop` is set; runs that were started go on."""
+        claim: Claim | None = None
+        waiting = False
+        while not stop.is_set():
+            try:
+                claim = claim or self._home.store.claim(_KEY, lease=_LEASE)
+                if claim is None:
+                    if not waiting:
+                        self._report("another scheduler is at work on this store; waiting for it to end")
+                    waiting = True
+                else:
+                    waiting = False
+                    with heartbeat.of(self._home.store, claim):
+                        while not stop.is_set():
+                            self.look()
+                            self._home.store.heartbeat(claim)
+                            stop.wait(poll)
+            except DrivetrainError as error:  # a store that restarts, say
+                claim = None if isinstance(error, LeaseLost) else claim
+                self._report(f"{error.message}; trying again")
+            stop.wait(poll)
+        if claim is not None:
+            self._home.store.release(claim)
+
+    def look(self) -> None:
+        """Look once at every schedule that may have something to say."""
+        now = self._clock()
+        changed = self._changed()
+        records = schedules(self._home)
+        for record in records:
+            watched = self._watched.setdefault(record.name, _Watched())
+            try:
+                self._look_at(record, watched, now, changed)
+            except ConflictError:
+                watched.signal = None  # at the next look
+            except DrivetrainError as error:
+                self._report(f"{record.name}: {error.message}")
+        for name in self._watched.keys() - {record.name for record in records}:
+            del self._watched[name]
+
+    def _look_at(self, record: ScheduleRecord, watched: _Watched, now: datetime, changed: set[str]) -> None:
+        if record.pending is not None:
+            self._begin(record, watched, now)
+            return
+        if record.paused:
+            watched.signal = None
+            return
+        self._follow_edits(record, watched)
+        if record.context.version == watched.version and not _may_differ(watched, now, changed):
+            return
+        decision = decide_tick(self._home, record, StoreView(self._home, record.project, now))
+        # Where it started a run, or waits for one to end, nothing tells when to look again.
+        keeps = not decision.signal.due
+        watched.signal, watched.looked = (decision.signal, now) if keeps else (None, now)
+        watched.version = decision.record.context.version
+        if decision.run:
+            self._report(f"{record.name}: {decision.signal.reason}; run {decision.run}")
+            watched.attempts = 0
+            self._begin(decision.record, watched, now)
+
+    def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> None:
+        """See that a pending run begins."""
+        assert record.pending is not None
+        if settle(self._home, record).pending is None:
+            watched.process, watched.attempts, watched.signal = None, 0, None
+            return
+        if watched.process is not None and watched.process.poll() is None:
+            return
+        if watched.attempts >= _ATTEMPTS:
+            reason = f"its process ended {_ATTEMPTS} times before it began, see {self._log(record.pending.run)}"
+            give_up(self._home, record, reason, now)
+            watched.process, watched.attempts = None, 0
+            return
+        watched.attempts += 1
+        watched.process = self._spawn(record.name, record.pending.run)
+
+    def _spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"{__package__}.start", "--root", str(self._home.root), *arguments]
+        store = {} if self._home.url is None else {STORE: self._home.url}  # not as an argument: it may hold a password
+        log = self._log(arguments[-1])
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            # A session of its own: the run outlives the scheduler, and its Ctrl-C.
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                env={**os.environ, **store},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        self._ended = [each for each in self._ended if each.poll() is None] + [process]
+        return process
+
+    def _log(self, name: str) -> Path:
+        return self._home.root / "logs" / "scheduler" / f"{quote(name, safe='')}.log"
+
+    def _follow_edits(self, record: ScheduleRecord, watched: _Watched) -> None:
+        """Register a schedule anew whose pipeline.py was changed, unless it is pinned."""
+        try:
+            source: int | None = (record.project / "pipeline.py").stat().st_mtime_ns
+        except OSError:
+            source = None
+        if watched.source not in (None, source) and source is not None and record.schedule.version == "follow":
+            self._report(f"{record.name}: {record.project / 'pipeline.py'} was edited; registering it again")
+            self._spawn(record.name)
+        watched.source = source if source is not None else watched.source
+
+    def _changed(self) -> set[str]:
+        """What came since the last look: ARTIFACTS, RUNS."""
+        store, changed = self._home.store, set()
+        artifacts = store.artifacts(state=None, limit=1)
+        if artifacts and artifacts[0].id != self._newest_artifact:
+            self._newest_artifact = artifacts[0].id
+            changed.add(ARTIFACTS)
+        if runs := store.contexts("run", limit=None, changed_after=self._newest_run):
+            self._newest_run = max(run.updated_at for run in runs)
+            changed.add(RUNS)
+        return changed
+
+
+def _may_differ(watched: _Watched, now: datetime, changed: set[str]) -> bool:
+    """Whether a look at a schedule may say something else than the last one."""
+    signal = watched.signal
+    if signal is None or changed & signal.watches:
+        return True
+    if signal.wake is not None and now >= signal.wake:
+        return True
+    return signal.poll is not None and now >= watched.looked + timedelta(seconds=signal.poll)

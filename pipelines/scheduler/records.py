@@ -1,0 +1,255 @@
+"""Schedules as the store keeps them: registered, paused, removed; and the log of what each decided, and why.
+
+A schedule is one record that is changed by compare-and-set. What starts a run is written into it first, with the run's
+id: whoever comes next, after a crash too, begins that very run or sees that it has begun, so that each occasion starts
+one run and no second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ...errors import InputError, suggest
+from ...metadata import ConflictError, ContextRecord
+from ..dsl.pipeline import PipelineFunction
+from ..launcher.home import Home
+from ..triggers.reading import read_schedule
+from ..triggers.schedule import Schedule
+from ..triggers.trigger import Marks
+
+_KIND: Final = "schedule"
+TAG: Final = "schedule"
+"""The tag of a run that a schedule started; its value is the schedule's name."""
+Change = Literal["registered", "changed", "unchanged"]
+
+
+@dataclass(frozen=True)
+class PendingRun:
+    """A run that a schedule has decided to start, and of which it does not know yet whether it began.
+
+    Attributes:
+        run: Its id.
+        at: When it was decided (UTC).
+        reason: Why.
+    """
+
+    run: str
+    at: datetime
+    reason: str
+
+    @classmethod
+    def of(cls, facts: Mapping[str, str]) -> PendingRun:
+        """The pending run as the store has it."""
+        return cls(facts["run"], datetime.fromisoformat(facts["at"]), facts["reason"])
+
+
+@dataclass(frozen=True)
+class ScheduleRecord:
+    """A schedule in the store.
+
+    Attributes:
+        name: Unique in the store: the pipeline's name unless another was chosen.
+        pipeline: The pipeline's name.
+        digest: Of the pipeline when it was registered.
+        project: The folder of its pipeline.py.
+        schedule: When it runs, and how.
+        marks: What its trigger remembers.
+        paused: Whether it starts no runs.
+        pending: The run that it starts now.
+        active: Runs that it has started, of which some may be at work.
+        said: The reason of its last decision.
+        context: Its record.
+    """
+
+    name: str
+    pipeline: str
+    digest: str
+    project: Path
+    schedule: Schedule
+    marks: Marks
+    paused: bool
+    pending: PendingRun | None
+    active: tuple[str, ...]
+    said: str
+    context: ContextRecord
+
+    @classmethod
+    def of(cls, context: ContextRecord) -> ScheduleRecord:
+        """The schedule that a record describes."""
+        facts = context.properties
+        pending = facts["pending"]
+        return cls(
+            context.name,
+            facts["pipeline"],
+            facts["digest"],
+            Path(facts["project"]),
+            read_schedule(facts["schedule"]),
+            facts["marks"],
+            facts["paused"],
+            None if pending is None else PendingRun.of(pending),
+            tuple(facts["active"]),
+            facts["said"],
+            context,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """As `schedule list --json` prints it."""
+        return {
+            "name": self.name,
+            "pipeline": self.pipeline,
+            "project": str(self.project),
+            "trigger": str(self.schedule.trigger),
+            "schedule": self.schedule.to_json(),
+            "paused": self.paused,
+            "pending": None if self.pending is None else self.pending.run,
+            "active": list(self.active),
+            "said": self.said,
+        }
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What a schedule decided at a moment; one that decides the same again is not recorded again.
+
+    Attributes:
+        at: The moment (UTC).
+        run: The run that it started, "" where it started none.
+        reason: Why, or why not.
+    """
+
+    at: datetime
+    run: str
+    reason: str
+
+    def to_json(self) -> dict[str, object]:
+        """As `schedule log --json` prints it."""
+        return {"at": self.at.isoformat(), "run": self.run, "reason": self.reason}
+
+
+def register_schedule(
+    home: Home, pipeline: PipelineFunction[..., Any], name: str = ""
+) -> tuple[ScheduleRecord, Change]:
+    """Tell the store of a pipeline's schedule, or of how it has changed; what unchanged triggers remember stays.
+
+    Args:
+        home: Where its runs lie.
+        pipeline: The pipeline, with a schedule.
+        name: What the schedule is called; the pipeline's name where empty.
+
+    Raises:
+        BuildError: The pipeline is wrong.
+        InputError: It has no schedule, or another project's pipeline has that name.
+    """
+    built = pipeline.build()
+    if pipeline.schedule is None:
+        raise InputError(
+            f"the pipeline {built.name} has no schedule",
+            fix='declare one: @dt.pipeline(schedule=dt.triggers.Cron("0 3 * * *", tz="Europe/Oslo"))',
+        )
+    facts = {
+        "pipeline": built.name,
+        "digest": built.digest,
+        "project": str(pipeline.project),
+        "schedule": pipeline.schedule.to_json(),
+    }
+    name = name or built.name
+    created = home.store.context(_KIND, name, {**facts, **_AT_FIRST})
+    while True:
+        record = ScheduleRecord.of(created)
+        if record.project != pipeline.project or record.pipeline != built.name:
+            raise InputError(
+                f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
+                fix="give another --name, or remove that one: `drivetrain schedule remove`",
+            )
+        new = created.version == 1 and not record.marks and not record.said
+        before = {key: created.properties[key] for key in facts}
+        if before == facts:
+            return record, "registered" if new else "unchanged"
+        keys = pipeline.schedule.trigger.keys
+        marks = {key: mark for key, mark in record.marks.items() if key in keys}
+        try:
+            created = home.store.update_context(created, {**facts, "marks": marks}, expected_version=created.version)
+        except ConflictError:
+            created = home.store.context(_KIND, name)
+            continue
+        return ScheduleRecord.of(created), "changed"
+
+
+_AT_FIRST: Final[Mapping[str, object]] = {
+    "marks": {}, "paused": False, "removed": False, "pending": None, "active": [], "said": "",
+}  # fmt: skip
+
+
+def schedules(home: Home) -> list[ScheduleRecord]:
+    """Every schedule, by name."""
+    contexts = home.store.contexts(_KIND, limit=None)
+    return sorted(
+        (ScheduleRecord.of(each) for each in contexts if not each.properties["removed"]), key=lambda each: each.name
+    )
+
+
+def find_schedule(home: Home, name: str) -> ScheduleRecord:
+    """The schedule of that name.
+
+    Raises:
+        InputError: There is none.
+    """
+    context = home.store.find_context(_KIND, name)
+    if context is None or context.properties["removed"]:
+        there = [each.name for each in schedules(home)]
+        raise InputError(
+            f"there is no schedule {name!r} in {home.root}",
+            fix=suggest(name, there, "there are") if there else "register one: `drivetrain schedule register PROJECT`",
+        )
+    return ScheduleRecord.of(context)
+
+
+def pause_schedule(home: Home, name: str, *, paused: bool) -> ScheduleRecord:
+    """Have a schedule start no runs, or start them again; what becomes due meanwhile is due afterwards.
+
+    Raises:
+        InputError: There is no such schedule.
+    """
+    return change(home, find_schedule(home, name), lambda record: {"paused": paused})
+
+
+def remove_schedule(home: Home, name: str) -> ScheduleRecord:
+    """Forget a schedule; its log and its runs stay.
+
+    Raises:
+        InputError: There is no such schedule.
+    """
+    return change(home, find_schedule(home, name), lambda record: {**_AT_FIRST, "removed": True})
+
+
+def change(
+    home: Home, record: ScheduleRecord, changes: Callable[[ScheduleRecord], Mapping[str, object]]
+) -> ScheduleRecord:
+    """A schedule after changes, which are asked for anew whenever another process was faster."""
+    while wanted := changes(record):
+        try:
+            return ScheduleRecord.of(
+                home.store.update_context(record.context, wanted, expected_version=record.context.version)
+            )
+        except ConflictError:
+            record = ScheduleRecord.of(home.store.context(_KIND, record.name))
+    return record
+
+
+def ticks(home: Home, name: str, limit: int | None = 20) -> list[Tick]:
+    """What a schedule decided, the newest first."""
+    facts = (each.properties for each in home.store.contexts(_ticks_of(name), limit=limit))
+    return [Tick(datetime.fromisoformat(each["at"]), each["run"], each["reason"]) for each in facts]
+
+
+def record_tick(home: Home, name: str, tick: Tick) -> None:
+    """Add to a schedule's log; a run's start is there once, however often it is recorded."""
+    home.store.context(_ticks_of(name), tick.run or tick.at.isoformat(), tick.to_json(), durable=False)
+
+
+def _ticks_of(name: str) -> str:
+    return f"ticks of {name}"  # a type for each schedule: its index gives the newest at once

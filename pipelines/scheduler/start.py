@@ -1,0 +1,74 @@
+"""Carries out a run that a schedule decided to start, in a process of its own.
+
+The scheduler imports nothing of a project, so that each run has the code of its day, and no project can end it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ...errors import DrivetrainError, InputError
+from ...metadata import AlreadyExists
+from ..dsl.pipeline import PipelineFunction, load_pipeline
+from ..launcher.home import STORE, Home
+from ..launcher.runs import RunOptions
+from ..run import run_pipeline
+from .records import TAG, ScheduleRecord, find_schedule, register_schedule
+from .tick import give_up
+
+
+def main() -> int:
+    """Run what is pending; gives 0 where it has begun, however it ended then, and 1 where it could not begin."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("schedule")
+    parser.add_argument("run", nargs="?", default="", help="the pending run; without it, the schedule is registered")
+    arguments = parser.parse_args()
+    home = Home(arguments.root, store=os.environ.get(STORE), create=False)
+    try:
+        return _start(home, arguments.schedule, arguments.run)
+    finally:
+        home.close()
+
+
+def _start(home: Home, name: str, run: str) -> int:
+    record = find_schedule(home, name)
+    if run and (record.pending is None or record.pending.run != run):
+        return 0  # another process was faster
+    try:
+        pipeline = load_pipeline(record.project, record.pipeline)
+        if not run:
+            register_schedule(home, pipeline, name)
+            return 0
+        schedule = record.schedule
+        _refuse_edited(record, pipeline)
+        options = RunOptions(runner=schedule.runner)
+        run_pipeline(home, pipeline, schedule.parameters, options, directories={}, tags={TAG: name}, run_id=run)
+    except AlreadyExists:
+        return 0
+    except BaseException as error:
+        print(error, file=sys.stderr)
+        if run and home.store.find_context("run", run) is None:
+            reason = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+            give_up(home, find_schedule(home, name), reason, datetime.now(UTC))
+        if isinstance(error, Exception):
+            return 1
+        raise
+    return 0
+
+
+def _refuse_edited(record: ScheduleRecord, pipeline: PipelineFunction[..., object]) -> None:
+    """Refuse a pipeline that is no longer the one that was registered, where the schedule is pinned to that."""
+    if record.schedule.version == "pin" and pipeline.build().digest != record.digest:
+        raise InputError(
+            f"{record.project} was edited since the schedule {record.name} was registered, which is pinned",
+            fix=f"register it again: `drivetrain schedule register {record.project}`",
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""What triggers see at a moment of a store and of the files behind a project's patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ...errors import InputError
+from ...metadata import ArtifactRecord
+from ..launcher.home import Home
+from ..project.files import lister, local
+from ..project.spans import parse
+from ..triggers.trigger import EndedRun
+
+_SKEW = timedelta(hours=1)
+"""How far the clocks of two machines may be apart: one dates the end of a run, another the record of it."""
+
+
+class StoreView:
+    """The store as it was at a moment, by the times that it recorded; files as they are now.
+
+    Args:
+        home: The root.
+        project: Where relative patterns are looked up first; then beside the root.
+        now: The moment, in UTC.
+    """
+
+    def __init__(self, home: Home, project: Path, now: datetime) -> None:
+        self.now = now
+        self._home = home
+        self._folders = (project, home.base)
+
+    def artifacts(self, kind: str, after: int, pipeline: str, made_by: str) -> Sequence[ArtifactRecord]:
+        """See `TriggerView.artifacts`."""
+        store, context = self._home.store, None
+        if pipeline:
+            maker = ("node", f"{pipeline}.{made_by}") if made_by else ("pipeline", pipeline)
+            context = store.find_context(*maker)
+            if context is None:
+                return []
+        records = store.artifacts(type=kind, context=context, after=after)
+        return [record for record in reversed(records) if record.created_at <= self.now]
+
+    def newest_artifact(self) -> int:
+        """See `TriggerView.newest_artifact`."""
+        store = self._home.store
+        newest = store.artifacts(state=None, limit=1)
+        if newest and newest[0].created_at > self.now:  # a moment of the past
+            newest = [each for each in store.artifacts(state=None) if each.created_at <= self.now]
+        return newest[0].id if newest else 0
+
+    def ended_runs(self, pipeline: str, after: datetime) -> Sequence[EndedRun]:
+        """See `TriggerView.ended_runs`."""
+        ended = []
+        since = after - _SKEW
+        for context in self._home.store.contexts("run", limit=None, changed_after=since):
+            facts = context.properties
+            if facts.get("pipeline") != pipeline or not facts.get("finished") or facts["state"] == "RUNNING":
+                continue
+            finished = datetime.fromisoformat(facts["finished"]).astimezone(UTC)
+            if after < finished <= self.now:
+                ended.append(EndedRun(context.name, facts["state"], finished))
+        return sorted(ended, key=lambda run: (run.finished, run.id))
+
+    def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
+        """See `TriggerView.spans`."""
+        parsed = parse(local(pattern))
+        paths, _ = lister(self._folders)(parsed.filled({}))
+        newest: dict[int, int | None] = {}
+        for path in paths:
+            try:
+                read = parsed.read(path)
+            except InputError:  # a date that is none: ExampleGen says so when it is asked for it
+                continue
+            if read is not None:
+                span, version, _ = read
+                known = newest.get(span)
+                newest[span] = version if known is None or version is None else max(known, version)
+        return sorted(newest.items())
+
+
+def moments_of(home: Home) -> list[datetime]:
+    """When something came that triggers may wait for: artifacts that were published, runs that ended (UTC)."""
+    artifacts = [record.created_at for record in home.store.artifacts()]
+    ends = [context.properties.get("finished") for context in home.store.contexts("run", limit=None)]
+    return [*artifacts, *(datetime.fromisoformat(end).astimezone(UTC) for end in ends if end)]
