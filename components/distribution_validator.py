@@ -81,7 +81,12 @@ def DistributionValidator(
     report = drift(loaded, control, schema=bounds, comparator=comparator, pairs=chosen)
     drift_anomalies = AnomaliesValue(loaded.splits, _anomalies(loaded, control, bounds, comparator, chosen))
     summary = f"{drift_anomalies.summary}; {_changed(report, bounds, comparator)}"
-    anomalies = Anomalies.new(passed=drift_anomalies.passed, errors=drift_anomalies.errors, summary=summary)
+    anomalies = Anomalies.new(
+        passed=drift_anomalies.passed,
+        errors=drift_anomalies.errors,
+        summary=summary,
+        drifted=drift_anomalies.drifted,
+    )
     drift_anomalies.save(anomalies.content / "anomalies.json")
     write_durably(anomalies.content / "drift.json", report.to_json().encode())
     page = drift_page(report.to_dict(), passed=drift_anomalies.passed, summary=summary)

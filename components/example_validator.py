@@ -107,13 +107,16 @@ def ExampleValidator(
         summary = _brief(anomalies.document["anomalies"])
         summary += f" in {anomalies.rows_checked}" if anomalies.sampled else ""
     if suite is None:
-        artifact = Anomalies.new(passed=anomalies.passed, errors=anomalies.errors, summary=summary)
+        artifact = Anomalies.new(
+            passed=anomalies.passed, errors=anomalies.errors, summary=summary, drifted=anomalies.drifted
+        )
     else:
         from ..data import check_expectations
 
         results = check_expectations(statistics_value, suite, sources, progress=context.progress)
         errors = anomalies.errors + results.errors
-        artifact = Anomalies.new(passed=not errors, errors=errors, summary=f"{summary}; {results.summary}")
+        summary += f"; {results.summary}"
+        artifact = Anomalies.new(passed=not errors, errors=errors, summary=summary, drifted=anomalies.drifted)
         results.save(artifact.content / "expectations_result.json")
         (artifact.extra / "expectations.html").write_text(results.to_html(), "utf-8")
         if data_docs or results.ways["rows"]:

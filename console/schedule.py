@@ -67,7 +67,7 @@ def register(settings: ConsoleSettings, project: Path, which: str | None, name: 
     metavar="SECONDS",
     help="How often to look.",
 )
-@click.option("--once", is_flag=True, help="Look once, start what is due, and end.")
+@click.option("--once", is_flag=True, help="Look once, and end when what was due has run.")
 @shared
 def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
     """Start the runs that are due, until Ctrl-C or SIGTERM; each in a process of its own, which goes on then.
@@ -84,6 +84,7 @@ def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
         scheduler = Scheduler(home, report=lambda line: echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {line}"))
         if once:
             scheduler.look()
+            scheduler.join()
         else:
             echo(f"looking at the schedules in {home.root} every {poll:g} s", err=True)
             scheduler.run(stop, poll=poll)

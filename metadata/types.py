@@ -298,11 +298,15 @@ class Schema(Artifact):
 
 
 class Anomalies(Artifact):
-    """Where the data is not what the schema says. `passed`: whether it may be used."""
+    """Where the data is not what the schema says. `passed`: whether it may be used.
+
+    `drifted`: the features beyond a bound on drift or skew.
+    """
 
     passed: bool = True
     errors: int = 0
     summary: str = ""
+    drifted: list[str] = []  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 
 class ExamplesDiff(Artifact):

@@ -12,9 +12,12 @@ from ...digest import write_durably
 from ...errors import InputError
 from ...redaction import printable
 from ..frames import frame
+from ..schemas.comparators import COMPARATORS
 from ..schemas.schema import Severity
 
 FORMAT: Final = "drivetrain.anomalies/1"
+_DISTANCES: Final = {comparator.anomaly for comparator in COMPARATORS.values()}
+"""What an anomaly is called whose number is above its bound."""
 _ORDER: Final = {"ERROR": 0, "WARNING": 1, "INFO": 2}
 
 
@@ -97,6 +100,11 @@ class Anomalies:
     def passed(self) -> bool:
         """Whether there is no anomaly of severity ERROR; warnings pass."""
         return not self.errors
+
+    @property
+    def drifted(self) -> list[str]:
+        """The features beyond a bound on drift or skew, in any data set; sorted."""
+        return sorted({each.feature for each in self.anomalies if each.type in _DISTANCES and each.feature is not None})
 
     @property
     def summary(self) -> str:

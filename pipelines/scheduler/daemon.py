@@ -77,7 +77,7 @@ class Scheduler:
         self._watched: dict[str, _Watched] = {}
         self._newest_artifact = 0
         self._newest_run = datetime.min.replace(tzinfo=UTC)
-        self._ended: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, stop: threading.Event, *, poll: float = 5.0) -> None:
         """Look every `poll` seconds until `stop` is set; runs that were started go on."""
@@ -119,6 +119,11 @@ class Scheduler:
                 self._report(f"{record.name}: {error.message}")
         for name in self._watched.keys() - {record.name for record in records}:
             del self._watched[name]
+
+    def join(self) -> None:
+        """Wait for the processes that it started: for the runs that began."""
+        for process in self._processes:
+            process.wait()
 
     def _look_at(self, record: ScheduleRecord, watched: _Watched, now: datetime, changed: set[str]) -> None:
         if record.pending is not None:
@@ -171,7 +176,7 @@ class Scheduler:
                 stderr=file,
                 start_new_session=True,
             )
-        self._ended = [each for each in self._ended if each.poll() is None] + [process]
+        self._processes = [*(each for each in self._processes if each.poll() is None), process]
         return process
 
     def _log(self, name: str) -> Path:

@@ -8,6 +8,7 @@ one run and no second.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -157,26 +158,26 @@ def register_schedule(
         "schedule": pipeline.schedule.to_json(),
     }
     name = name or built.name
-    created = home.store.context(_KIND, name, {**facts, **_AT_FIRST})
     while True:
-        record = ScheduleRecord.of(created)
-        if record.project != pipeline.project or record.pipeline != built.name:
+        context = home.store.find_context(_KIND, name)
+        if context is None:
+            context = home.store.context(_KIND, name, {**facts, **_AT_FIRST})
+            if context.version == 1:
+                return ScheduleRecord.of(context), "registered"
+        record, removed = ScheduleRecord.of(context), context.properties["removed"]
+        if not removed and (record.project, record.pipeline) != (pipeline.project, built.name):
             raise InputError(
                 f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
-        new = created.version == 1 and not record.marks and not record.said
-        before = {key: created.properties[key] for key in facts}
-        if before == facts:
-            return record, "registered" if new else "unchanged"
+        if not removed and facts.items() <= context.properties.items():
+            return record, "unchanged"
         keys = pipeline.schedule.trigger.keys
         marks = {key: mark for key, mark in record.marks.items() if key in keys}
-        try:
-            created = home.store.update_context(created, {**facts, "marks": marks}, expected_version=created.version)
-        except ConflictError:
-            created = home.store.context(_KIND, name)
-            continue
-        return ScheduleRecord.of(created), "changed"
+        with suppress(ConflictError):  # another process changed it: look again
+            changes = {**facts, **_AT_FIRST} if removed else {**facts, "marks": marks}
+            context = home.store.update_context(context, changes, expected_version=context.version)
+            return ScheduleRecord.of(context), "registered" if removed else "changed"
 
 
 _AT_FIRST: Final[Mapping[str, object]] = {

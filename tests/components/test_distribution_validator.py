@@ -87,6 +87,7 @@ def test_a_span_that_drifts_is_held_back_and_stays_so(tmp_path: Path, executor: 
     assert calm.state == "COMPLETE"
     (made,) = calm.nodes["DistributionValidator"].outputs["anomalies"]
     assert made.properties["summary"] == "no anomalies in 900 rows; 0 of 2 features changed"
+    assert made.properties["drifted"] == []
     table = json.loads((home.payloads.local(made.uri) / "content" / "drift.json").read_text())
     assert [pair["current"]["name"] for pair in table["pairs"]] == ["train", "eval"]
     assert [feature["name"] for feature in table["pairs"][0]["features"]] == ["fare", "city"]
@@ -98,6 +99,9 @@ def test_a_span_that_drifts_is_held_back_and_stays_so(tmp_path: Path, executor: 
             (made,) = drifted.nodes[name].outputs["anomalies"]
             assert (drifted.nodes[name].state, made.properties["passed"]) == (state, False)
             assert "COMPARATOR_WASSERSTEIN_HIGH" in made.properties["summary"]
+            assert "fare" in made.properties["drifted"]
+            named = json.loads((home.payloads.local(made.uri) / "content" / "anomalies.json").read_text())["anomalies"]
+            assert made.properties["drifted"] == sorted({each["feature"] for each in named})
         assert drifted.nodes["Consume"].state == "BLOCKED"
     # What was held back does not become the measure for what comes next.
     assert run(tmp_path, home, executor, 6.0, seed=3).state == "STOPPED"

@@ -1,0 +1,117 @@
+"""`schedule`: the verbs, on a store and on what has yet to come."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+@pytest.fixture
+def scheduled(shop: Path) -> Path:
+    """The project, run every second."""
+    return schedule(shop, 'on.Every("1s")')
+
+
+def schedule(shop: Path, trigger: str) -> Path:
+    source = (shop / "pipeline.py").read_text()
+    head, _, body = source.partition("@dt.pipeline")
+    text = f"from drivetrain import triggers as on\n{head}@dt.pipeline(schedule={trigger}){body[body.index(chr(10)) :]}"
+    (shop / "pipeline.py").write_text(text)
+    return shop
+
+
+def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: Command, last_json: Read) -> None:
+    assert last_json(drivetrain("schedule", "register", "shop", "--json"))["change"] == "registered"
+    assert drivetrain("schedule", "register", "shop").stdout == "unchanged shop: Every('1s')\n"
+    assert "not looked at yet" in drivetrain("schedule", "list").stdout
+    assert "decided nothing yet" in drivetrain("schedule", "log", "shop").stdout
+    command = [sys.executable, "-m", "drivetrain", "schedule", "run", "--once"]
+    subprocess.run(command, check=True)
+    time.sleep(1.1)
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    (run,) = last_json(drivetrain("runs", "--json"))["runs"]
+    assert "shop: Every('1s') was due at " in ended.stdout
+    assert run["run"] in ended.stdout
+    assert (run["state"], run["tags"]) == ("COMPLETE", {"schedule": "shop"})
+    ticks = last_json(drivetrain("schedule", "log", "shop", "--json"))["ticks"]
+    assert [tick["run"] for tick in ticks] == [run["run"], ""]
+    assert f"run {run['run']}: Every('1s') was due at" in drivetrain("schedule", "log", "shop").stdout
+    assert drivetrain("schedule", "pause", "shop").stdout == "paused shop\n"
+    assert "shop (paused)  Every('1s')" in drivetrain("schedule", "list").stdout
+    subprocess.run(command, check=True)
+    assert last_json(drivetrain("schedule", "list", "--json"))["schedules"][0]["paused"]
+    assert drivetrain("schedule", "resume", "shop").stdout == "resumed shop\n"
+    assert drivetrain("schedule", "remove", "shop").stdout == "removed shop\n"
+    assert "no schedules in" in drivetrain("schedule", "list").stdout
+    gone = drivetrain("schedule", "log", "shop")
+    assert (gone.exit_code, "there is no schedule 'shop'" in gone.stderr) == (2, True)
+    assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
+
+
+def test_what_would_run_is_told_without_running(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    schedule(shop, 'on.Cron("30 2 * * *", tz="Europe/Oslo")')
+    drivetrain("schedule", "register", "shop")
+    at = datetime.now(UTC) + timedelta(days=400)
+    answer = last_json(drivetrain("schedule", "test", "shop", "--at", at.isoformat(), "--json"))
+    assert len(answer["runs"]) in (399, 400, 401)
+    days = {tick["reason"].rpartition(" due at ")[2][:10] for tick in answer["runs"]}
+    assert len(days) == len(answer["runs"])
+    assert last_json(drivetrain("schedule", "list", "--json"))["schedules"][0]["said"] == ""
+    text = drivetrain("schedule", "test", "shop").stdout
+    assert "7 runs from " in text
+    assert last_json(drivetrain("runs", "--json"))["runs"] == []
+
+
+def test_what_would_have_run_by_what_was_recorded(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    before = datetime.now(UTC)
+    drivetrain("run", "shop")
+    drivetrain("run", "shop", "--param", "fail=no")
+    drivetrain("run", "shop", "--param", "rows=4")
+    schedule(shop, 'on.After("shop") | on.Failed("shop")')
+    answer = last_json(
+        drivetrain("schedule", "test", "shop", "--with-history", "--since", before.isoformat(), "--json")
+    )
+    runs = {run["run"]: run["state"] for run in last_json(drivetrain("runs", "--json"))["runs"]}
+    assert len(answer["runs"]) == len([state for state in runs.values() if state in ("COMPLETE", "FAILED")]) == 3
+    assert all(
+        any(f"run {run} ended {state}" in fired["reason"] for fired in answer["runs"]) for run, state in runs.items()
+    )
+    assert (
+        "no run from"
+        in drivetrain(
+            "schedule", "test", "shop", "--with-history", "--since", "2020-01-01", "--at", "2020-02-01"
+        ).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("test", "shop"), "the pipeline shop has no schedule"),
+        (("register", "shop"), "the pipeline shop has no schedule"),
+        (("test", "shop", "--since", "2026-01-01"), "--since is for --with-history"),
+        (("pause", "nothing"), "there is no schedule 'nothing'"),
+    ],
+)
+def test_what_cannot_be(shop: Path, drivetrain: Command, arguments: tuple[str, ...], message: str) -> None:
+    drivetrain("run", "shop")
+    ended = drivetrain("schedule", *arguments)
+    assert (ended.exit_code, message in ended.stderr) == (2, True)
+
+
+def test_a_moment_that_is_none(scheduled: Path, drivetrain: Command) -> None:
+    drivetrain("run", "shop")
+    assert "'soon' is not a moment" in drivetrain("schedule", "test", "shop", "--at", "soon").stderr
+    assert "is not after" in drivetrain("schedule", "test", "shop", "--at", "2020-01-01").stderr

@@ -1,0 +1,350 @@
+"""Schedules in the store: each occasion starts one run, whoever dies; and what the log says of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivetrain.errors import BuildError, InputError
+from drivetrain.metadata import ConflictError
+from drivetrain.pipelines import Home, PipelineFunction, list_runs, load_pipeline, open_run
+from drivetrain.pipelines.scheduler import (
+    Scheduler,
+    find_schedule,
+    pause_schedule,
+    register_schedule,
+    remove_schedule,
+    schedules,
+    ticks,
+)
+from drivetrain.pipelines.scheduler.records import ScheduleRecord
+from drivetrain.pipelines.scheduler.tick import decide_tick
+from drivetrain.pipelines.scheduler.view import StoreView
+from drivetrain.tests.pipelines.faulty import waits
+
+PIPELINE = """
+    import drivetrain as dt
+    from drivetrain import triggers as on
+
+    class Thing(dt.Artifact):
+        count: int = 0
+
+    @dt.component
+    def Make(*, count: int) -> Thing:
+        return Thing.new(count=count)
+
+    @dt.pipeline(schedule={schedule})
+    def shop(count: int = 3) -> None:
+        Make.options(cache=False)(count=count)
+"""
+BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
+Write = Callable[..., PipelineFunction[..., Any]]
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, **length: float) -> None:
+        self.now += timedelta(**length)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def write(project: Callable[..., Path]) -> Write:
+    """`write(schedule)` is a pipeline with that schedule, in the project `shop`."""
+
+    def written(schedule: str = 'on.Every("1h")') -> PipelineFunction[..., Any]:
+        return load_pipeline(project("shop", pipeline=textwrap.dedent(PIPELINE).format(schedule=schedule)))
+
+    return written
+
+
+@pytest.fixture
+def look(home: Home, clock: Clock) -> Iterator[Callable[[], list[str]]]:
+    """Have a scheduler look until no run is pending; gives what it reports."""
+    lines: list[str] = []
+    scheduler = Scheduler(home, clock=clock, report=lines.append)
+
+    def go() -> list[str]:
+        lines.clear()
+        scheduler.look()
+        waits(lambda: scheduler.look() is None and all(each.pending is None for each in schedules(home)))
+        scheduler.join()
+        return list(lines)
+
+    return go
+
+
+def test_a_run_begins_when_it_is_due_and_the_log_says_why(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    register_schedule(home, write('on.Schedule(on.Every("1h"), parameters={"count": 5})'))
+    assert look() == []
+    clock.forward(minutes=59)
+    assert look() == []
+    clock.forward(minutes=1)
+    (line,) = look()
+    assert look() == []
+    (run,) = list_runs(home)
+    assert line == f"shop: Every('1h') was due at 2026-03-01 01:00 UTC; run {run.id}"
+    assert (run.state, run.parameters, run.tags) == ("COMPLETE", {"count": 5}, {"schedule": "shop"})
+    assert [(tick.run, tick.reason) for tick in ticks(home, "shop")] == [
+        ("", "Every('1h') is due at 2026-03-01 02:00 UTC"),
+        (run.id, "Every('1h') was due at 2026-03-01 01:00 UTC"),
+        ("", "Every('1h') is due at 2026-03-01 01:00 UTC"),
+    ]
+    clock.forward(hours=5)
+    look()
+    assert len(list_runs(home)) == 2
+
+
+def test_nothing_is_written_while_nothing_changes(home: Home, write: Write, clock: Clock) -> None:
+    register_schedule(home, write())
+    scheduler = Scheduler(home, clock=clock)
+    scheduler.look()
+    version = find_schedule(home, "shop").context.version
+    for _ in range(50):
+        clock.forward(minutes=1)
+        scheduler.look()
+    assert find_schedule(home, "shop").context.version == version
+    assert len(ticks(home, "shop")) == 1
+
+
+def test_what_came_before_it_was_registered_starts_nothing(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]], project: Callable[..., Path]
+) -> None:
+    data = home.base / "data"
+    data.mkdir(parents=True)
+    (data / "1.csv").write_text("a")
+    register_schedule(home, write('on.NewSpan("data/{SPAN}.csv")'))
+    look()
+    (data / "2.csv").write_text("a")
+    assert look() == []  # a minute has not gone by
+    clock.forward(minutes=1)
+    assert "span 2" in look()[0]
+    clock.forward(minutes=1)
+    assert look() == []
+
+
+def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callable[[], list[str]], clock: Clock) -> None:
+    pipeline = write('on.Every("1h")')
+    register_schedule(home, pipeline)
+    trigger = 'on.After("shop") & on.NewArtifact("Thing", pipeline="shop", made_by="Make")'
+    register_schedule(home, write(trigger), "other")
+    clock.now = datetime.now(UTC)
+    register_schedule(home, write('on.Every("1h")'))
+    look()
+    clock.forward(hours=1)
+    first = look()
+    clock.forward(seconds=1)
+    second = look()
+    assert [line.partition(":")[0] for line in first + second] == ["shop", "other"]
+    assert f"run {list_runs(home)[-1].id} ended COMPLETE; and NewArtifact" in (first + second)[1]
+
+
+def test_no_more_runs_at_once_than_it_says(home: Home, write: Write, clock: Clock) -> None:
+    register_schedule(home, write('on.Schedule(on.Every("1h", catch_up="all"), max_active=2)'))
+    decided = []
+    for _ in range(8):
+        record = _settled(home)
+        decided.append(decide_tick(home, record, StoreView(home, record.project, clock.now)))
+        clock.forward(hours=1)
+    runs = [each.run for each in decided if each.run]
+    assert len(runs) == 2
+    assert decided[-1].record.said.endswith(f"; waits for run {runs[0]}")
+    assert "was due at 2026-03-01 03:00" in decided[-1].record.said
+
+
+def _settled(home: Home) -> ScheduleRecord:
+    """The schedule as if its pending run had just begun, and goes on."""
+    record = find_schedule(home, "shop")
+    if record.pending is None:
+        return record
+    return ScheduleRecord.of(home.store.update_context(record.context, {"pending": None}))
+
+
+def test_whoever_comes_after_a_crash_begins_the_run_that_was_decided(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    register_schedule(home, write())
+    decide_tick(home, find_schedule(home, "shop"), StoreView(home, home.base, clock.now))
+    clock.forward(hours=1)
+    decided = decide_tick(home, find_schedule(home, "shop"), StoreView(home, home.base, clock.now))
+    assert decided.run
+    home.store.update_context(decided.record.context, {})  # anything: a crash came before the log
+    look()
+    assert [run.id for run in list_runs(home)] == [decided.run]
+    assert [tick.run for tick in ticks(home, "shop") if tick.run] == [decided.run]
+
+
+def test_of_two_that_look_at_once_one_starts_the_run(home: Home, write: Write, clock: Clock) -> None:
+    register_schedule(home, write())
+    decide_tick(home, find_schedule(home, "shop"), StoreView(home, home.base, clock.now))
+    clock.forward(hours=1)
+    record = find_schedule(home, "shop")
+    assert decide_tick(home, record, StoreView(home, home.base, clock.now)).run
+    with pytest.raises(ConflictError):
+        decide_tick(home, record, StoreView(home, home.base, clock.now))
+
+
+def test_a_paused_one_waits_and_a_removed_one_is_forgotten(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    pipeline = write()
+    register_schedule(home, pipeline)
+    look()
+    pause_schedule(home, "shop", paused=True)
+    clock.forward(hours=3)
+    assert look() == []
+    pause_schedule(home, "shop", paused=False)
+    assert "for 3 times together" in look()[0]
+    remove_schedule(home, "shop")
+    clock.forward(hours=3)
+    assert look() == []
+    assert schedules(home) == []
+    with pytest.raises(InputError, match="no schedule 'shop'"):
+        pause_schedule(home, "shop", paused=True)
+    assert register_schedule(home, pipeline)[1] == "registered"
+    assert look() == []
+    clock.forward(hours=1)
+    assert len(look()) == 1
+
+
+def test_a_pipeline_that_cannot_be_loaded_is_told_of_and_the_next_time_is_another(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    pipeline = write()
+    register_schedule(home, pipeline)
+    look()
+    source = pipeline.project / "pipeline.py"
+    text = source.read_text()
+    source.write_text("import nothing_of_the_kind\n")
+    os.utime(source, ns=(1, 1))
+    look()
+    clock.forward(hours=1)
+    look()
+    said = [tick.reason for tick in ticks(home, "shop")]
+    assert any("could not begin: " in reason and "nothing_of_the_kind" in reason for reason in said)
+    assert list_runs(home) == []
+    source.write_text(text)
+    clock.forward(hours=1)
+    look()
+    assert [run.state for run in list_runs(home)] == ["COMPLETE"]
+
+
+def test_an_edit_is_followed_or_refused(home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]) -> None:
+    register_schedule(home, write())
+    look()
+    write('on.Every("2h")')
+    look()
+    waits(lambda: "2h" in str(find_schedule(home, "shop").schedule.trigger))
+    pinned = write('on.Schedule(on.Every("1h"), version="pin")')
+    register_schedule(home, pinned)
+    look()
+    write('on.Schedule(on.Every("3h"), version="pin")')
+    clock.forward(hours=1)
+    look()
+    assert list_runs(home) == []
+    assert any("was edited since the schedule shop was registered" in tick.reason for tick in ticks(home, "shop"))
+
+
+def test_what_unchanged_triggers_remember_stays(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    data = home.base / "data"
+    data.mkdir(parents=True)
+    register_schedule(home, write('on.NewSpan("data/{SPAN}.csv") & on.Every("1d")'))
+    look()
+    (data / "1.csv").write_text("a")
+    _, change = register_schedule(home, write('on.NewSpan("data/{SPAN}.csv") | on.Every("7d")'))
+    assert change == "changed"
+    clock.forward(minutes=1)
+    assert any("span 1" in line for line in look())
+
+
+def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[..., Path]) -> None:
+    register_schedule(home, write())
+    assert register_schedule(home, write())[1] == "unchanged"
+    (home.base.parent / "other").mkdir()
+    other = load_pipeline(project("other/shop", pipeline=textwrap.dedent(PIPELINE).format(schedule='on.Every("1h")')))
+    with pytest.raises(InputError, match="is of the pipeline shop in"):
+        register_schedule(home, other)
+    assert register_schedule(home, other, "another")[0].name == "another"
+    with pytest.raises(InputError, match="has no schedule"):
+        register_schedule(home, write("None"))
+    with pytest.raises(InputError, match="no parameter 'rows'"):
+        register_schedule(home, write('on.Schedule(on.Every("1h"), parameters={"rows": 5})'))
+    with pytest.raises(BuildError, match="is no trigger"):
+        write('"0 3 * * *"')
+
+
+def test_a_lease_that_is_held_makes_another_wait(home: Home, write: Write) -> None:
+    lines: list[str] = []
+    second_home, stop = Home(home.root), threading.Event()
+    claim = second_home.store.claim("scheduler", lease=60)
+    assert claim is not None
+    scheduler = Scheduler(home, report=lines.append)
+    thread = threading.Thread(target=scheduler.run, args=(stop,), kwargs={"poll": 0.05})
+    register_schedule(second_home, write('on.Every("1s")'))
+    thread.start()
+    waits(lambda: lines)
+    assert lines == ["another scheduler is at work on this store; waiting for it to end"]
+    second_home.store.release(claim)
+    waits(lambda: len(list_runs(second_home)) > 0)
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    scheduler.join()
+    second_home.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_schedulers_one_of_which_is_killed_now_and_then(home: Home, write: Write) -> None:
+    """Each second starts one run, and each run was decided once."""
+    register_schedule(home, write('on.Schedule(on.Every("2s", catch_up="all"), max_active=4)'))
+    command = [sys.executable, "-m", "drivetrain", "schedule", "run", "--poll", "0.1", "--root", str(home.root)]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    processes = [start(), start()]
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        time.sleep(2.3)
+        os.kill(processes[0].pid, signal.SIGKILL)
+        processes[0].wait()
+        processes = [processes[1], start()]
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    waits(lambda: all(run.state != "RUNNING" for run in list_runs(home, 1000)))
+    decided = [tick for tick in ticks(home, "shop", None) if tick.run]
+    times = [tick.reason.partition(" was due at ")[2] for tick in decided]
+    assert len(decided) >= 4
+    runs = {run.id for run in list_runs(home, 1000)}
+    pending = find_schedule(home, "shop").pending
+    assert {tick.run for tick in decided} - runs <= ({pending.run} if pending else set())
+    assert runs <= {tick.run for tick in decided}
+    assert len({open_run(home, run).tags["schedule"] for run in runs}) == 1
+    assert times == sorted(times, reverse=True)
