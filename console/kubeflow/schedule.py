@@ -68,6 +68,8 @@ def create(
 ) -> int:
     """Schedule the pipeline in PROJECT by cron or at an interval. An equal schedule that is there stays as it is.
 
+    Without options that say when, the schedule is the one that the pipeline declares, with its parameters.
+
     KFP reads cron in UTC and knows no time zones, so times are moved by the zone's offset. A zone whose clocks change
     is refused, and so are times that six fields cannot express in UTC.
     """
@@ -75,10 +77,13 @@ def create(
     from ...pipelines.kubeflow.recurring import create as create_schedule
 
     when = When(cron, tz, every, start, end, max_concurrency, not no_catchup)
-    when.resolve()
     pipeline = load_pipeline(project, which)
+    declared = pipeline.schedule if when == When() else None
+    if declared is not None:
+        when = When.of(declared)
+    when.resolve()
     cluster = cluster_of(project, host, namespace)
-    values = gather_parameters(pipeline.parameters, params, file)
+    values = (declared.parameters if declared else {}) | gather_parameters(pipeline.parameters, params, file)
     change = create_schedule(
         client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace
     )

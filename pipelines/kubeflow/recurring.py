@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..dsl.pipeline import PipelineFunction
-from ..triggers.durations import seconds_of
+from ..triggers.clock import Cron, Every
+from ..triggers.durations import seconds_of, spelled
+from ..triggers.schedule import Schedule
 from .api_errors import ApiError
 from .client import KfpClient, RecurringRun
 from .compiler import compile_pipeline
@@ -45,6 +47,24 @@ class When:
     end: str = ""
     max_concurrency: int = 1
     catchup: bool = True
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> When:
+        """When a schedule that a pipeline declares runs, where a cluster can tell by its clock alone.
+
+        Raises:
+            InputError: It waits for something else than a time.
+        """
+        trigger, at_once = schedule.trigger, schedule.max_active
+        if isinstance(trigger, Cron):
+            return cls(trigger.fields, trigger.tz, max_concurrency=at_once, catchup=trigger.catch_up != "none")
+        if isinstance(trigger, Every):
+            every = spelled(seconds_of(trigger.period))
+            return cls(every=every, start=trigger.start, max_concurrency=at_once, catchup=trigger.catch_up != "none")
+        raise InputError(
+            f"Kubeflow knows times alone, not {trigger}",
+            fix="have `drivetrain schedule run` start it where it reaches the store, or give --cron or --every",
+        )
 
     def resolve(self) -> KfpTrigger:
         """The same in KFP's terms.

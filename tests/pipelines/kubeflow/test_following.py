@@ -424,6 +424,26 @@ def test_schedules_by_the_verbs(shop: Path, server: KfpServer) -> None:
     assert "has no schedule 'shop'" in verb("delete", shop, "shop", code=2)["stderr"]
 
 
+def test_the_schedule_that_a_pipeline_declares_goes_to_the_cluster(shop: Path, server: KfpServer) -> None:
+    source = shop / "pipeline.py"
+    text = source.read_text()
+
+    def declare(trigger: str) -> None:
+        declared = f"@dt.pipeline(schedule=dt.triggers.Schedule({trigger}, parameters={{'count': 9}}, max_active=2))"
+        source.write_text(text.replace("@dt.pipeline", declared, 1))
+
+    declare("dt.triggers.Cron('0 3 * * *', tz='Asia/Tokyo', catch_up='none')")
+    created = _run("kubeflow", "schedule", "create", shop)
+    assert (created["cron"], created["max_concurrency"], created["catchup"]) == ("0 0 18 * * *", 2, False)
+    assert server.recurring[created["id"]]["runtime_config"]["parameters"] == {"count": 9}
+    declare("dt.triggers.Every('6h')")
+    created = _run("kubeflow", "schedule", "create", shop, "--replace", "-p", "count=4")
+    assert (created["every"], created["parameters"]["count"]) == (21600, 4)
+    declare("dt.triggers.After('other')")
+    refused = _run("kubeflow", "schedule", "create", shop, code=2)["stderr"]
+    assert "Kubeflow knows times alone, not After('other')" in refused
+
+
 def test_a_schedule_that_cannot_be_deleted_stands_beside_the_one_that_replaces_it(
     shop: Path, server: KfpServer
 ) -> None:
