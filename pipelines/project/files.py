@@ -256,6 +256,16 @@ def resolve_query(
     return replace(value, seen=json.dumps(seen, ensure_ascii=False), folders=folders)
 
 
+def fetch_watermark(connection: str, query: str, folders: tuple[Path, ...]) -> list[list[str | None]]:
+    """The rows of a cheap query as text; see `query` for the connection.
+
+    Raises:
+        InputError: It fails, or gives more than 100 rows.
+    """
+    rows: list[list[str | None]] = _FETCH_WATERMARK(connection, query, {}, folders)
+    return rows
+
+
 def _bound(value: SqlQuery) -> dict[str, object]:
     """The parameters of both statements: the user's, and those of the span that the statements use."""
     words = set(re.findall(r"\w+", f"{value.sql} {value.watermark}"))

@@ -28,6 +28,8 @@ from .view import StoreView
 
 _LEASE: Final = 60.0
 _KEY: Final = "scheduler"
+_AFTER_ERROR: Final = timedelta(minutes=1)
+"""How long a schedule whose look failed is left alone."""
 _ATTEMPTS: Final = 3
 """How often a process is started for a run that ends before the run has begun and does not say why."""
 
@@ -45,6 +47,7 @@ class _Watched:
         attempts: Processes started for its pending run.
         process: The last of them.
         source: The modification time of its pipeline.py in nanoseconds, None where that is missing.
+        error: Why the last look failed, "" where it did not.
     """
 
     version: int = 0
@@ -53,6 +56,7 @@ class _Watched:
     attempts: int = 0
     process: subprocess.Popen[bytes] | None = None
     source: int | None = None
+    error: str = ""
 
 
 class Scheduler:
@@ -111,12 +115,17 @@ class Scheduler:
         records = schedules(self._home)
         for record in records:
             watched = self._watched.setdefault(record.name, _Watched())
+            if watched.error and now < watched.looked + _AFTER_ERROR:
+                continue
             try:
                 self._look_at(record, watched, now, changed)
+                watched.error = ""
             except ConflictError:
                 watched.signal = None  # at the next look
-            except DrivetrainError as error:
-                self._report(f"{record.name}: {error.message}")
+            except DrivetrainError as error:  # a store of files or a database that does not answer, say
+                if error.message != watched.error:
+                    self._report(f"{record.name}: {error.message}; trying again every {_AFTER_ERROR.seconds} s")
+                watched.error, watched.signal, watched.looked = error.message, None, now
         for name in self._watched.keys() - {record.name for record in records}:
             del self._watched[name]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...metadata import ArtifactRecord
 from ..launcher.home import Home
-from ..project.files import lister, local
+from ..project.files import fetch_watermark, lister, local
 from ..project.spans import parse
 from ..triggers.trigger import EndedRun
 
@@ -18,7 +18,7 @@ _SKEW = timedelta(hours=1)
 
 
 class StoreView:
-    """The store as it was at a moment, by the times that it recorded; files as they are now.
+    """The store as it was at a moment, by the times that it recorded; files and databases as they are now.
 
     Args:
         home: The root.
@@ -62,6 +62,10 @@ class StoreView:
             if after < finished <= self.now:
                 ended.append(EndedRun(context.name, facts["state"], finished))
         return sorted(ended, key=lambda run: (run.finished, run.id))
+
+    def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
+        """See `TriggerView.watermark`."""
+        return fetch_watermark(connection, query, self._folders)
 
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """See `TriggerView.spans`."""

@@ -7,13 +7,17 @@ from typing import Final
 from ...errors import BuildError, InputError
 from .clock import Cron, Every
 from .events import After, Drift, Failed, MetricDrop, NewArtifact
+from .rows import NewRows
 from .schedule import Schedule
 from .spans import NewSpan
 from .trigger import KIND, AllOf, AnyOf, Cooldown, Debounce, Json, Trigger
 
 _KINDS: Final[dict[str, type[Trigger]]] = {
     kind.__name__: kind
-    for kind in (After, AllOf, AnyOf, Cooldown, Cron, Debounce, Drift, Every, Failed, MetricDrop, NewArtifact, NewSpan)
+    for kind in (
+        *(After, AllOf, AnyOf, Cooldown, Cron, Debounce, Drift, Every, Failed),
+        *(MetricDrop, NewArtifact, NewRows, NewSpan),
+    )
 }
 
 

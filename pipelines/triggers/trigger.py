@@ -57,6 +57,10 @@ class TriggerView(Protocol):
         """The runs of a pipeline that ended after a moment, in the order of their ends."""
         ...
 
+    def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
+        """The rows that a query gives, as text."""
+        ...
+
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """The spans that the files of a pattern have, each with its newest version, None where files name none."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -160,6 +161,27 @@ def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callabl
     second = look()
     assert [line.partition(":")[0] for line in first + second] == ["shop", "other"]
     assert f"run {list_runs(home)[-1].id} ended COMPLETE; and NewArtifact" in (first + second)[1]
+
+
+def test_a_database_that_is_asked_and_one_that_is_not_there(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.base / "shop.db"
+    home.base.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("SHOP", f"sqlite:///{path}")
+    register_schedule(home, write('on.NewRows("SELECT max(id) FROM t", "env:SHOP", poll="5m")'))
+    (line,) = look()
+    assert "trying again every 60 s" in line
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE t (id INTEGER)")
+    assert look() == []
+    clock.forward(minutes=1)
+    assert look() == []
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO t VALUES (7)")
+    database.close()
+    clock.forward(minutes=5)
+    assert "the answer is 7" in look()[0]
 
 
 def test_no_more_runs_at_once_than_it_says(home: Home, write: Write, clock: Clock) -> None:

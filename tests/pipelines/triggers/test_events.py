@@ -6,8 +6,9 @@ import math
 from datetime import timedelta
 
 import pytest
+from drivetrain.errors import InputError
 from drivetrain.metadata import Model
-from drivetrain.pipelines.triggers import After, Drift, Failed, MetricDrop, NewArtifact, NewSpan, Trigger
+from drivetrain.pipelines.triggers import After, Drift, Failed, MetricDrop, NewArtifact, NewRows, NewSpan, Trigger
 from drivetrain.pipelines.triggers.trigger import EndedRun
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +120,17 @@ def test_each_span_and_version_starts_one_run(files: list[tuple[int, int | None]
     assert not watcher.look(1002).due
     view.files += [(BEGIN, span, version) for span, version in known.items()]
     assert not watcher.look(1003).due
+
+
+def test_another_answer_of_a_database() -> None:
+    answers = [(BEGIN + timedelta(minutes=at), answer) for at, answer in ((5, None), (15, "7"), (16, "9"), (25, "9"))]
+    watcher = Watcher(NewRows("SELECT max(id) FROM t", "env:SHOP"), HandMadeView(answers=answers))
+    signals = {at: watcher.look(at) for at in (6, 10, 20, 30)}
+    assert [at for at, signal in signals.items() if signal.due] == [6, 20]
+    assert signals[6].reason.endswith("the answer is NULL")
+    assert signals[20].reason.endswith("the answer is 9")
+    with pytest.raises(InputError, match="holds a password"):
+        NewRows("SELECT 1", "postgresql://ann:pw@db/x")
 
 
 def test_a_year_of_days_is_one_entry_of_what_is_remembered() -> None:

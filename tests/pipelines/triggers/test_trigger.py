@@ -14,6 +14,7 @@ from drivetrain.pipelines.triggers import (
     Failed,
     MetricDrop,
     NewArtifact,
+    NewRows,
     NewSpan,
     Schedule,
     Trigger,
@@ -28,6 +29,7 @@ SPANS = NewSpan("data/{SPAN}.csv")
 LEAVES = st.sampled_from([
     Cron("0 3 * * *", tz="Europe/Oslo"), Every("6h", catch_up="all"), SPANS, NewArtifact("Model", pipeline="shop"),
     Drift(features=("age", "fare")), MetricDrop("auc", below=0.7), After("shop"), Failed("shop"),
+    NewRows("SELECT max(id) FROM t", "env:SHOP", poll="1h"),
 ])  # fmt: skip
 TRIGGERS = st.recursive(
     LEAVES,
@@ -44,7 +46,8 @@ TRIGGERS = st.recursive(
 @given(TRIGGERS)
 def test_a_trigger_comes_back_from_json_and_reads_as_it_was_written(trigger: Trigger) -> None:
     assert read_trigger(trigger.to_json()) == trigger
-    names = {kind.__name__: kind for kind in (Cron, Every, NewSpan, NewArtifact, Drift, MetricDrop, After, Failed)}
+    kinds = (Cron, Every, NewSpan, NewArtifact, NewRows, Drift, MetricDrop, After, Failed)
+    names = {kind.__name__: kind for kind in kinds}
     assert eval(str(trigger), names) == trigger
     schedule = Schedule(trigger, {"rows": 3}, max_active=2, version="pin", runner="process")
     assert read_schedule(schedule.to_json()) == schedule

@@ -28,10 +28,11 @@ class HandMadeView:
     makers: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     ends: list[tuple[str, EndedRun]] = field(default_factory=list)
     files: list[tuple[datetime, int, int | None]] = field(default_factory=list)
+    answers: list[tuple[datetime, str | None]] = field(default_factory=list)
 
     def at(self, moment: datetime) -> HandMadeView:
         """The same world at another moment."""
-        return HandMadeView(moment, self.published, self.makers, self.ends, self.files)
+        return HandMadeView(moment, self.published, self.makers, self.ends, self.files, self.answers)
 
     def artifacts(self, kind: str, after: int, pipeline: str, made_by: str) -> Sequence[ArtifactRecord]:
         def fits(record: ArtifactRecord) -> bool:
@@ -49,6 +50,9 @@ class HandMadeView:
 
     def ended_runs(self, pipeline: str, after: datetime) -> Sequence[EndedRun]:
         return [run for name, run in self.ends if name == pipeline and after < run.finished <= self.now]
+
+    def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
+        return [[answer] for at, answer in self.answers if at <= self.now][-1:]
 
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         newest: dict[int, int | None] = {}
