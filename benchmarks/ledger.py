@@ -90,6 +90,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("*: CPU s*", Kind.SECONDS),
     ("*: wall s*", Kind.SECONDS),
     ("*ms a node", Kind.SECONDS),
+    ("*: share of a core", Kind.SECONDS),
 )
 
 
