@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from ...data.aggregates.tables import ascending_order
 from ...data.arrays import arrow_of, numpy_of
 from ...data.rowhash import hash_column
 from ...data.slices import MISSING, SliceKey, SliceTable, key_text, rank_of, title
@@ -277,7 +278,7 @@ class MetricsAccumulator:
         flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
         first = flat[0]
         sorted_already = bool((first[1:] >= first[:-1]).all())
-        order = np.arange(len(first)) if sorted_already else np.argsort(first)
+        order = np.arange(len(first)) if sorted_already else ascending_order(first)
         first = first if sorted_already else first[order]
         equal = first[1:] == first[:-1]
         if equal.any():
