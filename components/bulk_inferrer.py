@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..engine import Bundle, FieldSpec
     from ..pipelines.project.context import LaunchContext
     from .inference import Inference, ModelCall, Rejections
+    from .output_means import OutputMeans
 
 A = TypeVar("A", bound=Artifact)
 
@@ -105,6 +106,7 @@ def BulkInferrer(
     from ..data.examples import refuse_transformed
     from ..engine import Bundle
     from .inference import REASON, Inference, Rejections
+    from .output_means import OutputMeans
 
     parameters = {"signatures": signatures, "names": names, "splits": splits, "keep": keep}
     _refuse({**parameters, "max_rejected": max_rejected}, {})
@@ -131,8 +133,9 @@ def BulkInferrer(
     rejections = Rejections(inference, REASON if REASON not in columns else f"rejection_{REASON}")
     specs = _specs(calls, bundles)
     plain = [name for name, spec in specs.items() if spec.dtype.startswith("float")]
+    means = {name: OutputMeans(_widths(specs)) for name in chosen}
     walk = executor(launch.executor, launch.executor_options)
-    written, rejected = _apply(rejections, sources, predictions.content, plain, walk, launch)
+    written, rejected = _apply(rejections, sources, predictions.content, plain, means, walk, launch)
     manifest = Manifest.joined(written).write(predictions.content, span=examples.span)
     reasons: list[str] = []
     if rejected:
@@ -146,10 +149,10 @@ def BulkInferrer(
         )
     predictions.rows = manifest.rows
     predictions.rejected = {name: sources[name].rows - rows for name, rows in manifest.rows.items()}
-    widths, described = _widths(specs), {}
-    for name, rows in manifest.rows.items():
-        means = _means(open_examples(predictions.content, name, widths), widths, launch.check) if widths else {}
-        described[name] = {"rows": rows, "rejected": predictions.rejected[name], "outputs": means}
+    described = {
+        name: {"rows": rows, "rejected": predictions.rejected[name], "outputs": means[name].result()}
+        for name, rows in manifest.rows.items()
+    }
     facts = {"splits": described, "reasons": reasons}
     text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
     (predictions.content / _FACTS).write_text(text + "\n", "utf-8")
@@ -163,10 +166,14 @@ def _apply(
     sources: Mapping[str, Source],
     content: Path,
     plain: Iterable[str],
+    means: Mapping[str, OutputMeans],
     walk: Executor,
     launch: LaunchContext,
 ) -> tuple[list[Manifest], list[Manifest]]:
-    """Write the predictions of each split, and of the splits that have such, the rows that were set aside."""
+    """Write the predictions of each split, and of the splits that have such, the rows that were set aside.
+
+    The means of what is written of a split go to `means`.
+    """
     from ..data import sinks
     from .inference import too_many
 
@@ -179,7 +186,7 @@ def _apply(
         def report(done: int, _: int | None, unit: str, before: int = before) -> None:
             launch.progress(before + done, total, unit)
 
-        manifest = walk.map(source, inference, sinks(content, [name], plain), progress=report)
+        manifest = walk.map(source, inference, sinks(content, [name], plain), tally=means[name], progress=report)
         written.append(manifest)
         before += source.rows
         aside += source.rows - manifest.rows[name]
@@ -336,42 +343,6 @@ def _widths(specs: Mapping[str, FieldSpec]) -> dict[str, int | None]:
     widths = {name: math.prod(spec.shape) if spec.shape else None for name, spec in specs.items()}
     numbers = {name for name, spec in specs.items() if spec.dtype != "string" and not spec.dtype.startswith("list")}
     return {name: width for name, width in widths.items() if name in numbers and (width is None or width <= _WIDEST)}
-
-
-def _means(source: Source, widths: Mapping[str, int | None], check: Callable[[], None]) -> dict[str, Any]:
-    """By output the `mean`, a list for vectors, and how many values are `undefined`: missing, NaN or infinite.
-
-    The pass is light beside the inference, so it is made here. Batches are the same on every executor, and their sums
-    are added exactly.
-    """
-    import numpy as np
-
-    from ..data import ExactSum
-    from ..data.arrays import numpy_of
-
-    sums = {name: [ExactSum() for _ in range(width or 1)] for name, width in widths.items()}
-    counts = {name: [0] * len(each) for name, each in sums.items()}
-    undefined = dict.fromkeys(widths, 0)
-    for shard in source.shards:
-        for batch in source.read(shard):
-            check()
-            for name, width in widths.items():
-                column = batch.column(name) if width is None else batch.column(name).flatten()
-                undefined[name] += column.null_count
-                values = numpy_of(column.drop_null()).reshape(-1, width or 1)
-                for position, total in enumerate(sums[name]):
-                    numbers = values[:, position]
-                    defined = numbers[np.isfinite(numbers)]
-                    undefined[name] += len(numbers) - len(defined)
-                    counts[name][position] += len(defined)
-                    # What is narrower cannot leave float64's range, and one sum of a batch is quicker.
-                    total.add(defined if defined.dtype == np.float64 else defined.sum(dtype=np.float64, keepdims=True))
-    described: dict[str, Any] = {}  # Any: JSON
-    for name, width in widths.items():
-        pairs = zip(sums[name], counts[name], strict=True)
-        means = [float(total.fraction() / count) if count else None for total, count in pairs]
-        described[name] = {"mean": means[0] if width is None else means, "undefined": undefined[name]}
-    return described
 
 
 def _line(facts: Mapping[str, Any]) -> str:

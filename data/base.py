@@ -117,6 +117,7 @@ class Executor(Protocol):
         sinks: Mapping[str, Sink],
         *,
         route: Route | None = None,
+        tally: Accumulator | None = None,
         progress: Progress = no_progress,
     ) -> Manifest:
         """Write the rows, through `fn`, as Parquet: one part per shard and sink, numbered like the shard.
@@ -126,6 +127,8 @@ class Executor(Protocol):
             fn: Applied to every batch, or None.
             sinks: Split name to the folder its parts go to, in order.
             route: Which sink a row (as `fn` gave it) goes to; needed where there are several.
+            tally: An accumulator without rows, which takes in all that is written, merged as by `combine`; untouched
+                where this raises. It must pickle, and be small: there is one for each shard until the end.
             progress: Called with the rows read so far.
 
         Returns:
@@ -133,7 +136,8 @@ class Executor(Protocol):
 
         Raises:
             Canceled: As for `combine`.
-            InputError: A shard could not be read, or batches of different schemas came out of `fn`.
+            InputError: A shard could not be read, batches of different schemas came out of `fn`, or `tally` refused a
+                batch.
         """
         ...
 

@@ -29,12 +29,12 @@ from ..beam_job import job_options, run_job
 from ..digest import canonical_json
 from ..errors import BuildError, Canceled, DrivetrainError, InputError
 from ..progress import Progress, no_progress
-from .base import A, BatchFn, Route
+from .base import A, Accumulator, BatchFn, Route
 from .examples import Manifest, Part, Sink
 from .exchange import ExchangePlan, Spill, buckets_of, plan_exchange, remove_spills, spill_shard
-from .local import merge_states, shard_state
+from .local import shard_state
 from .sources import Source
-from .tree import MergeTree
+from .tree import MergeTree, merge_states
 from .writing import ShardParts, collect, remove_leftovers, write_shard
 
 import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
@@ -79,17 +79,18 @@ class BeamExecutor:
         sinks: Mapping[str, Sink],
         *,
         route: Route | None = None,
+        tally: Accumulator | None = None,
         progress: Progress = no_progress,
     ) -> Manifest:
         """See `Executor.map`. The workers write the parts, so the sinks must lie on a file system that they share."""
         if not source.shards:
             return collect([], sinks)
-        work = partial(_write, source, dict(sinks), route)
+        work = partial(_write, source, dict(sinks), route, tally)
         try:
             pieces = self._run(source, lambda folder: _MapShards(work, fn, folder), _CollectPieces(), progress)
         finally:
             remove_leftovers(sinks)
-        return collect(map(_written, pieces), sinks)
+        return collect((_written(piece, tally) for piece in pieces), sinks, tally)
 
     def exchange(
         self,
@@ -327,12 +328,14 @@ def _write(
     source: Source,
     sinks: Mapping[str, Sink],
     route: Route | None,
+    tally: Accumulator | None,
     index: int,
     fn: BatchFn | None,
     on_rows: Callable[[int], None],
 ) -> list[Any]:
-    written = write_shard(source, index, fn, sinks, route, on_rows)
-    return [[[part.path, part.rows, part.bytes, part.sha256] for part in written.parts], written.schema]
+    written = write_shard(source, index, fn, sinks, route, tally, on_rows)
+    state = written.tally and written.tally.to_bytes().hex()
+    return [[[part.path, part.rows, part.bytes, part.sha256] for part in written.parts], written.schema, state]
 
 
 def _spill(plan: ExchangePlan, index: int, fn: BatchFn | None, on_rows: Callable[[int], None]) -> list[Any]:
@@ -372,9 +375,10 @@ def _pieces_or_failure(data: bytes) -> list[bytes]:
     return pieces
 
 
-def _written(data: bytes) -> ShardParts:
-    parts, schema = json.loads(data)
-    return ShardParts(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema))
+def _written(data: bytes, tally: Accumulator | None) -> ShardParts:
+    parts, schema, state = json.loads(data)
+    tallied = tally and _loader(lambda: tally)(bytes.fromhex(state))
+    return ShardParts(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema), tallied)
 
 
 def _spilled(data: bytes) -> Spill:

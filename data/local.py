@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from ..errors import InputError
 from ..progress import Progress, no_progress
-from .base import A, BatchFn, Route
+from .base import A, Accumulator, BatchFn, Route
 from .examples import Manifest, Sink
 from .exchange import Spill, buckets_of, plan_exchange, remove_spills, spill_shard
 from .sources import Source
-from .tree import MergeTree
+from .tree import MergeTree, merge_states
 from .writing import ShardParts, collect, remove_leftovers, write_shard
 
 T = TypeVar("T")
@@ -64,6 +64,7 @@ class LocalExecutor:
         sinks: Mapping[str, Sink],
         *,
         route: Route | None = None,
+        tally: Accumulator | None = None,
         progress: Progress = no_progress,
     ) -> Manifest:
         """See `Executor.map`."""
@@ -71,10 +72,10 @@ class LocalExecutor:
             fn.setup()
 
         def write(index: int, on_rows: Callable[[int], None]) -> ShardParts:
-            return write_shard(source, index, fn, sinks, route, on_rows)
+            return write_shard(source, index, fn, sinks, route, tally, on_rows)
 
         try:
-            return collect(self._run(source, write, progress), sinks)
+            return collect(self._run(source, write, progress), sinks, tally)
         finally:
             remove_leftovers(sinks)
 
@@ -174,10 +175,3 @@ def _location(source: Source, index: int) -> str:
     path = source.shards[index].path
     before = sum(shard.rows for shard in source.shards[:index] if shard.path == path)
     return f"{path}, the part from row {before:,}" if before else path
-
-
-def merge_states(left: A, right: A) -> A:
-    """The left state with the right one merged in, compacted."""
-    left.merge(right)
-    left.compact()
-    return left

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from .base import A
+
 T = TypeVar("T")
 
 
@@ -54,3 +56,10 @@ class MergeTree(Generic[T]):
         """The values that wait for a sibling, as (level, index, value), by level and index."""
         for (level, index), value in sorted(self._waiting.items(), key=lambda item: item[0]):
             yield level, index, value
+
+
+def merge_states(left: A, right: A) -> A:
+    """The left state with the right one merged in, compacted."""
+    left.merge(right)
+    left.compact()
+    return left

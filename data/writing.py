@@ -7,6 +7,7 @@ the end; the bytes depend on the rows alone, so it does not matter whose rename 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,9 +20,10 @@ import pyarrow.parquet as pq
 from ..digest import digest_file
 from ..errors import DrivetrainError, InputError
 from .arrays import arrow_of
-from .base import BatchFn, Route
+from .base import Accumulator, BatchFn, Route
 from .examples import ROW_GROUP_ROWS, Manifest, Part, Sink
 from .sources import BATCH_ROWS, Source
+from .tree import MergeTree, merge_states
 from .types import restore, settle
 
 
@@ -79,10 +81,12 @@ class ShardParts:
     Attributes:
         parts: One for each sink, in order.
         schema: Name and Arrow type of each column that was written.
+        tally: The accumulator over what was written, compacted; None where none is wanted.
     """
 
     parts: tuple[Part, ...]
     schema: tuple[tuple[str, str], ...]
+    tally: Accumulator | None = None
 
 
 def write_shard(
@@ -91,6 +95,7 @@ def write_shard(
     fn: BatchFn | None,
     sinks: Mapping[str, Sink],
     route: Route | None,
+    tally: Accumulator | None,
     on_rows: Callable[[int], None],
 ) -> ShardParts:
     """Write one shard's rows to its part in every sink.
@@ -101,6 +106,7 @@ def write_shard(
         fn: Applied to every batch first, or None.
         sinks: Split name to the folder its parts go to, in order.
         route: Which sink a row goes to; None for a single sink.
+        tally: Without rows; a copy of it takes in what is written.
         on_rows: Called with the rows of each batch that was read; may raise to stop.
 
     Raises:
@@ -111,6 +117,7 @@ def write_shard(
         raise InputError(f"{len(sinks)} sinks and nothing that says which row goes where", fix="pass route=")
     parts: list[_PartWriter] = []
     schema: pa.Schema | None = None
+    tally = copy.deepcopy(tally)
     try:
         for sink in sinks.values():
             parts.append(_PartWriter(sink, index))
@@ -123,6 +130,8 @@ def write_shard(
             elif settle(batch.schema) != schema:
                 raise InputError(f"two batches came out of {fn!r} with different columns", fix="return the same ones")
             batch = restore(batch, schema)
+            if tally is not None:
+                tally.add_batch(batch)
             if route is None:
                 parts[0].write(batch)
             else:
@@ -134,6 +143,8 @@ def write_shard(
             on_rows(rows_read)
         if schema is None:  # a shard without rows
             schema = schema_through(source, fn)
+        if tally is not None:
+            tally.compact()
         written = tuple(part.close(schema) for part in parts)
     except BaseException as error:
         for part in parts:
@@ -145,7 +156,7 @@ def write_shard(
                 f"cannot write to {where}: {cause}", fix="free space there, or choose another --root"
             ) from error
         raise
-    return ShardParts(written, tuple((field.name, str(field.type)) for field in schema))
+    return ShardParts(written, tuple((field.name, str(field.type)) for field in schema), tally)
 
 
 def _batches(source: Source, index: int, fn: BatchFn | None) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -190,8 +201,8 @@ def _is_utf8(value: pa.Scalar) -> bool:
     return True
 
 
-def collect(written: Iterable[ShardParts], sinks: Mapping[str, Sink]) -> Manifest:
-    """The manifest of all shards' parts, which come in shard order.
+def collect(written: Iterable[ShardParts], sinks: Mapping[str, Sink], tally: Accumulator | None = None) -> Manifest:
+    """The manifest of all shards' parts, which come in shard order; their tallies are merged into `tally`.
 
     Raises:
         InputError: The shards came out with different columns.
@@ -201,6 +212,12 @@ def collect(written: Iterable[ShardParts], sinks: Mapping[str, Sink]) -> Manifes
         raise InputError("the source has no shards, so there is nothing to write", fix="give an input with rows")
     if len({shard.schema for shard in shards}) > 1:
         raise InputError("the shards came out with different columns", fix="return the same columns for every batch")
+    if tally is not None:
+        tree: MergeTree[Accumulator] = MergeTree(len(shards), merge_states)
+        for index, shard in enumerate(shards):
+            assert shard.tally is not None
+            tree.put(0, index, shard.tally)
+        tally.merge(tree.root())
     splits = tuple((name, tuple(shard.parts[number] for shard in shards)) for number, name in enumerate(sinks))
     return Manifest(splits, shards[0].schema)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
+from ...data.aggregates.tables import ascending_order
 from ...data.arrays import arrow_of, numpy_of
 from ...data.rowhash import hash_column
 from ...data.slices import MISSING, SliceKey, SliceTable, key_text, rank_of, title
@@ -150,13 +151,15 @@ class MetricsAccumulator:
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
         renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
-        for old, theirs in other._summed.items():
-            code = int(renumber[old])
+        summed = {int(renumber[old]): old for old in other._summed}
+        for code, old in summed.items():
             self._count(code, int(other._counts[old]))
-            self._spill([code])  # a state has no rows to give back, so this side becomes one too
+        self._spill(summed)  # a state has no rows to give back, so this side becomes one too
+        states_of = self._states_by_code()
+        for code, old in summed.items():
             self._summed[code] = [
-                [state.merge(mine, leaves) for state, mine, leaves in zip(self._states_of(code), *pair, strict=True)]
-                for pair in zip(self._summed[code], theirs, strict=True)
+                [state.merge(mine, leaves) for state, mine, leaves in zip(states_of[code], *pair, strict=True)]
+                for pair in zip(self._summed[code], other._summed[old], strict=True)
             ]
         # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
         # canonical order, since float sums depend on it.
@@ -203,8 +206,9 @@ class MetricsAccumulator:
         new = [code for code in codes if code not in self._summed]
         if not new:
             return
+        states_of = self._states_by_code()
         for code in new:
-            self._summed[code] = [[state.init() for state in self._states_of(code)] for _ in self.models]
+            self._summed[code] = [[state.init() for state in states_of[code]] for _ in self.models]
         if len(self._kept) == 1:
             self._kept = self._sorted()  # those that stay come to be sorted too: here it is done once for both
         pairs = [self._split(table, new) for table in self._kept]
@@ -226,11 +230,8 @@ class MetricsAccumulator:
         left, right = (_where(table | {"codes": part}, _in_some(part)) for part in (theirs, rest))
         return left, right
 
-    def _spec(self, code: int) -> int:
-        return list(self._slices.codes)[code][0]
-
-    def _states_of(self, code: int) -> tuple[MetricState, ...]:
-        return self._states[self._spec(code)]
+    def _states_by_code(self) -> list[tuple[MetricState, ...]]:
+        return [self._states[spec] for spec, _ in self._slices.codes]
 
     def _sum_up(self, table: _Table) -> None:
         """Add rows to the states of their slices, each slice's in their order."""
@@ -277,7 +278,7 @@ class MetricsAccumulator:
         flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
         first = flat[0]
         sorted_already = bool((first[1:] >= first[:-1]).all())
-        order = np.arange(len(first)) if sorted_already else np.argsort(first)
+        order = np.arange(len(first)) if sorted_already else ascending_order(first)
         first = first if sorted_already else first[order]
         equal = first[1:] == first[:-1]
         if equal.any():

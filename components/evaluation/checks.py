@@ -223,7 +223,9 @@ def _numbers(column: pa.Array, what: str) -> Floats:
     kind = column.type
     if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         fix = "return one value per example"
-        if _is_text(kind):
+        if _is_text(kind) and what.startswith("weight"):
+            fix = "make numbers of the texts"
+        elif _is_text(kind):
             fix = "make 0 or 1 of each text; of several classes, name them in the order of their scores: classes=[…]"
         raise InputError(f"{what} is of type {kind}, not one number per row", fix=fix)
     return numbers_of(column.cast(pa.int8()) if pa.types.is_boolean(kind) else column)
@@ -260,7 +262,10 @@ def _matrix(column: pa.Array, what: str) -> Floats:
     if pa.types.is_null(kind):
         return np.full((len(column), 1), np.nan)
     if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise InputError(f"{what} is of type {kind}, not a list of numbers", fix="return one number for each class")
+        fix = "return one number for each class"
+        if _is_text(kind):
+            fix += "; a model that predicts classes is compared with others that do: give the classes of each model"
+        raise InputError(f"{what} is of type {kind}, not a list of numbers", fix=fix)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     lists = column.filter(column.is_valid())
     numbers, rows = _numbers(lists.flatten(), what), len(lists)
@@ -286,13 +291,13 @@ def _shown(value: object) -> str:
 
 
 def _fix(kind: str) -> str:
-    if "class" in kind:
+    # By its end, since a column may be called anything.
+    if kind.endswith(("none of the classes", "position of a class", "that have scores")):
         return "name the class of each score, in their order: classes=[…]; or mend the labels"
-    if kind.startswith("label") and kind.endswith("infinite"):
-        return "mend these rows"
-    if kind.startswith("label"):
-        fix = "make the label 0 or 1; in a preprocessing function, with fill_missing where it may be missing"
-        return f"{fix}; {_NUMBERS}"
+    if kind.startswith("label") and kind.endswith("missing"):
+        return "leave these rows out, or fill them: in a preprocessing function with fill_missing"
+    if kind.endswith("neither 0 nor 1"):
+        return f"make the label 0 or 1; {_NUMBERS}"
     if kind.endswith("probability"):
         return f"return jax.nn.sigmoid(logits), for several classes jax.nn.softmax(logits), from predict; {_NUMBERS}"
     return "look at the training's loss and at these rows" if kind.startswith("prediction") else "mend these rows"

@@ -422,8 +422,10 @@ class EvaluationConfig:
             raise InputError(f"EvaluationConfig: {threshold!r} is not a Threshold", fix='Threshold("auc", lower=0.85)')
         names = [name_of(item) for item in self.items]
         if threshold.metric not in names:
+            base = threshold.metric.partition("(")[0]
+            with_options = next((f"did you mean {name!r}?" for name in names if name.startswith(f"{base}(")), None)
             if threshold.metric not in METRICS and ":" not in threshold.metric:
-                near = suggest(threshold.metric, list(dict.fromkeys([*names, *METRICS])), "there are")
+                near = with_options or suggest(threshold.metric, list(dict.fromkeys([*names, *METRICS])), "there are")
                 raise InputError(f"there is no metric {threshold.metric!r}", fix=near, where=threshold.where)
             judges = () if ":" in threshold.metric else tasks_of(threshold.metric)
             if judges and self.task not in judges:
@@ -435,7 +437,7 @@ class EvaluationConfig:
                 )
             raise InputError(
                 f"EvaluationConfig: the threshold on {threshold.metric!r} has no metric of that name to judge",
-                fix=f"add {threshold.metric!r} to metrics",
+                fix=with_options or f"add {threshold.metric!r} to metrics",
             )
         if frozenset(threshold.columns) not in {frozenset(spec) for spec in self.specs}:
             raise InputError(
@@ -584,7 +586,11 @@ def _refuse_out_of_range(threshold: Threshold, metric: Metric) -> None:
 
 def _specs(slices: Any) -> tuple[tuple[SliceColumn, ...], ...]:  # Any: what a user wrote
     if isinstance(slices, (str, Mapping, Slice)) or not isinstance(slices, Iterable):
-        raise InputError(f"EvaluationConfig: slices must be a list of lists of columns, not {slices!r}")
+        fix = "write [[]] for all examples, and a list of columns for each further kind of slice"
+        raise InputError(
+            f"EvaluationConfig: slices must be a list of lists of columns, not {slices!r}",
+            fix=f"write [[{slices!r}]]" if isinstance(slices, str) else fix,
+        )
     specs = [_spec(spec) for spec in slices]
     expressions: dict[str, Slice] = {}
     for column in (column for spec in specs for column in spec if isinstance(column, Slice)):

@@ -149,28 +149,39 @@ class BucketScores(MetricState):
         return _of_scores(occupied, scores[starts], _mass(rows, group, (self.buckets, 2, len(starts))))
 
 
-def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Σw by bucket, class and cell: floats, or integers where all rows weigh 1."""
     buckets, _, cells = shape
     at = (rows.buckets * 2 + rows.label) * cells + cell
     weight = None if rows.unweighted else rows.weight
-    mass: NDArray[np.float64] = np.bincount(at, weight, minlength=buckets * 2 * cells).astype(np.float64)
-    return mass.reshape(shape)
+    mass: NDArray[Any] = np.bincount(at, weight, minlength=buckets * 2 * cells).reshape(shape)
+    return mass
 
 
-def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[np.float64]) -> Resamples:
+def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[Any]) -> Resamples:
     total = mass.sum(axis=0)
-    whole = bool((mass == np.rint(mass)).all())  # then what is left out can be subtracted: nothing is rounded
+    counted = mass.dtype == np.int64
+    # Then what is left out can be subtracted: nothing is rounded.
+    whole = counted or bool((mass == np.rint(mass)).all())
 
-    def tally(counts: Counts) -> ScoreTally:
+    def tally(counts: Counts, masses: NDArray[Any]) -> ScoreTally:
         which = np.flatnonzero(counts != 1) if whole else np.arange(len(counts))
-        times = (counts[which] - 1 if whole else counts).astype(np.float64)
-        negatives, positives = np.einsum("b,bcs->cs", times, mass[which]) + (total if whole else 0)
-        some = (positives + negatives) > 0
-        if some.all():
+        times = (counts[which] - 1 if whole else counts).astype(masses.dtype)
+        sums = times[0] * masses[which[0]] if len(which) == 1 else np.einsum("b,bcs->cs", times, masses[which])
+        sums = sums + (total if whole else 0)
+        negatives, positives = sums.astype(np.int64) if counted else sums  # integers make the curves quicker
+        some = np.flatnonzero((positives + negatives) > 0)
+        if len(some) == len(scores):
             return ScoreTally(scores, positives, negatives, exact=False)
-        return ScoreTally(scores[some], positives[some], negatives[some], exact=False)
+        return ScoreTally(scores.take(some), positives.take(some), negatives.take(some), exact=False)
 
-    return Resamples(occupied, lambda draws: [tally(counts) for counts in draws])
+    def drawn(draws: Counts) -> list[ScoreTally]:
+        # To add up many buckets is quicker in floats, to leave one out in integers.
+        one_left_out = bool(((draws != 1).sum(axis=1) <= 1).all())
+        masses = mass if one_left_out else mass.astype(np.float64, copy=False)
+        return [tally(counts, masses) for counts in draws]
+
+    return Resamples(occupied, drawn)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ _MANTISSA: Final = 10  # bits kept of a score's distance from the nearer end
 _OCTAVES: Final = 23  # distances from 1/2 down to 2^-24; closer ones share the outermost bin
 _MIDDLE: Final = _OCTAVES << _MANTISSA
 BINS: Final = 2 * _MIDDLE + 1
+_Masses: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +25,14 @@ class ScoreTally:
 
     Attributes:
         scores: Distinct scores ascending, or the middles of the occupied bins.
-        positives: Σw of the positive examples at each score.
+        positives: Σw of the positive examples at each score; integers where rows at hand all weigh 1.
         negatives: Σw of the negative ones.
         exact: Whether `scores` are the scores themselves.
     """
 
     scores: Floats
-    positives: Floats
-    negatives: Floats
+    positives: _Masses
+    negatives: _Masses
     exact: bool
 
     @cached_property
@@ -42,7 +43,7 @@ class ScoreTally:
     @cached_property
     def rises(self) -> NDArray[np.int64]:
         """Where positives have any weight."""
-        return np.flatnonzero(self.positives)
+        return np.flatnonzero(self.positives != 0)  # of booleans it takes a quarter of the time
 
     @property
     def both_classes(self) -> bool:
@@ -72,7 +73,8 @@ class ScoreTally:
             points = np.flatnonzero(np.append(falls, True))
             hits, called = hits[points], called[points]
             at = np.flatnonzero(hits[:-1] > hits[1:])
-        return hits[at], called[at], hits[at + 1], called[at + 1]
+        above = at + 1
+        return hits.take(at), called.take(at), hits.take(above), called.take(above)
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,14 @@ class ScoreTable(MetricState):
 
     def exact(self, rows: SliceRows) -> ScoreTally:
         """The distinct scores; the same bits for every order of the rows, since equal scores come sorted."""
-        scores, weight = rows.prediction, rows.weight
-        positives = rows.label.astype(np.float64) if rows.unweighted else np.where(rows.label, weight, 0.0)
+        scores = rows.prediction
         rising = scores[1:] > scores[:-1]
         if not rising.all() and not bool((scores[1:] >= scores[:-1]).all()):
-            order = np.argsort(scores, kind="stable")
-            scores, weight, positives = scores[order], weight[order], positives[order]
+            rows = rows.take(np.argsort(scores, kind="stable"))
+            scores = rows.prediction
             rising = scores[1:] > scores[:-1]
-        negatives = weight - positives
+        weight = np.int64(1) if rows.unweighted else rows.weight
+        positives, negatives = np.where(rows.label, weight, 0), np.where(rows.label, 0, weight)
         if not rising.all():
             starts = np.flatnonzero(np.concatenate([[True], rising]))
             positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
@@ -125,10 +127,10 @@ class ScoreTable(MetricState):
         return ScoreTally(scores, positives, negatives, exact=True)
 
 
-def _from_above(mass: Floats) -> Floats:
-    sums = np.zeros(len(mass) + 1)
-    np.cumsum(mass[::-1], out=sums[-2::-1])
-    return sums
+def _from_above(mass: _Masses) -> Floats:
+    sums = np.zeros(len(mass) + 1, dtype=mass.dtype)
+    np.cumsum(mass[::-1], out=sums[-2::-1])  # of integers it takes a seventh of the time
+    return sums.astype(np.float64, copy=False)
 
 
 def bin_of(scores: Floats) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ from .cut_columns import MOST_BINS, CutColumn, Ints, cut_column, is_text
 from .rows import Floats, Task
 from .slice_search import SliceSearch
 from .standalone import predicted_classes, task_of_values
-from .table_models import Predictor, TableModel, columns_of, is_bundle, models_of
+from .table_models import Predictor, TableModel, classes_of_scores, columns_of, is_bundle, models_of
 from .worse_slices import WorstSlices
 
 _SEED: Final = 20_190  # of the sample of larger tables
@@ -67,7 +67,7 @@ def find_slices(
         weight: A column of weights ≥ 0; rows of weight 0 are left out.
         task: None: what label and predictions look like. It decides the loss of a row: log-loss (binary, multi-class,
             the mean over labels of multi-label), or the squared error (regression).
-        classes: The class of each score, where labels are not positions.
+        classes: The class of each score, where labels are not positions; None: as for `drivetrain.evaluate`.
         excess: Take from each log-loss what the model itself expects, the entropy of its probabilities: what is left is
             large where the model is wrong, and not where the outcome is merely uncertain.
         max_columns: How many columns a slice may be a cross of, up to 3.
@@ -105,6 +105,8 @@ def find_slices(
             f"find_slices: the predictions {model_name!r} are classes, and the loss of a row is that of its scores",
             fix="give a score for each class, such as predict_proba(rows)",
         )
+    if classes is None:
+        classes = classes_of_scores({model_name: predictor}, text=is_text(source.schema.field(label).type))
     if task is None and classes is None:
         task = task_of_values(source, model)
     config = EvaluationConfig(label, model_name, task=task, classes=classes, weight=weight)

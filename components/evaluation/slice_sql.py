@@ -170,7 +170,7 @@ def _names(session: duckdb.DuckDBPyConnection, sql: str, what: str, macros: Sequ
     (row,) = session.execute("SELECT json_serialize_sql(?)", [_query(sql)]).fetchall()
     tree = json.loads(row[0])
     if tree["error"]:
-        raise InputError(f"{what}: {tree['error_message']}", fix="correct its SQL")
+        raise InputError(f"{what}: {tree['error_message']}", fix=f"correct its SQL, which is read in brackets: ({sql})")
     items = tree["statements"][0]["node"].get("select_list", [])  # of two queries with UNION between, there is none
     if len(tree["statements"]) != 1 or len(items) != 1:
         raise InputError(f"{what} is not one expression: {sql}", fix="write one condition, or one value")

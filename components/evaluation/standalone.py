@@ -27,6 +27,7 @@ from .table_models import (
     Predictor,
     TableModel,
     check_name,
+    classes_of_scores,
     columns_of,
     models_of,
     refuse_class_scores,
@@ -82,7 +83,8 @@ def evaluate(
         query: A column; of rankings.
         threshold: Above which a prediction counts as positive.
         task: None: what the metrics judge; without metrics what label and predictions look like.
-        classes: The class of each score; None: the names of the columns of scores where the labels are texts.
+        classes: The class of each score; None: the `classes_` of a scikit-learn estimator, or the names of the columns
+            of scores where the labels are texts.
         min_examples: Smaller slices are withheld.
         confidence: How intervals are computed.
         progress: Called with the rows done, for each model.
@@ -111,8 +113,8 @@ def evaluate(
     predicted = None if query is not None else predicted_classes(source, first, models, task, metrics, classes)
     if predicted is not None:
         task, classes, metrics = "multiclass", predicted, _without_scores(metrics)
-    if classes is None and isinstance(first.predictor, (list, tuple)) and _is_text(source, label):
-        classes = list(first.predictor)
+    if classes is None:
+        classes = classes_of_scores(models, text=_is_text(source, label))
     if task is None and metrics is None and classes is None and query is None:
         task = task_of_values(source, first)
     results = {}

@@ -301,6 +301,32 @@ def columns_of(models: Mapping[str, Any]) -> list[str]:
     return [column for each in named if isinstance(each, (list, tuple)) for column in each]
 
 
+def classes_of_scores(models: Mapping[str, Any], *, text: bool) -> Classes | None:
+    """The class of each score; None where no model says it, or they are the positions.
+
+    A fitted scikit-learn estimator says it of its `predict_proba`; the names of columns do where labels are text.
+
+    Raises:
+        InputError: Two models have the same classes in another order.
+    """
+    classes: list[str | int] = []
+    for name, model in models.items():
+        named: list[Any] = []
+        if isinstance(model, (list, tuple)):
+            named = list(model) if text else []
+        elif getattr(model, "__name__", None) == "predict_proba":
+            named = np.asarray(getattr(getattr(model, "__self__", None), "classes_", [])).tolist()
+        if named == list(range(len(named))) or not all(type(each) in (str, int) for each in named):
+            continue
+        if classes and named != classes and sorted(named, key=repr) == sorted(classes, key=repr):
+            raise InputError(
+                f"the scores of the model {name!r} are of the classes {named}, those of another of {classes}",
+                fix="give the scores of all models in one order",
+            )
+        classes = classes or named
+    return classes or None
+
+
 def refuse_class_scores(source: Source, columns: Sequence[str]) -> None:
     """Refuse columns that a list names as several models, where they are the scores of one model's classes.
 

@@ -80,13 +80,32 @@ def _ascending(values: NDArray[np.float64]) -> NDArray[np.float64]:
     numpy's quicksort takes five times as long on a processor whose AVX-512 stores are slow (AMD's Zen 4) as on others.
     A radix sort by 65,536 equal intervals takes the same everywhere, unless most values lie in few of the intervals.
     """
-    low, high = float(values.min()), float(values.max())
-    if len(values) >= _LEAST_SPREAD and 0 < high - low < math.inf and 65535 / (high - low) < math.inf:
-        intervals = ((values - low) * (65535 / (high - low))).astype(np.uint16)
-        if np.bincount(intervals[::16] >> 8).max() <= len(values) // 128:  # an eighth of the values looked at
-            return radix_sorted(values, intervals)
+    intervals = _intervals(values)
+    if intervals is not None:
+        return radix_sorted(values, intervals)
     values.sort()
     return values
+
+
+def ascending_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The positions of numbers, which are not NaN, in ascending order; of equal ones in any."""
+    intervals = _intervals(values)
+    if intervals is None:
+        return np.argsort(values)
+    nearly = np.argsort(intervals, kind="stable")
+    return nearly[np.argsort(values[nearly], kind="stable")]
+
+
+def _intervals(values: NDArray[np.float64]) -> NDArray[np.uint16] | None:
+    """Which of 65,536 equal intervals each value is in; None for few values, and where most are in few intervals."""
+    if len(values) < _LEAST_SPREAD:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if not (0 < high - low < math.inf and 65535 / (high - low) < math.inf):
+        return None
+    intervals = ((values - low) * (65535 / (high - low))).astype(np.uint16)
+    spread = np.bincount(intervals[::16] >> 8).max() <= len(values) // 128  # an eighth of the values looked at
+    return intervals if spread else None
 
 
 def radix_sorted(values: Numbers, keys: NDArray[np.uint16]) -> Numbers:

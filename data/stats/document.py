@@ -15,9 +15,9 @@ from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
 from ..base import Executor
-from ..local import merge_states
 from ..reading.source_of import source_of
 from ..sources import Source
+from ..tree import merge_states
 from .accumulator import StatisticsAccumulator
 from .column import EXACT_LIMIT, ColumnState
 from .lift import Lift, lift_of

@@ -33,7 +33,9 @@ def check_same_bytes(walk: Executor, source: Source, folder: Path) -> None:
     assert walk.combine(source, passes.Trace, double).to_bytes() == expected
     route = HashSplit.of({"train": 2, "eval": 1})
     for name, run in (("local", local), ("beam", walk)):
-        run.map(source, double, sinks(folder / name, route.names), route=route).write(folder / name)
+        tally = passes.Trace()
+        run.map(source, double, sinks(folder / name, route.names), route=route, tally=tally).write(folder / name)
+        assert tally.to_bytes() == b"(" + expected + b")"
         run.exchange(source, "s", 3, folder / name / "buckets", via=double)
     assert digest_tree(folder / "beam") == digest_tree(folder / "local")
 

@@ -128,6 +128,16 @@ def test_plain_columns_are_written_without_a_dictionary(tmp_path: Path) -> None:
             assert file.read().equals(pq.read_table(tmp_path / "rows.parquet"))
 
 
+def test_map_merges_what_it_wrote_into_a_tally_along_the_tree(source: Source, tmp_path: Path) -> None:
+    double, tally = passes.Double(), passes.Trace()
+    LocalExecutor().map(source, double, sinks(tmp_path / "out", ["even", "odd"]), route=passes.Odd(), tally=tally)
+    expected = LocalExecutor(1).combine(source, passes.Trace, double).to_bytes()
+    assert tally.to_bytes() == b"(" + expected + b")"
+    with pytest.raises(InputError):
+        LocalExecutor().map(source, passes.Fails(), sinks(tmp_path / "fails", ["all"]), tally=tally)
+    assert tally.to_bytes() == b"(" + expected + b")"
+
+
 def test_map_applies_the_function(source: Source, tmp_path: Path) -> None:
     LocalExecutor().map(source, passes.Double(), sinks(tmp_path / "out", ["all"]))
     assert np.array_equal(pq.read_table(tmp_path / "out/split=all")["a"].to_numpy(), np.arange(0, 80_000, 2))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold
+from drivetrain.components.evaluation import EvaluationConfig, Slice, Threshold, metric
 from drivetrain.components.evaluation.checks import check_columns
 
 
@@ -78,6 +78,16 @@ def test_configuration_errors(make: Callable[[], object], words: str) -> None:
             r"'rmse' judges regression models, .* binary ones\n  fix: write task='regression'",
         ),
         (Threshold("auc", lower=0.8), {"task": "regression"}, r"'auc' judges binary models, .* regression ones"),
+        (
+            Threshold("gap(of=auc, by=sex)", upper=0.1),
+            {"metrics": [metric("gap", of="auc", by="sex")]},
+            r"there is no metric 'gap.*\n  fix: did you mean 'gap\(by=sex, of=auc\)'",
+        ),
+        (
+            Threshold("f_beta", lower=0.8),
+            {"metrics": [metric("f_beta", beta=2.0)]},
+            r"no metric of that name .*\n  fix: did you mean 'f_beta\(beta=2",
+        ),
         (Threshold("accuracy", lower=0.8), {"metrics": ["auc"]}, r"no metric of that name .*\n  fix: add 'accuracy'"),
     ],
     ids=lambda case: getattr(case, "metric", None),

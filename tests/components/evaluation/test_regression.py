@@ -95,7 +95,7 @@ def test_what_has_no_value_says_why() -> None:
 def test_numbers_need_not_be_probabilities_but_finite() -> None:
     with pytest.raises(InputError, match=r"prediction 'p' of the candidate is infinite in 1 of 2 rows: row 1 \(inf\)"):
         measured(["rmse"], [1.0, 2.0], [1.0, float("inf")])
-    with pytest.raises(InputError, match="label 'y' is missing in 1 of 2 rows"):
+    with pytest.raises(InputError, match=r"label 'y' is missing in 1 of 2 rows.*\n  fix: leave these rows out"):
         measured(["rmse"], [float("nan"), 2.0], [1.0, 2.0])
 
 

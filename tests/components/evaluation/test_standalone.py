@@ -427,6 +427,28 @@ def test_a_method_of_an_estimator_gets_the_features_that_it_was_fitted_on(flower
         dt.evaluate(frame.drop(columns="petal width (cm)"), label="target", predictions=model.predict_proba)
 
 
+@pytest.mark.parametrize("names", [KINDS[::-1], [1, 2, 5]])
+def test_an_estimator_says_which_class_each_score_is_of(flowers: Any, names: list[Any]) -> None:
+    """Texts were refused, and whole numbers taken for positions."""
+    frame, model = flowers
+    kinds = np.array(names)[frame.target]
+    refitted = LogisticRegression(max_iter=1000).fit(frame[model.feature_names_in_], kinds)
+    frame = frame.assign(kind=kinds)
+    overall = dt.evaluate(frame, label="kind", predictions=refitted.predict_proba).overall["predict_proba"]
+    scores = refitted.predict_proba(frame[model.feature_names_in_])
+    assert overall["log_loss"] == pytest.approx(sk.log_loss(kinds, scores, labels=refitted.classes_), rel=1e-9)
+    assert overall["accuracy"] == sk.accuracy_score(kinds, refitted.predict(frame[model.feature_names_in_]))
+    worst = dt.find_slices(frame, label="kind", predictions=refitted.predict_proba, columns=["petal width (cm)"])
+    assert worst.loss == pytest.approx(overall["log_loss"], rel=1e-9)
+
+
+def test_scores_in_another_order_of_the_classes_are_refused(flowers: Any) -> None:
+    """The second model was judged by the order of the first."""
+    frame, _ = flowers
+    with pytest.raises(InputError, match=r"the model 'b' are of the classes \['virginica', 'versicolor', 'setosa'"):
+        dt.evaluate(frame, label="name", predictions={"a": KINDS, "b": KINDS[::-1]})
+
+
 MASKED: Any = np.ma.MaskedArray([[0.1, 0.9], [0.2, 0.8]], np.array([[0, 0], [0, 1]], bool))
 
 

@@ -1,0 +1,25 @@
+"""The order of numbers, against numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drivetrain.data.aggregates.tables import ascending_order
+
+
+@pytest.mark.parametrize("kind", ["spread", "clustered", "ties", "few", "equal", "huge", "infinite"])
+def test_the_order_of_numbers_is_that_of_their_values(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=20_000)
+    values = {
+        "spread": values,
+        "clustered": values**9,
+        "ties": values.round(1),
+        "few": values[:100],
+        "equal": np.zeros(20_000),
+        "huge": np.clip(values, -4, 4) * 4e307,
+        "infinite": np.append(values, [np.inf, -np.inf]),
+    }[kind]
+    order = ascending_order(values)
+    assert np.array_equal(np.sort(order), np.arange(len(values)))
+    assert np.array_equal(values[order], np.sort(values))
