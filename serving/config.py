@@ -18,8 +18,10 @@ from .request_log import RequestLogOptions
 from .rollout import Guard, RampStep, Rollout
 from .shadow import ShadowTraffic
 from .traffic import TrafficSplit
+from .watched_file import text_of
 
 _DIGITS: Final = 19  # of a number that no version has
+_FIX: Final = "see docs/serving.md for what it holds"
 
 
 @dataclass(frozen=True)
@@ -157,15 +159,12 @@ def read_models(path: Path) -> list[ModelConfig]:
     Raises:
         InputError: It is no such file; the line is named.
     """
-    try:
-        top = read_yaml(path.read_text("utf-8"), str(path), name="the file")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="see docs/serving.md for what it holds") from error
+    top = read_yaml(text_of(path, _FIX), str(path), name="the file")
     if top is None:
-        raise InputError(f"{path} is empty", fix="see docs/serving.md for what it holds")
+        raise InputError(f"{path} is empty", fix=_FIX)
     models = top.mapping(("models",), required=("models",))["models"].mapping()
     if not models:
-        raise InputError(f"{path} has no model", fix="see docs/serving.md for what it holds")
+        raise InputError(f"{path} has no model", fix=_FIX)
     return [_model(name, value, path.parent) for name, value in models.items()]
 
 

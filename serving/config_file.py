@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import DrivetrainError, InputError
-from .access import stamp_of
 from .config import ModelConfig, read_models, require_surroundings
+from .watched_file import stamp_of
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
@@ -31,7 +31,8 @@ class ConfigFile:
         self._path = path
         self._start = {config.name: config for config in configs}
         self._configs = list(configs)
-        self._stamp: tuple[int, ...] | None = None  # nobody has looked
+        # Nobody has looked; what is no file, a shell's pipe say, has been read to its end.
+        self._stamp: tuple[int, ...] | None = None if stamp_of(path) else ()
         self._problem = ""
 
     async def watch(self, configure: Callable[[Sequence[ModelConfig]], Awaitable[None]], seconds: float) -> None:
@@ -51,6 +52,8 @@ class ConfigFile:
         try:
             if (stamp := await loop.run_in_executor(None, stamp_of, self._path)) == self._stamp:
                 return
+            if not stamp:
+                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
             configs = await loop.run_in_executor(None, self._read)
             if configs != self._configs:
                 await configure(configs)

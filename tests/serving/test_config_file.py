@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -107,6 +108,41 @@ def test_what_is_wrong_changes_nothing_and_is_said_once(
     assert words in line
     assert looked.look(TWO)
     assert looked.configured == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("pipe", "no such file"), ("folder", "no such file"), ("endless", "no such file"), ("large", "more than 16 MiB")],
+)
+def test_what_is_no_file_of_models_is_neither_waited_for_nor_read_without_end(
+    looked: Looked, caplog: pytest.LogCaptureFixture, what: str, words: str
+) -> None:
+    assert looked.look()
+    looked.path.unlink()
+    if what == "pipe":
+        os.mkfifo(looked.path)
+    elif what == "folder":
+        looked.path.mkdir()
+    elif what == "endless":
+        looked.path.symlink_to("/dev/zero")
+    else:
+        with looked.path.open("wb") as file:
+            file.truncate(1 << 40)  # of which the disk holds nothing
+    assert not looked.look()
+    assert looked.configured == []
+    assert words in caplog.text
+
+
+def test_a_shells_pipe_is_read_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read, write = os.pipe()
+    os.write(write, ONE.encode())
+    os.close(write)
+    path = Path(f"/dev/fd/{read}")
+    file = ConfigFile(path, read_models(path))
+    os.close(read)
+    asyncio.run(file.look(lambda _: pytest.fail("nothing has changed")))
+    assert file.is_served
+    assert caplog.messages == []
 
 
 def test_what_cannot_be_configured_is_tried_again(looked: Looked, caplog: pytest.LogCaptureFixture) -> None:
