@@ -57,7 +57,8 @@ class ModelConfig:
     shadow: ShadowTraffic | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
+        # What clients take for a step in a path, in "/v2/models/../infer", never comes to the server.
+        if self.name in ("", ".", "..") or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
             raise InputError(f"{self.name!r:.80} is no name for a model", fix="use letters, digits, - and _")
         if holds_credentials(self.base_path):
             raise InputError(f"the address {without_credentials(self.base_path)!r:.200} holds a password or a token",
