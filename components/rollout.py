@@ -127,10 +127,10 @@ class ServerWatch:
         """
         start = time.monotonic()
         self._until_available(receipt.after, destination, start + self.seconds)
-        self._compare(receipt.after, destination, bundle)
+        served = self._served_bundle(receipt.after, destination, bundle)
         receipt.load_seconds = round(time.monotonic() - start, 3)
         self.launch.note(f"{receipt.server} has loaded version {receipt.after} of {receipt.model}")
-        self._until_taken_over(receipt)
+        self._until_taken_over(receipt, served)
 
     def _until_available(self, version: int, destination: str, deadline: float) -> None:
         unseen = time.monotonic() + _UNSEEN
@@ -140,7 +140,8 @@ class ServerWatch:
             except ServerError as error:
                 if error.status != _UNAVAILABLE:
                     raise
-            status = self._status(version)
+            statuses = self._statuses()
+            status = next((each for each in statuses if each["version"] == str(version)), {})
             state, reason = status.get("state"), status.get("status", {}).get("error_message", "")
             if state == "AVAILABLE":
                 return
@@ -148,25 +149,32 @@ class ServerWatch:
                 raise ServerError(f"the server refuses version {version}: {reason}", fix="train and push a whole model")
             now = time.monotonic()
             if state in (None, "END") and now > unseen:
-                raise ServerError(
-                    f"the server does not serve version {version} of {destination}",
-                    fix="let it serve that folder, and the newest version of it: see its base_path and versions",
-                )
+                newer = max((int(each["version"]) for each in statuses if each["state"] == "AVAILABLE"), default=0)
+                fix = "let it serve that folder, and the newest version of it: see its base_path and versions"
+                if newer > version:
+                    fix = f"version {newer} answers there: where it was pushed since, leave it so; else {fix}"
+                raise ServerError(f"the server does not serve version {version} of {destination}", fix=fix)
             if now > deadline:
                 raise ServerError(f"the server has not loaded version {version} within {self.seconds:g} s")
             self._wait()
 
-    def _compare(self, version: int, destination: str, bundle: str | None) -> None:
-        """See that the server has the bundle that was pushed, and not one of that number from elsewhere."""
+    def _served_bundle(self, version: int, destination: str, bundle: str | None) -> str:
+        """The digest of the bundle that the server has, which is the one that was pushed, and none from elsewhere."""
         served = self._answer(lambda: self.client.digest(version), self.seconds)
         if bundle is not None and served not in ("", bundle):
             raise ServerError(
                 f"version {version} of the server is the bundle {served[:12]}, not {bundle[:12]}, which was pushed",
                 fix=f"let it serve {destination}",
             )
+        return served
 
-    def _until_taken_over(self, receipt: ServingReceipt) -> None:
-        """Wait while the server's rollout, if it has one for the model, gives the version more and more requests."""
+    def _until_taken_over(self, receipt: ServingReceipt, served: str) -> None:
+        """Wait while the server's rollout, if it has one for the model, gives the version more and more requests.
+
+        Args:
+            receipt: Filled in on the way.
+            served: The digest of the bundle: another one may have failed under its number before.
+        """
         since = time.monotonic()
         unturned = since + _UNSEEN
         while True:
@@ -174,7 +182,7 @@ class ServerWatch:
             rollout = traffic.get("rollout") or {}
             asked = not traffic or traffic.get("current") == receipt.after or str(receipt.after) in traffic["shares"]
             for failed in rollout.get("failed", ()):
-                if failed["version"] == receipt.after:
+                if failed["version"] == receipt.after and failed.get("digest", served) == served:
                     raise ServerError(
                         f"the server took version {receipt.after} back ({failed['limit']}): {failed['reason']}",
                         fix=f"version {traffic.get('current')} answers; push a better one, or let the server retry it",
@@ -189,8 +197,11 @@ class ServerWatch:
             elif (candidate := rollout.get("candidate")) is not None and candidate > receipt.after:
                 raise ServerError(f"version {candidate} was pushed since, and takes over from version {receipt.before}")
             elif now > unturned:
+                current = traffic.get("current")
+                if current is not None and current > receipt.after:
+                    raise ServerError(f"version {current} was pushed since, and answers")
                 raise ServerError(
-                    f"the server has loaded version {receipt.after}, and version {traffic.get('current')} answers",
+                    f"the server has loaded version {receipt.after}, and version {current} answers",
                     fix="see the rollout of the model in its configuration: it may name another version",
                 )
             since = now
@@ -209,22 +220,18 @@ class ServerWatch:
         if receipt.steps:
             receipt.steps[-1].seconds = round(receipt.steps[-1].seconds + seconds, 3)
 
-    def _status(self, version: int) -> dict[str, Any]:  # Any: JSON
-        """What the server says of a version; nothing where it has none of that number."""
+    def _statuses(self) -> list[dict[str, Any]]:  # Any: JSON
+        """What the server says of the model's versions; nothing where it has none."""
         try:
-            statuses = self._answer(self.client.status, self.seconds)
+            return self._answer(self.client.status, self.seconds)
         except ServerError as error:
             if error.status != _UNAVAILABLE:
                 raise
-            return {}
-        return next((status for status in statuses if status["version"] == str(version)), {})
+            return []
 
     def _current(self) -> int | None:
-        try:
-            statuses = self._answer(self.client.status, self.seconds)
-        except ServerError as error:
-            if error.status != _UNAVAILABLE:
-                raise
+        statuses = self._statuses()
+        if not statuses:
             return None
         available = [int(status["version"]) for status in statuses if status["state"] == "AVAILABLE"]
         current = self._traffic().get("current")

@@ -127,3 +127,5 @@ def _show(console: Console, result: ABTest) -> None:
         console.print(str(ratio))
     if result.repeated:
         console.print(f"{result.repeated:,} rows were left out, since their key had come before")
+    if result.without_prediction:
+        console.print(f"{result.without_prediction:,} rows were left out, since their clients asked for other outputs")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..addresses import local_path
 from ..errors import InputError
 from .exit_codes import OK
 from .options import ConsoleSettings, shared
@@ -162,7 +164,9 @@ def serve(
         models = read_models(config)
     else:
         assert address is not None
-        name = name or re.split(r"[/\\]", address.rstrip("/\\"))[-1]
+        folder = local_path(address)
+        path = address.rstrip("/\\") if folder is None else os.path.abspath(folder)  # noqa: PTH100 - without its ..
+        name = name or re.split(r"[/\\]", path)[-1]
         batching = BatchingOptions(batch_timeout_micros=batch_wait)
         log = None if request_log is None else RequestLogOptions(str(request_log), request_log_sample)
         models = [ModelConfig(name, address, batching=batching, request_log=log)]

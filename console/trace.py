@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _HEADERS: Final = {"x-drivetrain-digest": "digest", "x-drivetrain-version": "version", "x-request-id": "request_id"}
-_HEADER: Final = re.compile(rf"^[<\s]*({'|'.join(_HEADERS)})\s*:\s*(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_HEADER: Final = re.compile(rf"^[<\s]*({'|'.join(_HEADERS)})\s*:[ \t]*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
 _DIGEST: Final = re.compile(r"[0-9a-f]{8,64}")
 _MOST_BYTES: Final = 64 << 20  # of an answer that was kept
 _FILES: Final = 3  # of each span that are shown; `--json` has all

@@ -18,11 +18,13 @@ from typing import Final
 from ..errors import InputError
 from ..yaml_lines import YamlValue, read_yaml
 from .api import RequestError, StatusCode
+from .watched_file import stamp_of, text_of
 
 _DUTIES: Final = ("predict", "metrics", "admin")
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,256}")  # what RFC 6750 lets a bearer's token be
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,80}")
+_FIX: Final = "drivetrain serve --new-key NAME makes a key"
 _LOOK_SECONDS: Final = 1.0
 _SLOWEST: Final = 1e-6  # requests a second: one in eleven days
 _LOG: Final = logging.getLogger("drivetrain.serving")
@@ -119,7 +121,7 @@ class AccessKeys:
     def __post_init__(self) -> None:
         if not self.text:
             self._seen = stamp_of(self.path)
-            self.text = _text_of(self.path)
+            self.text = text_of(self.path, _FIX)
         self._keys = read_keys(self.text, self.path)
 
     def known(self, authorizations: Sequence[str], api_keys: Sequence[str] = ()) -> AccessKey:
@@ -165,7 +167,9 @@ class AccessKeys:
         if stamp == self._seen:
             return
         try:
-            text = _text_of(self.path)
+            if not stamp:
+                raise InputError(f"{self.path} cannot be read: there is no such file", fix=_FIX)
+            text = text_of(self.path, _FIX)
             keys = read_keys(text, self.path)
         except InputError as error:  # tried again at the next look: a file may be unreadable for a while
             if str(error) != self._problem:
@@ -187,13 +191,6 @@ class AccessKeys:
             self.look()
 
 
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="drivetrain serve --new-key NAME makes a key") from None
-
-
 def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
     """The keys in the text of a YAML file, by the SHA-256 of their secrets.
 
@@ -204,7 +201,7 @@ def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
     """
     top = read_yaml(text, str(path), name="the file")
     if top is None:
-        raise InputError(f"{path} has no keys", fix="drivetrain serve --new-key NAME makes a key")
+        raise InputError(f"{path} has no keys", fix=_FIX)
     keys: dict[str, AccessKey] = {}
     for name, value in top.mapping(("keys",), required=("keys",))["keys"].mapping().items():
         if not _NAME.fullmatch(name):
@@ -277,12 +274,3 @@ def digest_of(secret: str) -> str:
 
 def _unauthenticated(message: str) -> RequestError:
     return RequestError(StatusCode.UNAUTHENTICATED, message, fix="send Authorization: Bearer KEY")
-
-
-def stamp_of(path: Path) -> tuple[int, ...]:
-    """What changes with a file's content: empty where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

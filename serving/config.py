@@ -18,8 +18,10 @@ from .request_log import RequestLogOptions
 from .rollout import Guard, RampStep, Rollout
 from .shadow import ShadowTraffic
 from .traffic import TrafficSplit
+from .watched_file import text_of
 
 _DIGITS: Final = 19  # of a number that no version has
+_FIX: Final = "see docs/serving.md for what it holds"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class ModelConfig:
     shadow: ShadowTraffic | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
+        # What clients take for a step in a path, in "/v2/models/../infer", never comes to the server.
+        if self.name in ("", ".", "..") or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
             raise InputError(f"{self.name!r:.80} is no name for a model", fix="use letters, digits, - and _")
         if holds_credentials(self.base_path):
             raise InputError(f"the address {without_credentials(self.base_path)!r:.200} holds a password or a token",
@@ -157,15 +160,12 @@ def read_models(path: Path) -> list[ModelConfig]:
     Raises:
         InputError: It is no such file; the line is named.
     """
-    try:
-        top = read_yaml(path.read_text("utf-8"), str(path), name="the file")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="see docs/serving.md for what it holds") from error
+    top = read_yaml(text_of(path, _FIX), str(path), name="the file")
     if top is None:
-        raise InputError(f"{path} is empty", fix="see docs/serving.md for what it holds")
+        raise InputError(f"{path} is empty", fix=_FIX)
     models = top.mapping(("models",), required=("models",))["models"].mapping()
     if not models:
-        raise InputError(f"{path} has no model", fix="see docs/serving.md for what it holds")
+        raise InputError(f"{path} has no model", fix=_FIX)
     return [_model(name, value, path.parent) for name, value in models.items()]
 
 

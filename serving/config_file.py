@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import DrivetrainError, InputError
-from .access import stamp_of
 from .config import ModelConfig, read_models, require_surroundings
+from .watched_file import stamp_of
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
@@ -31,27 +31,38 @@ class ConfigFile:
         self._path = path
         self._start = {config.name: config for config in configs}
         self._configs = list(configs)
-        self._stamp: tuple[int, ...] | None = None  # nobody has looked
+        # Nobody has looked; what is no file, a shell's pipe say, has been read to its end.
+        self._stamp: tuple[int, ...] | None = None if stamp_of(path) else ()
         self._problem = ""
 
     async def watch(self, configure: Callable[[Sequence[ModelConfig]], Awaitable[None]], seconds: float) -> None:
         """Have what the file says served whenever it says something else, for ever.
 
+        One that has changed since the last look may be half written, and lack models without being damaged: it is left
+        for the next.
+
         Args:
             configure: Serves these models, and no others.
             seconds: From one look to the next.
         """
+        settled: tuple[int, ...] | None = None
         while True:
             await asyncio.sleep(seconds)
-            await self.look(configure)
+            stamp = await self._stamp_now()
+            if stamp == settled:
+                await self.look(configure)
+            settled = stamp
 
     async def look(self, configure: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
         """Have served what the file says, where it has changed; whatever goes wrong is tried again at the next look."""
-        loop = asyncio.get_running_loop()
         try:
-            if (stamp := await loop.run_in_executor(None, stamp_of, self._path)) == self._stamp:
+            if (stamp := await self._stamp_now()) == self._stamp:
                 return
-            configs = await loop.run_in_executor(None, self._read)
+            if not stamp:
+                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
+            configs = await asyncio.get_running_loop().run_in_executor(None, self._read)
+            if await self._stamp_now() != stamp:
+                return  # it was written to meanwhile
             if configs != self._configs:
                 await configure(configs)
                 _LOG.info("%s was read again: it has %d models", self._path, len(configs))
@@ -61,6 +72,9 @@ class ConfigFile:
             self._refuse(f"{type(error).__name__}: {error}")
         else:
             self._stamp, self._configs, self._problem, self.is_served = stamp, configs, "", True
+
+    async def _stamp_now(self) -> tuple[int, ...]:
+        return await asyncio.get_running_loop().run_in_executor(None, stamp_of, self._path)
 
     def _read(self) -> list[ModelConfig]:
         configs = read_models(self._path)

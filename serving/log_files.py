@@ -7,6 +7,7 @@ A file holds rows of one signature of one bundle, answered on one day (UTC); its
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
@@ -26,6 +27,7 @@ FACTS: Final = (
 PREDICTION: Final = "prediction_"
 """What the column of an output begins with."""
 
+_LONGEST_PART: Final = 180  # characters: file systems let names have 255, and a time and an end come behind it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FILE: Final = re.compile(r"[^/.][^/]*-\d{8}T\d{12}-[0-9a-f]{16}\.parquet")
 _HALF: Final = re.compile(rf"\.{_FILE.pattern}\.[0-9a-f]{{8}}\.tmp")  # as `write_durably` names them
@@ -85,8 +87,11 @@ def free_name(name: str, names: Mapping[str, object] | set[str]) -> str:
 
 
 def path_part(text: str) -> str:
-    """A name of a model or signature as a part of a path."""
+    """A name of a model or signature as a part of a path; a long one is cut, with its digest behind it."""
     quoted = quote(text, safe="")
+    if len(quoted) > _LONGEST_PART:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        quoted = f"{quoted[: _LONGEST_PART - 17]}-{digest}"
     return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
 
 

@@ -413,6 +413,7 @@ class RolloutControl:
         self._rollouts: dict[str, ModelRollout] = {}
         self._saved: dict[str, bytes] = {}
         self._saved_at: dict[str, float] = {}
+        self._shared: set[Path] = set()  # files that somebody else writes, too
         self.configure(configs)
 
     def __bool__(self) -> bool:
@@ -528,8 +529,15 @@ class RolloutControl:
         if soon and before is not None and _without_time(before) == _without_time(data):
             return
         self._saved_at[name] = now
+        path = _path(name, rollout.options)
         try:
-            write_durably(_path(name, rollout.options), data)
+            if path not in self._shared and path.exists() and path.read_bytes() != before:
+                self._shared.add(path)
+                _LOG.error(
+                    "%s was written by somebody else, too: every server needs a `state` of its own, or it gets the "
+                    "versions that another took back after a restart, and forgets those that it took back itself", path,
+                )  # fmt: skip
+            write_durably(path, data)
         except OSError as error:  # tried again at the next look
             _LOG.error("the state of the rollout of model %s cannot be written: %s", name, error.strerror)
             return

@@ -28,6 +28,11 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _PROTOCOL: Final = "http/protobuf"
 _TRACE_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.{0,400})?")
 _LONGEST_STATE: Final = 512  # characters of a tracestate, as W3C has it
+_MOST_MEMBERS: Final = 32
+_STATE_MEMBER: Final = re.compile(
+    r"([a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
 _LONGEST_NAME: Final = 100
 _CLOSE_SECONDS: Final = 5.0  # for the last spans to be sent
 _GRPC_FAULTS: Final = SERVER_FAULTS - {StatusCode.RESOURCE_EXHAUSTED} | {StatusCode.UNIMPLEMENTED}
@@ -114,7 +119,7 @@ class RequestTracing:
         # Anything else is not looked at by the SDK, which writes a line for some of it.
         if isinstance(parent, str) and _TRACE_PARENT.fullmatch(parent):
             carrier = {"traceparent": parent}
-            if isinstance(state, str) and 0 < len(state) <= _LONGEST_STATE:
+            if isinstance(state, str) and _is_trace_state(state):
                 carrier["tracestate"] = state
             context = self._propagator.extract(carrier)
         return RequestSpan(self._tracer.start_span(name, context, self._server, attributes=dict(attributes)))
@@ -124,6 +129,14 @@ class RequestTracing:
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
+
+
+def _is_trace_state(text: str) -> bool:
+    """Whether a `tracestate` is as W3C has it."""
+    if len(text) > _LONGEST_STATE:
+        return False
+    members = [member for each in text.split(",") if (member := each.strip(" \t"))]
+    return 0 < len(members) <= _MOST_MEMBERS and all(map(_STATE_MEMBER.fullmatch, members))
 
 
 @dataclass(slots=True)

@@ -33,6 +33,8 @@ _SOON: Final = 10.0  # seconds: a worker that lives shorter is not replaced at o
 _LONGEST_WAIT: Final = 30.0
 _SIGHT_SECONDS: Final = 5.0  # for a worker to say what it sees of rollouts
 _FOLLOW_SECONDS: Final = 5.0  # for a worker to follow the plans of rollouts, before it is told again
+_SOON_ANSWERED: Final = 1.0  # seconds for an answer, before a worker is asked whether it still answers anything
+_HANGS: Final = 4.0  # seconds without that answer, after which nobody waits for it any more
 _UNHEARD: Final = 30.0  # seconds after which a worker that answers nothing is killed
 
 
@@ -45,12 +47,14 @@ class _Worker:
         process: Its process.
         channel: To it.
         plans: Those of the rollouts that it has said it follows; None: it was told others, and has not said so yet.
+        hangs: Whether it answered nothing when it was last waited for.
     """
 
     name: str
     process: asyncio.subprocess.Process
     channel: Channel
     plans: dict[str, RoutePlan] | None = None
+    hangs: bool = False
 
 
 class WorkerSupervisor:
@@ -311,17 +315,42 @@ class WorkerSupervisor:
         await self._tell(plans)
 
     async def _of_all(self, question: str, value: Any) -> list[Any]:
-        """The answers of all workers; those of workers that die are left out.
+        """The answers of all workers; those of workers that die or hang are left out.
+
+        One that hangs has been asked: it does what it is told when it goes on, or another takes its place.
 
         Raises:
             RequestError: What the first of them raised.
         """
-        asked = [worker.channel.ask(question, value) for worker in sorted(self._informed, key=lambda each: each.name)]
+        workers = sorted(self._informed, key=lambda each: each.name)
+        asked = [self._unless_it_hangs(worker, question, value) for worker in workers]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        for answer in answers:
+        for worker, answer in zip(workers, answers, strict=True):
             if isinstance(answer, RequestError):
                 raise answer
+            if isinstance(answer, TimeoutError):
+                _LOG.error("worker %s hangs; nobody waits for what it says to %r", worker.name, question)
         return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+    async def _unless_it_hangs(self, worker: _Worker, question: str, value: Any) -> Any:
+        """A worker's answer, which may take minutes, to load a model, as long as it answers something else meanwhile.
+
+        Raises:
+            TimeoutError: It answers nothing.
+            RequestError, ConnectionError: As of `Channel.ask`.
+        """
+        answer = asyncio.create_task(worker.channel.ask(question, value))
+        try:
+            while not (await asyncio.wait([answer], timeout=_SOON_ANSWERED))[0]:
+                await asyncio.wait_for(worker.channel.ask("counts"), _SOON_ANSWERED if worker.hangs else _HANGS)
+                worker.hangs = False
+            worker.hangs = False
+            return answer.result()
+        except TimeoutError:
+            worker.hangs = True
+            raise
+        finally:
+            answer.cancel()
 
 
 @contextlib.contextmanager

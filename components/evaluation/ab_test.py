@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "model_version"
 _LABEL: Final = "\0label"  # names that no column of a user has
+_ANSWERED_BY: Final = "\0version"
 _PREDICTION: Final = "\0prediction"
 _POSITION: Final = "\0position"
 _BUCKETS: Final = 20
@@ -124,6 +125,7 @@ class ABTest:
         differences: Of each other version from the baseline, metric by metric.
         repeated: Rows that were left out, since their key had come before.
         sample_ratio: The requests against the shares; None where no shares were declared.
+        without_prediction: Rows that were left out, since their clients asked for other outputs than the prediction.
     """
 
     model: str
@@ -133,6 +135,7 @@ class ABTest:
     differences: tuple[VersionDifference, ...]
     repeated: int
     sample_ratio: SampleRatio | None = None
+    without_prediction: int = 0
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """All of it as JSON has it."""
@@ -224,8 +227,9 @@ def ab_test(
         level: Of the intervals.
 
     Raises:
-        InputError: There is no log, or a column is not there; a key has two labels, or several rows; there are fewer
-            than two versions, or one without labels; there is no request in the time; the shares cannot be.
+        InputError: There is no log, or a column is not there, or has several types; a key is a list, has two labels, or
+            several rows; there are fewer than two versions, or one without labels; there is no request in the time, or
+            none that asked for the prediction; the shares cannot be.
     """
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
     window = moment("since", since), moment("until", until)
@@ -248,14 +252,16 @@ def ab_test(
                 fix="give both the same type",
             ) from error
     ratio = None if shares is None else _sample_ratio(answered, shares)
+    logged = answered.num_rows
+    answered = _with_prediction(answered)
     output = label + " as predicted"  # a label and an output are often called alike
     every = answered.num_rows
     answered = _first_of_each(answered, keys)
     positions = answered.select(keys).append_column(_POSITION, pa.array(np.arange(answered.num_rows)))
     joined = positions.join(_one_label_each(known, keys), keys, join_type="left outer").sort_by(_POSITION)
-    rows = pa.table({_VERSION: answered[_VERSION], label: joined[_LABEL], output: answered[_PREDICTION]})
+    rows = pa.table({_ANSWERED_BY: answered[_VERSION], label: joined[_LABEL], output: answered[_PREDICTION]})
     labelled = rows.filter(pc.is_valid(rows[label]))
-    numbers = sorted(set(rows[_VERSION].to_pylist()))
+    numbers = sorted(set(rows[_ANSWERED_BY].to_pylist()))
     counts = {number: (_count(rows, number), _count(labelled, number)) for number in numbers}
     if len(numbers) < 2:
         raise InputError(f"the log has answers of version {numbers[0]} alone", fix="compare two versions")
@@ -267,7 +273,7 @@ def ab_test(
         if not some:
             raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
     result = evaluate(
-        labelled, label=label, predictions=output, slices=[[], [_VERSION]], metrics=metrics, task=task,
+        labelled, label=label, predictions=output, slices=[[], [_ANSWERED_BY]], metrics=metrics, task=task,
         classes=classes, threshold=threshold, confidence=confidence,
     )  # fmt: skip
     (judged,) = result.models.values()
@@ -281,7 +287,8 @@ def ab_test(
         for metric in outcome.metrics
         if (apart := _difference(outcome, before, metric, confidence)) is not None
     ]
-    return ABTest(model, baseline, level, outcomes, tuple(differences), every - answered.num_rows, ratio)
+    repeated = every - answered.num_rows
+    return ABTest(model, baseline, level, outcomes, tuple(differences), repeated, ratio, logged - every)
 
 
 def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:
@@ -354,7 +361,7 @@ def _is_list(of: pa.DataType) -> bool:
 
 
 def _count(rows: pa.Table, number: int) -> int:
-    return int(pc.sum(pc.equal(rows[_VERSION], number)).as_py() or 0)
+    return int(pc.sum(pc.equal(rows[_ANSWERED_BY], number)).as_py() or 0)
 
 
 # --- the log ---
@@ -381,7 +388,16 @@ def _answered(
     if prediction not in outputs:
         raise InputError(f"the log has no output {prediction!r:.80}", fix=suggest(prediction, outputs))
     tables = [_read(path, footer, key, prediction) for path, footer in logged]
-    table = pa.concat_tables(tables, promote_options="permissive")
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        types = str(error).rpartition(" has ")[2]
+        raise InputError(
+            f"the output {prediction!r:.80}, or the column {key!r:.80}, has {types} in the log",
+            fix="compare versions in which both have one type",
+        ) from error
+    if pa.types.is_nested(table.schema.field(key).type):
+        raise InputError(f"the column {key!r:.80} holds lists", fix="name one of single values as key, or request_id")
     times, every = table["request_time"], table.num_rows
     for bound, holds in zip(window, (pc.greater_equal, pc.less), strict=True):
         if bound is not None:
@@ -413,6 +429,16 @@ def _read(path: str, footer: LogFooter, key: str, prediction: str) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise damaged_parquet(path, error) from error
     return pa.table({name: rows[column] for name, column in columns.items()})
+
+
+def _with_prediction(rows: pa.Table) -> pa.Table:
+    """The rows whose clients asked for the prediction; of texts all, since the model may predict none."""
+    if pa.types.is_string(rows.schema.field(_PREDICTION).type):
+        return rows
+    asked = rows.filter(pc.is_valid(rows[_PREDICTION]))
+    if not asked.num_rows:
+        raise InputError("no client asked for the prediction", fix="name another output as prediction")
+    return asked
 
 
 def _first_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from drivetrain.tests.components.test_pusher_server import bundles as bundles
 from drivetrain.tests.components.test_pusher_server import workplace as workplace
 from drivetrain.tests.serving.bundles import rows_of
 from drivetrain.tests.serving.running import serving
+from drivetrain.tests.serving.test_workers import until
 
 pytestmark = pytest.mark.engine
 
@@ -89,6 +92,47 @@ def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(wo
         assert answers_whole(server.address, {1: 1}) == 1
         with pytest.raises(ServerError, match="the server took version 2 back"):  # also when the node runs again
             Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+
+
+def test_another_bundle_under_the_number_of_one_that_failed_takes_over(workplace: Path, bundles: Path) -> None:
+    push(bundles / "1", workplace / "served" / "net")
+    (workplace / "models.yaml").write_text(CONFIG % "null")
+    with (
+        serving(workplace, "--config", "models.yaml", "--poll", "0.1") as server,
+        asked_all_the_time(server.address),
+        Client(server.address, "net") as client,
+    ):
+        with pushing(bundles / "2", server.address) as process:
+            until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
+            urllib.request.urlopen(f"{server.address}/v1/models/net/rollout/abort", b"").close()
+            assert process.wait(60) == 1
+        shutil.rmtree(workplace / "served" / "net" / "2")
+        until(lambda: [each["version"] for each in client.status()] == ["1"])
+        pushed = Pusher(model_of(bundles, 3), destination="served/net", server=server.address)
+        assert pushed.version == 2
+        assert answers_whole(server.address, {1: 1, 2: 3}) == 2
+
+
+@pytest.mark.parametrize("rollout", [True, False])
+def test_who_was_overtaken_by_another_push_is_told_so(
+    workplace: Path, bundles: Path, monkeypatch: pytest.MonkeyPatch, rollout: bool
+) -> None:
+    monkeypatch.setattr("drivetrain.components.rollout._UNSEEN", 1.0)
+    push(bundles / "1", workplace / "served" / "net")
+    (workplace / "models.yaml").write_text(CONFIG % "null" if rollout else "models:\n  net: {base_path: served/net}\n")
+    real = push
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        pushed = real(*arguments, **options)
+        real(bundles / "3", workplace / "served" / "net")
+        return pushed
+
+    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
+        with asked_all_the_time(server.address):
+            monkeypatch.setattr("drivetrain.components.pusher.push", overtaken)
+            with pytest.raises(ServerError, match=r"(?s)version 3 .*pushed since"):
+                Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+        assert answers_whole(server.address, {1: 1, 3: 3}) in (1, 3)
 
 
 def test_a_server_that_is_killed_between_the_steps_goes_on_with_them(workplace: Path, bundles: Path) -> None:

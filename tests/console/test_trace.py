@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -187,6 +188,13 @@ def test_every_form_of_an_answer_leads_to_the_same(traced: Traced) -> None:
         assert words in text
 
 
+def test_an_id_of_several_words_is_whole(traced: Traced) -> None:
+    lines = re.sub(r"(?im)^x-request-id: .*?(\r?)$", r"x-request-id: my request  7 \1", traced.answers[1])
+    (traced.folder / "words.txt").write_text(lines, newline="")
+    answer = json.loads(drivetrain("trace", "words.txt", "--json").stdout)["answer"]
+    assert (answer["request_id"], answer["version"]) == ("my request  7", 1)
+
+
 def test_a_span_leads_to_models_versions_and_the_request_log(traced: Traced) -> None:
     answer = traced_json("--span", "1", "--log", "log")
     (model,) = answer["models"]
@@ -212,8 +220,6 @@ def test_a_span_leads_to_models_versions_and_the_request_log(traced: Traced) -> 
     ],
 )
 def test_what_cannot_be_traced(traced: Traced, arguments: list[str], words: str) -> None:
-    import re
-
     result = drivetrain("trace", *arguments, ok=False)
     assert result.exit_code == 2
     assert re.search(words, result.output), result.output

@@ -276,6 +276,17 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, message: str
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_pipe_in_the_files_place_holds_up_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text("keys:\n" + line("app"))
+    keys = AccessKeys(path)
+    path.unlink()
+    os.mkfifo(path)
+    keys.look()  # in the event loop: whatever waits here, all requests wait for
+    assert keys.known((), ["app-secret"]).name == "app"
+    assert "the keys stay as they were" in caplog.text
+
+
 def test_a_new_key_works(tmp_path: Path) -> None:
     """Its line in a file lets its secret in; the line does not hold it."""
     result = CliRunner().invoke(cli, ["serve", "--new-key", "app"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.serving.batching import BatchingOptions
 from drivetrain.serving.config import ModelConfig, read_models
@@ -85,6 +87,20 @@ def test_versions_wanted() -> None:
     assert ModelConfig("m", "p", shadow=ShadowTraffic(5)).wanted(there) == [3, 5]
 
 
+@pytest.mark.parametrize("address", [".", "./", "../flights", "sub/..", "../flights/"])
+def test_a_model_is_called_as_its_folder_however_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    pytest.importorskip("httptools")
+    served: list[ModelConfig] = []
+    monkeypatch.setattr("drivetrain.serving.server.run", lambda configs, *_: served.extend(configs))
+    (tmp_path / "flights" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "flights")
+    result = CliRunner().invoke(cli, ["serve", address])
+    assert result.exit_code == 0, result.output
+    assert [config.name for config in served] == ["flights"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -103,6 +119,7 @@ def test_versions_wanted() -> None:
         ("models:\n  a: {base_path: x, traffic: {canary: 10}}", "no version or label"),
         ("models:\n  a: {base_path: x, traffic: {1: 110}}", "110 percent"),
         ("models:\n  a/b: {base_path: x}", "no name for a model"),
+        ("models:\n  ..: {base_path: x}", "no name for a model"),
         ("models:\n  a:\n    base_path: x\n    rollout: {steps: []}", "models.yaml:4"),
         ("models:\n  a:\n    base_path: x\n    rollout:\n      steps:\n      - {share: 110}", "models.yaml:6"),
         ("models:\n  a: {base_path: x, rollout: {steps: [{share: 9}], version: canary}}", "no version or label"),

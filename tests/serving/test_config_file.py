@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("httptools")
 
 from drivetrain.errors import InputError
+from drivetrain.serving import config_file
 from drivetrain.serving.config import ModelConfig, read_models
 from drivetrain.serving.config_file import ConfigFile
 from drivetrain.serving.manager import ModelManager
@@ -107,6 +109,75 @@ def test_what_is_wrong_changes_nothing_and_is_said_once(
     assert words in line
     assert looked.look(TWO)
     assert looked.configured == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [("pipe", "no such file"), ("folder", "no such file"), ("endless", "no such file"), ("large", "more than 16 MiB")],
+)
+def test_what_is_no_file_of_models_is_neither_waited_for_nor_read_without_end(
+    looked: Looked, caplog: pytest.LogCaptureFixture, what: str, words: str
+) -> None:
+    assert looked.look()
+    looked.path.unlink()
+    if what == "pipe":
+        os.mkfifo(looked.path)
+    elif what == "folder":
+        looked.path.mkdir()
+    elif what == "endless":
+        looked.path.symlink_to("/dev/zero")
+    else:
+        with looked.path.open("wb") as file:
+            file.truncate(1 << 40)  # of which the disk holds nothing
+    assert not looked.look()
+    assert looked.configured == []
+    assert words in caplog.text
+
+
+def test_a_file_that_is_being_written_is_left_until_it_is_whole(looked: Looked) -> None:
+    """Its first lines alone are a file of fewer models, and nothing tells it from a whole one."""
+    asyncio.run(looked.file.look(looked._configure))
+
+    async def main() -> None:
+        watching = asyncio.create_task(looked.file.watch(looked._configure, 0.3))
+        for number in range(100):
+            looked.path.write_text(f"models:\n  b: {{base_path: b}}\n# {number}\n")
+            await asyncio.sleep(0.01)
+        looked.path.write_text(TWO)
+        while not looked.configured:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asyncio.run(main())
+    assert looked.configured == [["a", "b"]]
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = config_file.read_models
+
+    def read(path: Path) -> list[ModelConfig]:
+        configs = real(path)
+        if looked.path.read_text() == ONE + "  c: {base_path: c}\n":
+            looked.path.write_text(TWO)
+        return configs
+
+    monkeypatch.setattr(config_file, "read_models", read)
+    looked.look(ONE + "  c: {base_path: c}\n")
+    assert looked.configured == []
+    assert looked.look()
+    assert looked.configured == [["a", "b"]]
+
+
+def test_a_shells_pipe_is_read_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read, write = os.pipe()
+    os.write(write, ONE.encode())
+    os.close(write)
+    path = Path(f"/dev/fd/{read}")
+    file = ConfigFile(path, read_models(path))
+    os.close(read)
+    asyncio.run(file.look(lambda _: pytest.fail("nothing has changed")))
+    assert file.is_served
+    assert caplog.messages == []
 
 
 def test_what_cannot_be_configured_is_tried_again(looked: Looked, caplog: pytest.LogCaptureFixture) -> None:

@@ -487,6 +487,27 @@ def test_values_have_the_types_of_the_signature(spec: FieldSpec, parts: Any, kin
     assert arrow_type(FieldSpec("complex64")) is None
 
 
+@pytest.mark.parametrize("name", ["预测" * 40, "p" * 300, "..", "a/b", '"%2E"', "__proto__"])
+def test_any_name_of_a_model_and_a_signature_is_a_folder_and_a_file(tmp_path: Path, name: str) -> None:
+    signature = Signature({"x": FieldSpec("float32")}, {"score": FieldSpec("float32")})
+    names = (name, name + "!")  # which differ at their ends alone
+    log = RequestLog({each: RequestLogOptions(str(tmp_path / "log")) for each in names})
+    log.start()
+    for each in names:
+        described = Described(each, 3, {name: signature, name + "?": signature}, "d1ge57")
+        for asked in described.signatures:
+            request = InferenceRequest(ModelRef(each), asked, {"x": [1.5]}, 1, request_id="r1")
+            answer = InferenceAnswer(each, 3, {"score": np.array([0.5], np.float32)}, "d1ge57")
+            log.recording(described, asked, request, lambda _: None)(answer)
+    log.close()
+    assert log.counts() == (dict.fromkeys(names, 2), {})
+    tables = [pq.read_table(path) for path in (tmp_path / "log").glob("*/3/*/*.parquet")]
+    assert {(table["model_name"][0].as_py(), table["model_signature"][0].as_py()) for table in tables} == {
+        (each, asked) for each in names for asked in (name, name + "?")
+    }
+    assert len([*(tmp_path / "log").iterdir()]) == len(names)
+
+
 def test_days_are_those_of_the_requests() -> None:
     midnight = int((datetime(2026, 11, 27, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
     assert day_folder(Path("m"), 3, midnight - 1) == Path("m/3/2026-11-26")

@@ -229,6 +229,18 @@ def test_a_breach_gives_all_traffic_back_for_good(
     assert (control.plans()["net"].candidate, share(control)) == (4, 1)
 
 
+def test_two_servers_of_one_state_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    first, second = (RolloutControl([config(tmp_path)], clock) for _ in range(2))
+    for minutes in (0, 1):  # alone it says nothing
+        look(first, clock, minutes, versions=(3,))
+    assert "somebody else" not in caplog.text
+    for minutes in (1, 1):
+        look(second, clock, minutes)
+        look(first, clock, minutes)
+    assert caplog.text.count("net.json was written by somebody else, too: every server needs") == 2  # once by each
+
+
 def test_what_both_versions_do_is_no_breach(tmp_path: Path) -> None:
     clock = Clock()
     control = started(tmp_path, clock, Guard())

@@ -52,7 +52,8 @@ def server(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A server of version 1, with the weights of seed 1."""
     folder = tmp_path_factory.mktemp("server")
     push(bundles / "1", folder / "models" / "net")
-    with serving(folder, "models/net", "--poll", "0.1") as running:
+    (folder / "models.yaml").write_text("models:\n  net: {base_path: models/net}\n")
+    with serving(folder, "--config", "models.yaml", "--poll", "0.1") as running:
         yield running
 
 
@@ -160,7 +161,7 @@ def test_what_the_files_for_production_ask_for_is_there(server: RunningServer) -
     ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:3]}).encode())
     ask(server, "POST", "/v1/models/net:predict", b"{}")
     samples: dict[str, set[str]] = {}
-    for name, labels in re.findall(r"^([\w:]+)\{(.*)\}", ask(server, "GET", "/metrics")[2], re.MULTILINE):
+    for name, labels in re.findall(r"^([\w:]+)(?:\{(.*)\})? ", ask(server, "GET", "/metrics")[2], re.MULTILINE):
         samples.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
     dashboard = json.loads((files / "grafana-dashboard.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

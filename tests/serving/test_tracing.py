@@ -29,7 +29,8 @@ from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.serving.open_server import OpenServer, open_server
 from drivetrain.tests.serving.test_access import FILE, bearer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
@@ -111,6 +112,35 @@ def test_a_request_is_a_span_below_its_callers(folder: Path, monkeypatch: pytest
         assert span.context.trace_state["vendor"] == "1"
         assert span.resource.attributes["service.name"] == "drivetrain"
         assert "secret" not in span.to_json()
+
+
+@pytest.mark.parametrize(
+    ("state", "members"),
+    [
+        ("vendor=1", 1),
+        ("a=b ,\t1b@c=d e,", 2),
+        (",".join(f"k{number}=v" for number in range(32)), 32),
+        (",".join(f"k{number}=v" for number in range(33)), 0),
+        ("a=b,A=c", 0),
+        ("a=é", 0),
+        ("=" * 512, 0),
+        ("a=" + "x" * 600, 0),
+        ("a=b,a=c", 0),
+    ],
+)
+def test_a_state_that_is_none_is_dropped_and_fills_no_log(
+    state: str, members: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": state}
+    tracing.RequestTracing(provider).begin("predict", {}, headers)._span.end()
+    (span,) = exporter.get_finished_spans()
+    assert span.parent is not None  # whatever the state is, the caller is known
+    assert format(span.parent.span_id, "016x") == PARENT
+    assert len(span.parent.trace_state) == members
+    assert caplog.messages == []
 
 
 def test_what_is_refused_says_so_and_whose_fault_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -336,6 +336,50 @@ def test_a_worker_is_told_the_plan_of_traffic_until_it_follows_and_nobody_waits_
     assert f"worker 0 {says}" in caplog.text
 
 
+def test_a_change_does_not_wait_for_a_worker_that_hangs_but_for_one_that_loads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three workers: the first takes its time and answers other questions, the second answers nothing more."""
+    monkeypatch.setattr(workers, "_SOON_ANSWERED", 0.05)
+    monkeypatch.setattr(workers, "_HANGS", 0.2)
+    supervisor = WorkerSupervisor([ModelConfig("a", "a")], ServerOptions(workers=3))
+    configured: list[str] = []
+    hanging = asyncio.Event()
+
+    async def worker(name: str) -> list[Any]:
+        async def answer(question: str, value: Any) -> Any:
+            if name == "1":
+                await hanging.wait()
+            if question == "configure":
+                await asyncio.sleep(1.0 if name == "0" else 0)
+                configured.append(name)
+            return name
+
+        near, far = socket.socketpair()
+        its_end, process_end = Channel(answer), Channel(answer)
+        listening = [await its_end.open(near), await process_end.open(far)]
+        supervisor._informed.add(workers._Worker(name, None, its_end, {}))  # type: ignore[arg-type] # none runs
+        return listening
+
+    async def main() -> None:
+        listening = [each for name in "012" for each in await worker(name)]
+        async with asyncio.timeout(10):
+            await supervisor._configure([ModelConfig("b", "b")])
+            assert configured == ["2", "0"]
+            assert [config.name for config in supervisor._configs] == ["b"]  # for the one that takes its place
+            assert await supervisor._of_all("counts", None) == ["0", "2"]  # what metrics are made of
+            hanging.set()
+            while configured != ["2", "0", "1"]:  # it had been told
+                await asyncio.sleep(0.01)
+        for each in listening:
+            each.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+    asyncio.run(main())
+    assert "worker 1 hangs; nobody waits for what it says to 'configure'" in caplog.text
+    assert "worker 0 hangs" not in caplog.text
+
+
 def test_either_end_of_a_channel_may_ask() -> None:
     async def main() -> None:
         async def first(question: str, value: Any) -> Any:

@@ -33,18 +33,23 @@ START = int(datetime(2026, 11, 26, tzinfo=UTC).timestamp()) * 1_000_000
 
 def write(
     folder: Path, version: int, ids: Sequence[str], scores: Any, customers: Any, *, later: int = 0,
-    outputs: Mapping[str, FieldSpec] = LATE,
+    outputs: Mapping[str, FieldSpec] = LATE, inputs: Mapping[str, FieldSpec] = INPUTS,
 ) -> None:  # fmt: skip
-    """A file as the server writes it, of requests with as many rows each as they have customers."""
+    """A file as the server writes it, of requests with as many rows each as they have customers.
+
+    A score that is None is that of a client that asked for other outputs.
+    """
     (output,) = outputs
     requests = [
         AnsweredRequest(
             name, START + later + number, {"customer": np.atleast_1d(customer).tolist()}, np.size(customer),
-            {output: np.asarray(score, np.float32).reshape(np.size(customer), *outputs[output].shape)}, 0,
+            {} if score is None else {
+                output: np.asarray(score, np.float32).reshape(np.size(customer), *outputs[output].shape)
+            }, 0,
         )
         for number, (name, score, customer) in enumerate(zip(ids, scores, customers, strict=True))
     ]  # fmt: skip
-    schema = RowSchema("flights", version, f"digest-{version}", "predict", Signature(INPUTS, outputs))
+    schema = RowSchema("flights", version, f"digest-{version}", "predict", Signature(inputs, outputs))
     path = day_folder(folder / "flights", version, START) / file_name("predict", START + later)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(schema.whole([schema.table(requests)]), path)
@@ -196,6 +201,8 @@ def test_a_key_may_be_an_input(tmp_path: Path) -> None:
         ({"shares": {3: 40, 4: 40}}, "leave 20% of the requests for other versions, and the log has none"),
         ({"shares": {4: 100}}, "leave 0% of the requests for other versions, and the log has those of 3"),
         ({"shares": {5: 10}}, "leave 90% of the requests for other versions, and the log has those of 3, 4"),
+        ({"since": "0001-01-01T00:00+14:00"}, "is no time"),
+        ({"until": "9999-12-31T23:00-14:00"}, "is no time"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -266,6 +273,49 @@ def test_a_time_takes_its_requests_alone(tmp_path: Path) -> None:
         result = ab_test(tmp_path, labels, label="late", metrics=["mean_label"], **window)
         assert [each.rows for each in result.versions] == [rows, rows], window
     assert result.sample_ratio is None
+
+
+def test_who_asked_for_another_output_is_left_out_and_counted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    labels, scores = rng.integers(0, 2, 80), rng.random(80)
+    ids = [f"r{number}" for number in range(80)]
+    for version, part in ((3, slice(0, 40)), (4, slice(40, 80))):
+        asked = [score if at % 4 else None for at, score in enumerate(scores[part])]
+        write(tmp_path, version, ids[part], asked, np.arange(80)[part])
+    write(tmp_path, 4, ["r0"], [scores[0]], [0], later=1000)  # asked again, and for the prediction
+    known = {"request_id": ids, "late": labels}
+    result = ab_test(tmp_path, known, label="late", metrics=["auc"], shares={3: 50, 4: 50})
+    assert [(each.rows, each.labelled) for each in result.versions] == [(30, 30), (31, 31)]
+    assert (result.without_prediction, result.repeated) == (20, 0)
+    assert result.to_dict()["without_prediction"] == 20
+    assert result.sample_ratio is not None
+    assert result.sample_ratio.requests == {3: 40, 4: 40}  # of all that was asked
+    kept = np.arange(80) % 4 != 0
+    oracle = sklearn.metrics.roc_auc_score(labels[:40][kept[:40]], scores[:40][kept[:40]].astype(np.float32))
+    assert result.versions[0].metrics["auc"] == pytest.approx(oracle, abs=1e-12)
+    write(tmp_path / "none", 3, ["a"], [None], [1])
+    with pytest.raises(InputError, match="no client asked for the prediction"):
+        ab_test(tmp_path / "none", {"request_id": ["a"], "late": [1]}, label="late")
+
+
+def test_a_label_may_be_called_as_a_fact_of_the_log(tmp_path: Path) -> None:
+    whole = experiment(tmp_path, np.random.default_rng(12), 40, 0.0)
+    labels = {"request_id": whole["request_id"], "model_version": whole["late"]}
+    result = ab_test(tmp_path, labels, label="model_version", metrics=["mean_label"])
+    assert [each.version for each in result.versions] == [3, 4]
+    assert result.versions[0].metrics["mean_label"] == whole["late"][:40].mean()
+
+
+def test_keys_and_predictions_that_cannot_be_compared(tmp_path: Path) -> None:
+    lists, texts = {"customer": FieldSpec("int64", (1,))}, {"customer": FieldSpec("string")}
+    write(tmp_path / "lists", 3, ["a"], [0.5], [[[7]]], inputs=lists)
+    labels = {"customer": [7], "late": [1]}
+    with pytest.raises(InputError, match="the column 'customer' holds lists"):
+        ab_test(tmp_path / "lists", labels, label="late", key="customer")
+    write(tmp_path / "types", 3, ["a"], [0.5], [7])
+    write(tmp_path / "types", 4, ["b"], [0.5], ["7"], inputs=texts)
+    with pytest.raises(InputError, match="the column 'customer', has incompatible types: int64 vs string in the log"):
+        ab_test(tmp_path / "types", labels, label="late", key="customer")
 
 
 def test_the_verb_prints_the_table_and_json(tmp_path: Path) -> None:
