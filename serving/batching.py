@@ -27,6 +27,7 @@ Done: TypeAlias = Callable[[InferenceAnswer | RequestError], None]
 """What a request's answer is given to: a callback, since a future would take longer than all else in the queue."""
 Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 
+_LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
 
@@ -181,6 +182,27 @@ class Batcher:
             if waiting.outputs is not None:
                 result = {name: result[name] for name in waiting.outputs}
             waiting.done(InferenceAnswer(of.name, of.version, result, of.digest))
+
+
+class Rest:
+    """Has a thread rest as long as it has worked: at least half of a core's time is for clients."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def __call__(self, predict: Predict) -> Predict:
+        """The same, after a rest as long as the work before."""
+
+        def rested(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
+            time.sleep(max(self._until - time.monotonic(), 0))
+            start = time.monotonic()
+            try:
+                return predict(columns, rows)
+            finally:
+                end = time.monotonic()
+                self._until = end + min(end - start, _LONGEST_REST)
+
+        return rested
 
 
 def on_time(done: Done, deadline: float | None) -> Done:

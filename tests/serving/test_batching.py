@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 from drivetrain.errors import InputError
+from drivetrain.serving import batching
 from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef, RequestError, StatusCode
-from drivetrain.serving.batching import Batcher, BatchingOptions
+from drivetrain.serving.batching import Batcher, BatchingOptions, Rest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,3 +220,22 @@ def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
 
     for error in run(test):
         assert (error.code, error.message) == (StatusCode.INTERNAL, "the model failed (ZeroDivisionError)")
+
+
+def test_a_thread_rests_as_long_as_it_has_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+    def predict(columns: Any, rows: int) -> dict[str, Any]:
+        now[0] += 0.25 * rows
+        return {}
+
+    resting = Rest()(predict)
+    for rows in (1, 2, 8, 1):
+        resting({}, rows)
+    assert rests == [0, 0.25, 0.5, 1.0]  # never longer than a second
