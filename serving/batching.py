@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -354,10 +355,19 @@ def as_arrow(name: str, values: ColumnValues, spec: FieldSpec) -> pa.Array:
                 flat = pa.array(np.ascontiguousarray(values).reshape(-1))
                 return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             return pa.array(values, from_pandas=True)
-        return pa.array(values, ARROW.get(spec.dtype))
+        if not _has_fractions(values, spec):
+            return pa.array(values, ARROW.get(spec.dtype))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     try:
         return pa.array(values)  # whole floats where integers belong: the graph says which
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads") from error
+
+
+def _has_fractions(values: Sequence[Any], spec: FieldSpec) -> bool:
+    """Whether numbers are not whole that should be: Arrow would cut their fractions off without a word."""
+    if spec.value_dtype != "int64":
+        return False
+    numbers = chain.from_iterable(each for each in values if isinstance(each, list)) if spec.ragged else values
+    return not all(number.is_integer() for number in numbers if type(number) is float)

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from drivetrain.engine import analyze, ops
 from drivetrain.errors import InputError
 from drivetrain.serving import batching
 from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef, RequestError, StatusCode
@@ -239,3 +241,23 @@ def test_a_thread_rests_as_long_as_it_has_worked(monkeypatch: pytest.MonkeyPatch
     for rows in (1, 2, 8, 1):
         resting({}, rows)
     assert rests == [0, 0.25, 0.5, 1.0]  # never longer than a second
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("column", ["n", "several"])
+def test_a_fraction_is_no_whole_number_whoever_comes_along(rows: int, column: str) -> None:
+    """A row that is refused by itself is refused in a batch: nobody's number is cut off."""
+
+    def sums(c: ops.Columns) -> ops.Columns:
+        return {"sum": ops.cast(c["n"], "float32") + ops.cast(ops.to_dense(c["several"], 2, fill=0), "float32")[:, 0]}
+
+    bundle = analyze(sums, pa.table({"n": [1, 2], "several": [[1, 2], [3]]}))
+    (signature,) = bundle.signatures
+    predict = batching.predictor(bundle, signature)
+    whole = {"n": [*range(rows)], "several": [[2, 3]] * rows}
+    for columns in (whole, {"n": [*map(float, range(rows))], "several": [[2.0, 3.0]] * rows}):
+        assert predict(columns, rows)["sum"].tolist() == [number + 2.0 for number in range(rows)]
+    last = 1.5 if column == "n" else [2, 1.5]
+    with pytest.raises(InputError, match=f"column '{column}' has 1.5, which does not fit int64"):
+        predict({**whole, column: [*whole[column][:-1], last]}, rows)
