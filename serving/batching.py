@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain
@@ -355,19 +355,25 @@ def as_arrow(name: str, values: ColumnValues, spec: FieldSpec) -> pa.Array:
                 flat = pa.array(np.ascontiguousarray(values).reshape(-1))
                 return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             return pa.array(values, from_pandas=True)
-        if not _has_fractions(values, spec):
+        # Arrow takes without a word what a graph refuses: true as the float 1, and 1.5 as the whole number 1.
+        if spec.value_dtype == "float64" and bool in map(type, _numbers(values, spec)):
+            raise _of_another_type(name, spec)
+        if spec.value_dtype != "int64" or all(
+            number.is_integer() for number in _numbers(values, spec) if type(number) is float
+        ):
             return pa.array(values, ARROW.get(spec.dtype))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     try:
-        return pa.array(values)  # whole floats where integers belong: the graph says which
+        return pa.array(values)  # floats where integers belong: the graph says which
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads") from error
+        raise _of_another_type(name, spec) from error
 
 
-def _has_fractions(values: Sequence[Any], spec: FieldSpec) -> bool:
-    """Whether numbers are not whole that should be: Arrow would cut their fractions off without a word."""
-    if spec.value_dtype != "int64":
-        return False
-    numbers = chain.from_iterable(each for each in values if isinstance(each, list)) if spec.ragged else values
-    return not all(number.is_integer() for number in numbers if type(number) is float)
+def _of_another_type(name: str, spec: FieldSpec) -> InputError:
+    return InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads")
+
+
+def _numbers(values: Sequence[Any], spec: FieldSpec) -> Iterable[Any]:
+    """The values of a column, those of its lists one after the other."""
+    return chain.from_iterable(each for each in values if isinstance(each, list)) if spec.ragged else values

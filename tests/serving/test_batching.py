@@ -245,19 +245,30 @@ def test_a_thread_rests_as_long_as_it_has_worked(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.engine
 @pytest.mark.parametrize("rows", [1, 2, 5])
-@pytest.mark.parametrize("column", ["n", "several"])
-def test_a_fraction_is_no_whole_number_whoever_comes_along(rows: int, column: str) -> None:
-    """A row that is refused by itself is refused in a batch: nobody's number is cut off."""
+@pytest.mark.parametrize(
+    ("column", "last", "words"),
+    [
+        ("n", 1.5, "column 'n' has 1.5, which does not fit int64"),
+        ("several", [2, 1.5], "column 'several' has 1.5, which does not fit int64"),
+        ("x", True, "column 'x'"),
+        ("floats", [2.0, True], "column 'floats'"),
+    ],
+)
+def test_a_batch_refuses_what_a_row_is_refused_for(rows: int, column: str, last: Any, words: str) -> None:
+    """Arrow would make 1 of 1.5 and of true: a row's number is the same whoever comes along."""
 
     def sums(c: ops.Columns) -> ops.Columns:
-        return {"sum": ops.cast(c["n"], "float32") + ops.cast(ops.to_dense(c["several"], 2, fill=0), "float32")[:, 0]}
+        lists = [ops.cast(ops.to_dense(c[name], 2, fill=0), "float32")[:, 0] for name in ("several", "floats")]
+        return {"sum": ops.cast(c["n"], "float32") + ops.cast(c["x"], "float32") + lists[0] + lists[1]}
 
-    bundle = analyze(sums, pa.table({"n": [1, 2], "several": [[1, 2], [3]]}))
+    table = {"n": [1, 2], "x": [0.5, 1.0], "several": [[1, 2], [3]], "floats": [[0.5], []]}
+    bundle = analyze(sums, pa.table(table))
     (signature,) = bundle.signatures
     predict = batching.predictor(bundle, signature)
-    whole = {"n": [*range(rows)], "several": [[2, 3]] * rows}
-    for columns in (whole, {"n": [*map(float, range(rows))], "several": [[2.0, 3.0]] * rows}):
-        assert predict(columns, rows)["sum"].tolist() == [number + 2.0 for number in range(rows)]
-    last = 1.5 if column == "n" else [2, 1.5]
-    with pytest.raises(InputError, match=f"column '{column}' has 1.5, which does not fit int64"):
+    whole: dict[str, list[Any]] = {
+        "n": [*range(rows)], "x": [0] * rows, "several": [[2, 3]] * rows, "floats": [[0.25]] * rows,
+    }  # fmt: skip
+    for columns in (whole, {**whole, "n": [*map(float, range(rows))], "several": [[2.0, 3.0]] * rows}):
+        assert predict(columns, rows)["sum"].tolist() == [number + 2.25 for number in range(rows)]
+    with pytest.raises(InputError, match=words):
         predict({**whole, column: [*whole[column][:-1], last]}, rows)
