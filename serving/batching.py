@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ Done: TypeAlias = Callable[[InferenceAnswer | RequestError], None]
 """What a request's answer is given to: a callback, since a future would take longer than all else in the queue."""
 Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 
+_LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
 
@@ -183,6 +185,27 @@ class Batcher:
             waiting.done(InferenceAnswer(of.name, of.version, result, of.digest))
 
 
+class Rest:
+    """Has a thread rest as long as it has worked: at least half of a core's time is for clients."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def __call__(self, predict: Predict) -> Predict:
+        """The same, after a rest as long as the work before."""
+
+        def rested(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
+            time.sleep(max(self._until - time.monotonic(), 0))
+            start = time.monotonic()
+            try:
+                return predict(columns, rows)
+            finally:
+                end = time.monotonic()
+                self._until = end + min(end - start, _LONGEST_REST)
+
+        return rested
+
+
 def on_time(done: Done, deadline: float | None) -> Done:
     """What gives a result to `done`, or DEADLINE_EXCEEDED when the deadline passes before there is one.
 
@@ -332,10 +355,25 @@ def as_arrow(name: str, values: ColumnValues, spec: FieldSpec) -> pa.Array:
                 flat = pa.array(np.ascontiguousarray(values).reshape(-1))
                 return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             return pa.array(values, from_pandas=True)
-        return pa.array(values, ARROW.get(spec.dtype))
+        # Arrow takes without a word what a graph refuses: true as the float 1, and 1.5 as the whole number 1.
+        if spec.value_dtype == "float64" and bool in map(type, _numbers(values, spec)):
+            raise _of_another_type(name, spec)
+        if spec.value_dtype != "int64" or all(
+            number.is_integer() for number in _numbers(values, spec) if type(number) is float
+        ):
+            return pa.array(values, ARROW.get(spec.dtype))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     try:
-        return pa.array(values)  # whole floats where integers belong: the graph says which
+        return pa.array(values)  # floats where integers belong: the graph says which
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads") from error
+        raise _of_another_type(name, spec) from error
+
+
+def _of_another_type(name: str, spec: FieldSpec) -> InputError:
+    return InputError(f"column {name!r} has values that are not {spec.dtype}", fix="send what it reads")
+
+
+def _numbers(values: Sequence[Any], spec: FieldSpec) -> Iterable[Any]:
+    """The values of a column, those of its lists one after the other."""
+    return chain.from_iterable(each for each in values if isinstance(each, list)) if spec.ragged else values

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from .api import (
 from .batching import Done, as_request_error, on_time
 from .config import ModelConfig, SigningKeys, kept
 from .config_file import ConfigFile
+from .explanation import ExplanationRequest, RowExplainer
 from .request_log import RequestLog
 from .rollout import RoutePlan
 from .rollout_control import ModelSight, RolloutControl, look_forever
@@ -160,6 +161,7 @@ class ModelManager:
         self._decider: asyncio.Task[None] | None = None
         self._shadow_thread = ThreadPoolExecutor(1, "drivetrain-shadow")
         self.shadows = ShadowRunner(self._shadow_thread)
+        self._explainer = RowExplainer()
         self._poll_seconds = poll_seconds
         # A version that replaces one is loaded by a thread that gives way to requests; for any other, requests wait.
         self._replacer = ThreadPoolExecutor(1, "drivetrain-replace", initializer=_give_way)
@@ -211,6 +213,7 @@ class ModelManager:
         for executor in (self._loader, self._replacer, self._shadow_thread):
             executor.shutdown(wait=False, cancel_futures=True)
         self._workers.shutdown(wait=False)
+        self._explainer.close()
         if self.request_log is not None:
             await asyncio.get_running_loop().run_in_executor(None, self.request_log.close)
 
@@ -346,18 +349,26 @@ class ModelManager:
 
     async def infer(self, request: InferenceRequest) -> InferenceAnswer:
         """The predictions for a request's rows."""
-        future: asyncio.Future[InferenceAnswer] = asyncio.get_running_loop().create_future()
+        return await _answer(lambda done: self.submit(request, done))
 
-        def done(result: InferenceAnswer | RequestError) -> None:
-            if future.done():  # cancelled: the client has gone
-                return
-            if isinstance(result, RequestError):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+    async def explain(self, ref: ModelRef, request: ExplanationRequest, seconds: float | None) -> dict[str, Any]:
+        """The explanation of a row, as JSON: see `explanation.RowExplainer`.
 
-        self.submit(request, done)
-        return await future
+        It is no request for predictions: nothing is logged or counted, and no guard hears of it.
+        """
+        version, prepared = self._asked(ref)
+        version.used = time.monotonic()
+        loaded = version.loaded
+        if loaded is None:
+            deadline = None if seconds is None else time.monotonic() + seconds
+            row = InferenceRequest(ref, request.signature, request.row, 1, deadline=deadline)
+            await _answer(lambda done: self._wake(version, prepared, row, done))
+            loaded = version.loaded
+        if loaded is None:
+            message = f"model {ref.name!r} had to leave memory again before its row was explained"
+            raise RequestError(StatusCode.UNAVAILABLE, message, fix="try again")
+        base_path = self._models[ref.name].config.base_path
+        return await self._explainer.explain(request, loaded, base_path, seconds)
 
     async def load(self, name: str) -> None:
         """Load a model that is configured, and return when it can be asked."""
@@ -686,6 +697,22 @@ class ModelManager:
             waiting, version.waiting, version.waiting_rows = version.waiting, [], 0
             for request, done in waiting:
                 _pass_on(loaded, request, done)
+
+
+async def _answer(submit: Callable[[Done], None]) -> InferenceAnswer:
+    """What a request that is submitted with a callback is answered."""
+    future: asyncio.Future[InferenceAnswer] = asyncio.get_running_loop().create_future()
+
+    def done(result: InferenceAnswer | RequestError) -> None:
+        if future.done():  # cancelled: the client has gone
+            return
+        if isinstance(result, RequestError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    submit(done)
+    return await future
 
 
 def _awaited(base_path: str) -> str:

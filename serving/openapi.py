@@ -12,6 +12,7 @@ import numpy as np
 from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
 from .api import DEFAULT_SIGNATURE, Described, ModelRef, Models, RequestError, VersionState
+from .explanation import MOST_ROWS, MOST_STEPS, explained_outputs
 from .infer_tensors import DTYPES, datatype
 from .rollout_control import RolloutAction
 from .tensor_columns import may_be_missing, numpy_dtype, shown_shape
@@ -169,6 +170,7 @@ def _static_schemas() -> Json:
         "propertyNames": {"pattern": "^[0-9]{1,18}$"},
         "additionalProperties": {"type": "number", "minimum": 0, "maximum": 100},
     }
+    by_class = {"type": ["number", "array"], "items": {"type": "number"}, "description": "A number, or one by class."}
     return {
         "Error": _object({"error": _text()}, required=["error"]),
         "Server": _object(
@@ -226,6 +228,42 @@ def _static_schemas() -> Json:
             },
             ["model", "current", "shares", "shadow", "rollout", "shadows"],
         ),
+        "Explanation": _object(
+            {
+                "output": _text(),
+                "prediction": by_class,
+                "baseline_prediction": {
+                    "description": "Where the inputs that have gradients are as the baseline, and others as they are.",
+                    "anyOf": [by_class, {"type": "null"}],
+                },
+                "gap": {
+                    "description": "prediction - baseline_prediction - the sum of the attributions by gradients",
+                    "anyOf": [by_class, {"type": "null"}],
+                },
+                "baseline": _object(
+                    {
+                        "source": {"enum": ["request", "warm-up file", "defaults"]},
+                        "rows": {"type": "integer", "minimum": 0},
+                    },
+                    ["source", "rows"],
+                ),
+                "inputs": _list(
+                    _object(
+                        {
+                            "name": _text(),
+                            "value": {},
+                            "baseline": {},
+                            "by": {"enum": ["gradients", "replacement"]},
+                            "attribution": {"anyOf": [by_class, {"type": "null"}]},
+                            "problem": {"type": "string", "description": "Why it cannot be replaced; or empty."},
+                        },
+                        ["name", "value", "baseline", "by", "attribution", "problem"],
+                    )
+                ),
+                "note": _text(),
+            },
+            ["output", "prediction", "baseline_prediction", "gap", "baseline", "inputs", "note"],
+        ),
         "RepositoryEntry": _object(
             {"name": _text(), "version": _text(), "state": {"enum": ["READY", "UNAVAILABLE"]}, "reason": _text()},
             required=["name", "version", "state", "reason"],
@@ -238,12 +276,13 @@ def _static_schemas() -> Json:
 
 
 class _Bodies(NamedTuple):
-    """The bodies of requests to a version, and of its answers; those of inferences where it has such."""
+    """The bodies of requests to a version, and of its answers; of inferences and explanations where it has such."""
 
     asked: Json
     answered: Json
     inferred: Json | None
     inferences: Json | None
+    explained: Json | None
 
 
 def _bodies(schemas: Json, described: Described) -> _Bodies:
@@ -252,7 +291,7 @@ def _bodies(schemas: Json, described: Described) -> _Bodies:
         default, _ = described.signature(None)
     except RequestError:
         default = ""
-    asked, answered, inferred, inferences = [], [], [], []
+    asked, answered, inferred, inferences, explained = [], [], [], [], []
     for signature_name, signature in described.signatures.items():
         title = f"{described.name} {signature_name}"
         row = _add(schemas, f"{title} row", _row(signature))
@@ -269,15 +308,22 @@ def _bodies(schemas: Json, described: Described) -> _Bodies:
             _object({"predictions": _list(prediction)}, ["predictions"]),
             _object({"outputs": _outputs(signature)}, ["outputs"]),
         ]
+        if numbers := explained_outputs(signature):
+            properties = {
+                "instances": _list(row) | {"maxItems": 1},
+                "baseline": _list(row) | {"maxItems": MOST_ROWS, "description": "The rows that say what is usual."},
+                "output": {"enum": numbers},
+                "steps": {"type": "integer", "minimum": 1, "maximum": MOST_STEPS},
+            }
+            explained.append(_object({**choice, **properties}, [*needed, "instances"]))
         with_tensors = _tensors(schemas, title, signature)
         if with_tensors is not None:
             body, answer = with_tensors
             body["properties"]["parameters"] = _object({"signature_name": {"const": signature_name}}, needed)
             inferred.append(body | {"required": ["inputs", *(["parameters"] if needed else [])]})
             inferences.append(answer)
-    if not inferred:
-        return _Bodies(_either(asked), _either(answered), None, None)
-    return _Bodies(_either(asked), _either(answered), _either(inferred), _either(inferences))
+    bodies = (_either(each) if each else None for each in (inferred, inferences, explained))
+    return _Bodies(_either(asked), _either(answered), *bodies)
 
 
 def _add_paths(paths: Json, name: str, which: str, bodies: _Bodies) -> None:
@@ -285,6 +331,10 @@ def _add_paths(paths: Json, name: str, which: str, bodies: _Bodies) -> None:
     model, headers = quote(name, safe=""), _answer_headers()
     predicting = _predicting(f"Predictions of {name}", bodies.asked, bodies.answered, headers)
     paths[f"/v1/models/{model}{which}:predict"] = predicting
+    if bodies.explained is not None:
+        answer = _object({"explanations": _list(_ref("Explanation"))}, ["explanations"])
+        explaining = _predicting(f"Why {name} predicts a row so", bodies.explained, answer, headers)
+        paths[f"/v1/models/{model}{which}:explain"] = explaining
     if bodies.inferred is not None and bodies.inferences is not None:
         versions = which.replace("/labels/", "/versions/")
         inferring = _predicting(f"Inference by {name}", bodies.inferred, bodies.inferences, headers)

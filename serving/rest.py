@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import json
 import re
 import time
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,7 @@ from .admin import change_traffic
 from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCode, VersionState, VersionStatus
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
+from .explanation import decode_explanation
 from .http import HttpRequest, HttpResponse, Respond
 from .json_values import kind, object_of
 from .manager import ModelManager
@@ -35,6 +37,7 @@ Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]
 _PREDICT: Final = re.compile(
     r"/v1/models/([^/:]*)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:(classify|regress|predict)", re.IGNORECASE
 )
+_EXPLAIN: Final = re.compile(r"/v1/models/([^/:]+)(?:/versions/(\d{1,18})|/labels/([^/:]+))?:explain")
 _INFER: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(?:(\d{1,18})|([^/]+)))?/infer")
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d{1,18}))?(/ready)?/?")
 _CHANGE: Final = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
@@ -97,6 +100,8 @@ class RestApi:
         if request.method == "POST" and (change := _CHANGE.fullmatch(path)) is not None:
             name, verb = change.groups()
             self._later(self._change(name, verb, request), respond)
+        elif request.method == "POST" and (explain := _EXPLAIN.fullmatch(path)) is not None:
+            self._later(self._explain(_ref(*explain.groups()), request), respond)
         elif request.method == "POST" and (rollout := _ROLLOUT.fullmatch(path)) is not None:
             self._later(self._act_on_rollout(rollout[1], rollout[2], request), respond)
         elif request.method in ("GET", "HEAD", "POST") and (traffic := _TRAFFIC.fullmatch(path)) is not None:
@@ -190,6 +195,16 @@ class RestApi:
         self._check_admin(request)
         await (self.models.load(name) if verb == "load" else self.models.unload(name))
         return HttpResponse(200, b"{}")
+
+    async def _explain(self, ref: ModelRef, request: HttpRequest) -> HttpResponse:
+        described = self.models.describe(self.models.route(ref, request.headers.get(KEY_HEADER)))
+        asked = decode_explanation(request.body, described)
+        by = ModelRef(described.name, described.version)
+        answer = await self.models.explain(by, asked, self.timeout_seconds)
+        body = json.dumps({"explanations": [answer]}).encode()  # an infinite value stays a bare token
+        request_id = request_id_of(request.headers.get(REQUEST_ID))
+        facts = ((VERSION_HEADER, str(described.version)), (DIGEST_HEADER, described.digest), (REQUEST_ID, request_id))
+        return HttpResponse(200, body, headers=facts)
 
     async def _act_on_rollout(self, name: str, action: str, request: HttpRequest) -> HttpResponse:
         self._check_admin(request)
@@ -312,7 +327,8 @@ def methods_of(target: str) -> str:
     path = path_of(target)
     if _TRAFFIC.fullmatch(path) is not None:
         return "GET, HEAD, POST"
-    if (_CHANGE.fullmatch(path) or _ROLLOUT.fullmatch(path) or inference_of(target)) is not None:
+    changes = _CHANGE.fullmatch(path) or _ROLLOUT.fullmatch(path)
+    if (changes or _EXPLAIN.fullmatch(path) or inference_of(target)) is not None:
         return "POST"
     if path == "/v2/repository/index":
         return "POST"
@@ -361,7 +377,7 @@ def needs_of(method: str, target: str) -> Needs | None:
         return Needs("admin" if method == "POST" else "predict", (match[1],))
     if (inference := inference_of(target)) is not None:
         return Needs("predict", (inference.ref.name,))
-    match = _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
+    match = _EXPLAIN.fullmatch(path) or _MODEL.fullmatch(path) or _STATUS.fullmatch(path)
     if match is not None and match[1] is not None:
         return Needs("predict", (match[1],))
     return Needs("predict", () if path in ("/v2", "/v2/") else None)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .api import ColumnValues, Described, InferenceAnswer, InferenceRequest, RequestError, StatusCode
-from .batching import Batcher, BatchingOptions, Done, Outputs, Predict
+from .batching import Batcher, BatchingOptions, Done, Outputs, Predict, Rest
 from .latency import BUCKETS
 from .logged_rows import bytes_of
 from .version import LoadedVersion
@@ -35,7 +35,6 @@ Dropped: TypeAlias = Literal["busy", "queue", "unavailable"]
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _BYTES: Final = 64 << 20  # that may wait
 _OVERHEAD: Final = 400  # bytes of a request beside its values
-_LONGEST_REST: Final = 1.0  # seconds
 _SAY: Final = 60.0  # seconds between two messages about a shadow that fails
 
 
@@ -227,7 +226,7 @@ class ShadowRunner:
         self._counts: dict[tuple[str, int, int], ShadowCounts] = {}
         self._waiting = 0
         self._bytes = 0
-        self._rest_until = 0.0
+        self._rest = Rest()
         self._said = -math.inf
 
     def counts(self) -> list[ShadowCounts]:
@@ -324,23 +323,9 @@ class ShadowRunner:
     def _batcher(self, loaded: LoadedVersion, signature: str) -> Batcher | None:
         batchers = self._batchers.setdefault(loaded, {})
         if signature not in batchers and signature in loaded.predictors:
-            predict = self._resting(_quiet(loaded.predictors[signature]))
+            predict = self._rest(_quiet(loaded.predictors[signature]))
             batchers[signature] = Batcher(loaded.described, predict, BatchingOptions(), self._executor, slow=True)
         return batchers.get(signature)
-
-    def _resting(self, predict: Predict) -> Predict:
-        """The same, after a rest as long as the work before: at least half of a core's time is for clients."""
-
-        def asked(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
-            time.sleep(max(self._rest_until - time.monotonic(), 0))
-            start = time.monotonic()
-            try:
-                return predict(columns, rows)
-            finally:
-                end = time.monotonic()
-                self._rest_until = end + min(end - start, _LONGEST_REST)
-
-        return asked
 
     def _failed(self, counts: ShadowCounts, code: StatusCode, message: str) -> None:
         _count(counts.errors, code.name)

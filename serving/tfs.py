@@ -44,11 +44,11 @@ def decode_predict(body: bytes, described: Described, ref: ModelRef) -> tuple[In
         RequestError: INVALID_ARGUMENT: it is no such body; the part that is wrong is named.
     """
     request = object_of(body)
-    name, signature = described.signature(_signature_name(request))
+    name, signature = described.signature(signature_name(request))
     if "instances" in request:
         if "inputs" in request:
             raise _refused("the body has both 'instances' and 'inputs'", "send one of them")
-        columns, rows = _of_instances(request["instances"], signature)
+        columns, rows = columns_of_rows(request["instances"], signature, "instances")
         return InferenceRequest(ref, name, columns, rows), "row"
     if "inputs" not in request:
         raise _refused("the body has neither 'instances' nor 'inputs'", 'send {"instances": [{…}, …]}')
@@ -63,7 +63,7 @@ def decode_examples(body: bytes, described: Described, ref: ModelRef) -> Inferen
         RequestError: As `decode_predict`.
     """
     request = object_of(body)
-    name, signature = described.signature(_signature_name(request))
+    name, signature = described.signature(signature_name(request))
     if "examples" not in request:
         raise _refused("the body has no 'examples'", 'send {"examples": [{…}, …]}')
     examples, context = request["examples"], request.get("context", {})
@@ -75,24 +75,39 @@ def decode_examples(body: bytes, described: Described, ref: ModelRef) -> Inferen
     return InferenceRequest(ref, name, columns, rows)
 
 
-def _signature_name(request: Json) -> str | None:
+def signature_name(request: Json) -> str | None:
+    """The signature that a body names; None: none.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: it is no text.
+    """
     name = request.get("signature_name")
     if name is not None and not isinstance(name, str):
         raise _refused(f"'signature_name' is {kind(name)}", "send text")
     return name
 
 
-def _of_instances(instances: Any, signature: Signature) -> tuple[dict[str, list[Any]], int]:
-    if not isinstance(instances, list):
-        raise _refused(f"'instances' is {kind(instances)}", "send a list, one item for each row")
-    if not instances:
-        raise _refused("'instances' is empty", "send at least one row")
-    if isinstance(instances[0], dict) and not _is_base64(instances[0]):
-        if not all(isinstance(row, dict) for row in instances):
-            raise _refused("'instances' has objects and other values", "send objects alone")
-        return _of_rows(instances, signature, "instances")
-    name = _only_input(signature, "instances")
-    return {name: _column(name, instances, signature.inputs[name])}, len(instances)
+def columns_of_rows(rows: Any, signature: Signature, where: str) -> tuple[dict[str, list[Any]], int]:  # Any: JSON
+    """Rows in JSON as columns, and how many rows they are.
+
+    Args:
+        rows: Objects, or the values of the only input.
+        signature: What reads them.
+        where: The part of the body that they are.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT: they are no rows of this signature.
+    """
+    if not isinstance(rows, list):
+        raise _refused(f"{where!r} is {kind(rows)}", "send a list, one item for each row")
+    if not rows:
+        raise _refused(f"{where!r} is empty", "send at least one row")
+    if isinstance(rows[0], dict) and not _is_base64(rows[0]):
+        if not all(isinstance(row, dict) for row in rows):
+            raise _refused(f"{where!r} has objects and other values", "send objects alone")
+        return _of_rows(rows, signature, where)
+    name = _only_input(signature, where)
+    return {name: _column(name, rows, signature.inputs[name])}, len(rows)
 
 
 def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[dict[str, list[Any]], int]:

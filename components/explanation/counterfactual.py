@@ -10,16 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...data import source_of
 from ...data.frames import frame
+from ...engine.attribution import Scorer, frequent, replaced
 from ...errors import InputError
 from ...redaction import printable
 from ..evaluation.checks import check_columns
 from .explain import Effort, sample
-from .model_scores import ModelLike, Scorer, scorer_of
-from .partial_dependence import constant
+from .model_scores import ModelLike, scorer_of
 
 _MOST: Final = 20
 """Values of the column that are tried, the most frequent ones."""
@@ -122,7 +121,7 @@ def counterfactual_flips(
     if pa.types.is_nested(kind):
         raise InputError(f"the column {column!r} holds {kind}, no single values", fix="choose another column")
     rows = sample(source, effort or Effort())
-    chosen = _frequent(rows[column]) if values is None else list(values)
+    chosen = [value for value, _ in frequent(rows[column], _MOST)] if values is None else list(values)
     if len(chosen) < 2:
         raise InputError(f"{column!r} has {len(chosen)} values: there is nothing to change it to", fix="give values=")
     return CounterfactualFlips(column, tuple(_flips(rows, scorer, column, chosen, threshold)), rows.num_rows)
@@ -131,13 +130,9 @@ def counterfactual_flips(
 def _flips(
     rows: pa.Table, scorer: Scorer, column: str, values: Sequence[Any], threshold: float
 ) -> Iterator[ValueChange]:
-    position, field = rows.schema.get_field_index(column), rows.schema.field(column)
     held = rows[column].to_pylist()
     before = scorer(rows)
-    changed = {
-        value: scorer(rows.set_column(position, field, constant(value, rows[column], rows.num_rows)))
-        for value in values
-    }
+    changed = {value: scorer(replaced(rows, column, value)) for value in values}
     for was, becomes in itertools.permutations(values, 2):
         mine = np.array([value == was for value in held], dtype=np.bool_)
         n = int(mine.sum())
@@ -154,14 +149,6 @@ def _flips(
             moved = float((new - old).mean())
         share = float(flipped.mean())
         yield ValueChange(was, becomes, n, share, *_wilson(share, n), gained, lost, moved)
-
-
-def _frequent(values: pa.ChunkedArray) -> list[Any]:
-    known = values.drop_null()
-    if pa.types.is_dictionary(known.type):
-        known = known.cast(known.type.value_type)
-    counts = sorted(pc.value_counts(known).to_pylist(), key=lambda each: (-each["counts"], str(each["values"])))
-    return [each["values"] for each in counts[:_MOST]]
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...data import LocalExecutor, Source, source_of
 from ...data.frames import frame
 from ...data.slices import SliceTable, distinct_titles
+from ...engine.attribution import Scorer, integrated_gradients
 from ...errors import InputError, suggest
 from ...progress import Progress, no_progress
 from ...redaction import printable
@@ -25,8 +26,7 @@ from ..evaluation.slice_sql import check_expressions
 from ..evaluation.slicing import encode
 from ..evaluation.standalone import task_of_labels
 from ..evaluation.table_models import TableModel
-from .integrated_gradients import integrated_gradients
-from .model_scores import ModelLike, Scorer, scorer_of
+from .model_scores import ModelLike, scorer_of
 from .partial_dependence import DependencePoint, partial_dependence
 from .permutation import ColumnImportance, importances
 

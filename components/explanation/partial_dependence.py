@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...errors import InputError
-from .model_scores import Scorer
+from ...engine.attribution import Scorer, frequent, replaced
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,8 @@ def partial_dependence(
         points: At most so many of each.
     """
     for column in columns:
-        position = rows.schema.get_field_index(column)
-        values = rows.column(position)
-        for value, share in _points(values, points):
-            filled = rows.set_column(position, rows.schema.field(position), constant(value, values, rows.num_rows))
-            scores = scorer(filled)
+        for value, share in _points(rows[column], points):
+            scores = scorer(replaced(rows, column, value))
             for output in range(scores.shape[1]) if scores.ndim == 2 else (None,):
                 each = scores if output is None else scores[:, output]
                 for name, some in {"overall": each, **{name: each[at] for name, at in slices.items()}}.items():
@@ -71,11 +66,8 @@ def partial_dependence(
 def _points(values: pa.ChunkedArray, most: int) -> list[tuple[float | int | str | bool, float]]:
     """Values to try, with the share of rows that each stands for."""
     kind = values.type
-    known = values.drop_null()
-    if pa.types.is_dictionary(kind):
-        known = known.cast(kind.value_type)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        numbers = np.sort(known.to_numpy())
+        numbers = np.sort(values.drop_null().to_numpy())
         numbers = numbers[np.isfinite(numbers)]
         if not len(numbers):
             return []
@@ -85,22 +77,4 @@ def _points(values: pa.ChunkedArray, most: int) -> list[tuple[float | int | str 
         nearest = np.searchsorted((apart[1:] + apart[:-1]) / 2, numbers)
         shares = np.bincount(nearest, minlength=len(chosen)) / len(values)
         return list(zip(chosen.tolist(), shares.tolist(), strict=True))
-    counts = sorted(pc.value_counts(known).to_pylist(), key=lambda each: (-each["counts"], str(each["values"])))
-    return [(each["values"], each["counts"] / len(values)) for each in counts[:most]]
-
-
-def constant(value: object, values: pa.ChunkedArray, rows: int) -> pa.Array:
-    """A column of one value, of the type of these values.
-
-    Raises:
-        InputError: The value is not of that type.
-    """
-    kind = values.type
-    try:
-        scalar = pa.scalar(value, kind.value_type if pa.types.is_dictionary(kind) else kind)
-        if pa.types.is_integer(scalar.type) and scalar.as_py() != value:
-            raise pa.ArrowInvalid("a fraction")
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise InputError(f"{value!r} is no {kind}, which the column holds", fix="give values of its type") from error
-    repeated = pa.repeat(scalar, rows)
-    return repeated.dictionary_encode() if pa.types.is_dictionary(kind) else repeated
+    return [(value, count / len(values)) for value, count in frequent(values, most)]

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from ...data.slices import distinct_titles
+from ...engine.attribution import Scorer
 from ...errors import InputError
 from ...progress import Progress
 from ..evaluation.accumulator import CANDIDATE, MetricsAccumulator
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.rows import Floats
-from .model_scores import Scorer
 
 
 @dataclass(frozen=True)

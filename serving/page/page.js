@@ -7,7 +7,8 @@ let model = '';          // the chosen one
 let described = null;    // its inputs and outputs
 let asked = 0;           // the number of the last choice: answers to older ones are dropped
 const series = new Map();
-const POINTS = 90, EVERY = 2000, MOST_ROWS = 50, MOST_TARGETS = 60;
+const POINTS = 90, EVERY = 2000, MOST_ROWS = 50, MOST_TARGETS = 60, MOST_BASELINE = 512;
+const ROUGH = 0.1;       // of a difference: attributions that leave out more are not to be trusted
 
 // A number as it stands in JSON: large whole numbers are not those of JavaScript.
 class Raw { constructor(text) { this.text = text; } }
@@ -235,16 +236,15 @@ function fromForm() {
   $('rows').value = `[${[`{\n${lines.join(',\n')}\n}`, ...rest].join(', ')}]`;
 }
 
-function body(rows) {
-  const name = $('signature').value;
-  return `{"signature_name": ${JSON.stringify(name)}, "instances": ${rows}}`;
+function body() {
+  return `{"signature_name": ${JSON.stringify($('signature').value)}, "instances": ${$('rows').value}}`;
 }
 
 // --- predictions ---
 
-async function predict(version, rows = $('rows').value) {
+async function predict(version) {
   const started = performance.now();
-  const {text, headers} = await ask(`${v1(model, version)}:predict`, body(rows));
+  const {text, headers} = await ask(`${v1(model, version)}:predict`, body());
   const outputs = signatureOf().outputs;
   const predictions = parse(text).predictions.map(each =>
     outputs.length > 1 ? each : Object.fromEntries([[outputs[0].name, each]]));
@@ -283,29 +283,15 @@ async function run(versions) {
     ...(count > MOST_ROWS ? [el('p', {class: 'note'}, `${count - MOST_ROWS} more rows are not shown.`)] : []));
 }
 
-// --- why: one input at a time becomes what it usually is ---
+// --- why: what each input adds ---
 
-function usual(tensor, rows, defaults) {
-  const values = rows.map(row => row[tensor.name]).filter(value => value !== null && value !== undefined);
-  if (rows.length > 1 && values.length) {
-    const numbers = values.map(numberOf);
-    if (tensor.shape.length < 2 && tensor.datatype.startsWith('FP') && numbers.every(Number.isFinite))
-      return new Raw(String(numbers.reduce((a, b) => a + b) / numbers.length));
-    const counts = new Map();
-    for (const value of values) counts.set(write(value), (counts.get(write(value)) ?? 0) + 1);
-    return parse([...counts].sort((a, b) => b[1] - a[1])[0][0]);
-  }
-  return exampleOf(tensor, defaults);
-}
-
-function targetsOf(prediction) {
-  const targets = [];
-  const walk = (label, value) => {
-    if (Array.isArray(value)) value.forEach((each, at) => walk(`${label}[${at}]`, each));
-    else if (Number.isFinite(numberOf(value))) targets.push([label, numberOf(value)]);
-  };
-  for (const [name, value] of Object.entries(prediction)) walk(name, value);
-  return targets;
+// What can be explained: outputs of a number, and the classes of outputs that have one for each.
+function targetsOf() {
+  return signatureOf().outputs.filter(({datatype, shape}) => datatype !== 'BYTES' && shape.length < 3).flatMap(({name, shape}) => {
+    const size = shape.length < 2 ? 0 : numberOf(shape[1]);
+    if (shape.length < 2 || size === 1) return [{label: name, output: name, at: 0}];
+    return Array.from({length: Math.max(size, 0)}, (_, at) => ({label: `${name}[${at}]`, output: name, at}));
+  }).slice(0, MOST_TARGETS);
 }
 
 async function explain() {
@@ -313,52 +299,55 @@ async function explain() {
   $('problem').textContent = '';
   try {
     const rows = parse($('rows').value);
-    const {defaults} = signatureOf();
-    const changes = tensorsOf().map(tensor => ({tensor, value: usual(tensor, rows, defaults)}));
-    const changed = changes.map(({tensor, value}) => ({...rows[0], [tensor.name]: value}));
-    const first = await predict('', write([rows[0]]));
-    // By one version: a split must not answer each row by another one.
-    const version = first.version;
-    let answers;
-    try {
-      answers = (await predict(version, write([rows[0], ...changed]))).predictions.slice(1);
-    } catch {  // a row that cannot be used fails all: each by itself
-      answers = [];
-      for (const row of changed) answers.push(await predict(version, write([row])).then(each => each.predictions[0], () => null));
-    }
-    if (number !== asked) return;
-    const before = targetsOf(first.predictions[0]);
-    if (!before.length) throw new Error('The outputs have no numbers to explain.');
-    const chosen = before.some(([label]) => label === $('target').value) ? $('target').value : before[0][0];
-    $('target').replaceChildren(...before.slice(0, MOST_TARGETS).map(([label]) => el('option', {value: label}, label)));
-    $('target').value = chosen;
-    $('targets').hidden = before.length < 2;
-    showReasons(chosen, new Map(before).get(chosen), changes, answers, version);
+    const targets = targetsOf();
+    if (!targets.length) throw new Error('The outputs have no numbers to explain.');
+    const target = targets.find(each => each.label === $('target').value) ?? targets[0];
+    $('target').replaceChildren(...targets.map(({label}) => el('option', {value: label}, label)));
+    $('target').value = target.label;
+    $('targets').hidden = targets.length < 2;
+    $('reasons').replaceChildren(el('p', {class: 'note'}, 'Explaining …'));
+    const {text, headers} = await ask(`${v1(model)}:explain`, write({signature_name: $('signature').value, output: target.output,
+      instances: rows.slice(0, 1), ...(rows.length > 1 ? {baseline: rows.slice(0, MOST_BASELINE)} : {})}));
+    if (number === asked) showReasons(target, parse(text).explanations[0], headers.get('x-drivetrain-version'));
   } catch (error) {
-    if (number === asked) $('problem').textContent = error.message;
+    if (number !== asked) return;
+    $('reasons').replaceChildren();
+    $('problem').textContent = error.message;
   }
 }
 
-function showReasons(label, before, changes, answers, version) {
-  const rows = changes.map(({tensor, value}, at) => {
-    const after = answers[at] && new Map(targetsOf(answers[at])).get(label);
-    return {name: tensor.name, value, by: after == null ? NaN : before - after};
-  }).sort((a, b) => (Math.abs(b.by) || 0) - (Math.abs(a.by) || 0));
+function showReasons({label, at}, explanation, version) {
+  const of = value => value === null ? NaN : numberOf(Array.isArray(value) ? value[at] : value);
+  const said = number => shown(new Raw(String(number)));
+  const plain = value => value === '' ? '""' : Number.isSafeInteger(numberOf(value)) ? said(numberOf(value)) : shown(value);
+  const [prediction, usual, gap] = [explanation.prediction, explanation.baseline_prediction, explanation.gap].map(of);
+  const rows = explanation.inputs.map(each => ({...each, by: of(each.attribution), how: each.by}))
+    .sort((a, b) => (Math.abs(b.by) || 0) - (Math.abs(a.by) || 0));
   const most = Math.max(...rows.map(each => Math.abs(each.by) || 0)) || 1;
   const bar = by => el('span', {class: 'bars', 'aria-hidden': 'true'},
     ...[by < 0, by > 0].map((has, side) => {
       const strip = el('span', {class: side ? 'bar' : 'bar less', hidden: !has});
-      strip.style.width = `${Math.abs(by) / most * 100}px`;
+      strip.style.width = `${Math.abs(by) / most * 100}%`;
       return strip;
     }));
+  const {source, rows: count} = explanation.baseline;
+  const from = source === 'defaults' ? 'its default, else 0 or missing'
+    : `the mean, the median or the most frequent value of ${numberOf(count)} rows ${source === 'request' ? 'above' : 'of the warm-up file'}`;
+  const notes = [`${label} is ${said(prediction)} (version ${version}). Each input is compared with what is usual: ${from}.`];
+  if (explanation.note) notes.push(explanation.note);
+  else {
+    const between = prediction - usual, missing = Math.abs(gap / between) || 0;
+    notes.push(`Where all inputs with gradients are as usual, it is ${said(usual)}; their parts add up to ${said(between - gap)} of the `
+      + `${said(between)} between (${(100 * missing).toPrecision(2)} % is missing). Each other input was replaced alone.`);
+    if (missing > ROUGH) notes.push('That is far from all: the model jumps, as trees do, and these parts say little.');
+  }
   $('reasons').replaceChildren(
-    el('p', {class: 'note'}, `What each input adds to ${label} = ${shown(new Raw(String(before)))} (version ${version}): the `
-      + 'difference to the prediction where it alone is as usual, which is the mean or the most common value of the rows above '
-      + 'where there are several, else its default. An input that is as usual already adds nothing.'),
-    el('table', {}, el('thead', {}, el('tr', {}, ...['Input', 'Instead', 'Adds', ''].map(text => el('th', {scope: 'col'}, text)))),
+    ...notes.map((text, index) => el('p', {class: index > 1 ? 'bad' : 'note'}, text)),
+    el('table', {}, el('thead', {}, el('tr', {}, ...['Input', 'Usual', 'Adds', '', 'By'].map(text => el('th', {scope: 'col'}, text)))),
       el('tbody', {}, ...rows.map(each => el('tr', {}, el('th', {scope: 'row', dir: 'auto'}, each.name),
-        el('td', {class: 'n', dir: 'auto'}, shown(each.value)),
-        el('td', {class: 'n'}, Number.isNaN(each.by) ? 'cannot be replaced' : each.by.toPrecision(3)), el('td', {}, bar(each.by)))))));
+        el('td', {class: 'n', dir: 'auto'}, plain(each.baseline)),
+        el('td', {class: 'n', title: each.problem}, Number.isNaN(each.by) ? 'cannot be replaced' : each.by.toPrecision(3)),
+        el('td', {}, bar(each.by)), el('td', {}, each.how))))));
 }
 
 // --- live ---

@@ -7,13 +7,17 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from drivetrain.engine import analyze, ops
 from drivetrain.errors import InputError
+from drivetrain.serving import batching
 from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef, RequestError, StatusCode
-from drivetrain.serving.batching import Batcher, BatchingOptions
+from drivetrain.serving.batching import Batcher, BatchingOptions, Rest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,3 +222,53 @@ def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
 
     for error in run(test):
         assert (error.code, error.message) == (StatusCode.INTERNAL, "the model failed (ZeroDivisionError)")
+
+
+def test_a_thread_rests_as_long_as_it_has_worked(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+    def predict(columns: Any, rows: int) -> dict[str, Any]:
+        now[0] += 0.25 * rows
+        return {}
+
+    resting = Rest()(predict)
+    for rows in (1, 2, 8, 1):
+        resting({}, rows)
+    assert rests == [0, 0.25, 0.5, 1.0]  # never longer than a second
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("column", "last", "words"),
+    [
+        ("n", 1.5, "column 'n' has 1.5, which does not fit int64"),
+        ("several", [2, 1.5], "column 'several' has 1.5, which does not fit int64"),
+        ("x", True, "column 'x'"),
+        ("floats", [2.0, True], "column 'floats'"),
+    ],
+)
+def test_a_batch_refuses_what_a_row_is_refused_for(rows: int, column: str, last: Any, words: str) -> None:
+    """Arrow would make 1 of 1.5 and of true: a row's number is the same whoever comes along."""
+
+    def sums(c: ops.Columns) -> ops.Columns:
+        lists = [ops.cast(ops.to_dense(c[name], 2, fill=0), "float32")[:, 0] for name in ("several", "floats")]
+        return {"sum": ops.cast(c["n"], "float32") + ops.cast(c["x"], "float32") + lists[0] + lists[1]}
+
+    table = {"n": [1, 2], "x": [0.5, 1.0], "several": [[1, 2], [3]], "floats": [[0.5], []]}
+    bundle = analyze(sums, pa.table(table))
+    (signature,) = bundle.signatures
+    predict = batching.predictor(bundle, signature)
+    whole: dict[str, list[Any]] = {
+        "n": [*range(rows)], "x": [0] * rows, "several": [[2, 3]] * rows, "floats": [[0.25]] * rows,
+    }  # fmt: skip
+    for columns in (whole, {**whole, "n": [*map(float, range(rows))], "several": [[2.0, 3.0]] * rows}):
+        assert predict(columns, rows)["sum"].tolist() == [number + 2.25 for number in range(rows)]
+    with pytest.raises(InputError, match=words):
+        predict({**whole, column: [*whole[column][:-1], last]}, rows)

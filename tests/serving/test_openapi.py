@@ -135,6 +135,25 @@ def test_bodies_and_answers_are_as_the_document_says(server: OpenServer, documen
     assert not asked.is_valid({"instances": [{"hour": 3}]})
 
 
+def test_explanations_are_as_the_document_says(server: OpenServer, document: dict[str, Any]) -> None:
+    path = "/v1/models/mixed:explain"
+    asked, answered = schema_of(document, path, "asked"), schema_of(document, path, "answered")
+    row = {"delay": 1.0, "speed": 2.0, "hour": 3, "carrier": "UA"}
+    for more in ({}, {"baseline": [row, row], "steps": 3}, {"output": "pair", "signature_name": "predict"}):
+        body = {"instances": [row], **more}
+        asked.validate(body)
+        status, headers, answer = server.ask("POST", path, body=json.dumps(body).encode())
+        assert status == 200, answer
+        answered.validate(answer)
+        assert {"x-drivetrain-version", "x-drivetrain-digest", "x-request-id"} <= headers.keys()
+    unusable: list[dict[str, Any]] = [{"instances": [row, row]}, {"steps": 0}, {"output": "none"}, {"baseline": []}]
+    for wrong in unusable:
+        body = {"instances": [row], **wrong}
+        assert not asked.is_valid(body)
+        assert server.ask("POST", path, body=json.dumps(body).encode())[0] == 400
+    assert "/v1/models/mixed/labels/stable:explain" in document["paths"]
+
+
 def test_what_is_not_asked_by_a_method_says_by_which(server: OpenServer) -> None:
     for method, path, allowed in (
         ("DELETE", "/v1/models/mixed:predict", "POST"),

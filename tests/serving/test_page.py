@@ -39,13 +39,14 @@ TRAFFIC = "/v1/models/mixed/traffic"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bundles: `mixed` in two versions; `linear`, twice `a` and once `b`; `hostile` with such names; 100 inputs."""
+    """Bundles: `mixed` in two versions; `linear`, twice `a` and once `b`; one that jumps; such names; 100 inputs."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "mixed").mkdir()
     for version in (1, 2):
         build(folder / f"built{version}").rename(folder / "mixed" / str(version))
     for name, function, table in (
         ("linear", lambda c: {"sum": 2.0 * c["a"] + c["b"]}, {"a": [1.0, 2.0], "b": [0.5, 1.0]}),
+        ("jump", lambda c: {"step": ops.cast(ops.fill_missing(c["x"], 0.0) > 1.0, "float32")}, {"x": [0.0, 2.0]}),
         ("hostile", lambda c: {HOSTILE: ops.upper(c[HOSTILE]), "__proto__": ops.upper(c["__proto__"])},
          {HOSTILE: [HOSTILE, "b"], "__proto__": ["c", "d"]}),
         ("wide", lambda c: {"sum": sum((c[f"x{at}"] for at in range(1, 100)), c["x0"])},
@@ -67,7 +68,7 @@ def server(folder: Path) -> Iterator[OpenServer]:
     more = [ModelConfig(name, str(folder / path)) for name, path in
             ((re.sub("[/:?#%\u2028]", "", HOSTILE), "hostile"), ("gone", "nothing"))]  # fmt: skip
     with open_server(
-        ServerOptions(poll_seconds=0), [*configs(folder, "mixed", "linear", "wide", "vector"), *more]
+        ServerOptions(poll_seconds=0), [*configs(folder, "mixed", "linear", "wide", "vector", "jump"), *more]
     ) as running:
         yield running
 
@@ -239,6 +240,40 @@ class TestBrowser:
         assert [row[:3] for row in table(tab, "reasons")[1:]] == [["a", "3", "4.00"], ["b", "1.5", "-0.500"]]
         assert tab.complaints == []
         assert {url.split("/")[2] for url in tab.requests} == {server.rest.partition("//")[2]}
+
+    def test_why_a_row_is_predicted_so(self, tab: Browser, server: OpenServer) -> None:
+        """By keyboard, on a phone, dark and light: the parts, whether they add up, and who has no gradients."""
+        body = json.dumps({"instances": [ROW], "output": "pair"}).encode()
+        expected = server.ask("POST", "/v1/models/mixed:explain", body=body)[2]["explanations"][0]
+        for dark in (True, False):
+            show(tab, server, "mixed", width=390, height=1200, dark=dark)
+            tab.ask(f"$('rows').value = '[{json.dumps(ROW)}]'; $('explain').focus()")
+            tab.press("Enter", 13)
+            until(
+                tab, "!!$('reasons').querySelector('table') && $('reasons').textContent.includes('probability is 0.')"
+            )
+            options = tab.ask("[...$('target').options].map(each => each.value)")
+            assert options == ["probability", "pair[0]", "pair[1]"]
+            tab.ask("$('target').value = 'pair[1]'; $('target').dispatchEvent(new Event('change'))")
+            until(tab, "$('reasons').textContent.includes('pair[1] is ')")
+            adds = {row[0]: float(row[2]) for row in table(tab, "reasons")[1:]}
+            assert adds == pytest.approx(
+                {each["name"]: each["attribution"][1] for each in expected["inputs"]}, rel=5e-3, abs=1e-6
+            )
+            assert {row[0]: row[4] for row in table(tab, "reasons")[1:]} == {
+                "delay": "gradients", "speed": "gradients", "hour": "replacement", "carrier": "replacement",
+            }  # fmt: skip
+            assert "% is missing" in tab.ask("$('reasons').textContent")
+            assert tab.ask("document.documentElement.scrollWidth <= innerWidth")
+            assert tab.ask("$('reasons').tabIndex") == 0  # which the keyboard scrolls
+        show(tab, server, "jump")
+        tab.ask("$('rows').value = '[{\"x\": 2}]'; $('explain').click()")
+        until(tab, "$('reasons').textContent.includes('the model jumps')")
+        tab.ask("$('rows').value = '[{\"x\": null}]'; $('explain').click()")
+        until(tab, "$('reasons').textContent.includes('no input to integrate gradients along')")
+        tab.ask("$('rows').value = '[{\"x\": \"y\"}]'; $('explain').click()")
+        until(tab, "$('problem').textContent.includes(\"'x'\") && $('reasons').textContent === ''")
+        assert [each for each in tab.complaints if "400" not in each] == []
 
     def test_by_keyboard_alone(self, tab: Browser, server: OpenServer) -> None:
         show(tab, server, "linear")

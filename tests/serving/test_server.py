@@ -250,7 +250,8 @@ def test_the_open_inference_protocol(server: RunningServer) -> None:
         ("net/versions/9:predict", b"{}", 404, "it serves 1"),
         ("net/labels/stable:predict", b"{}", 404, "no label"),
         (":predict", b"{}", 400, "Missing model name in request."),
-        ("net:explain", b"{}", 400, "Malformed request: POST /v1/models/net:explain"),
+        ("net:justify", b"{}", 400, "Malformed request: POST /v1/models/net:justify"),
+        ("net:explain", b"{}", 400, "the body has no 'instances'"),
     ],
 )
 def test_a_bad_request_is_told_what_is_wrong(

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from drivetrain.engine.bundles.manifest import Signature
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.serving import shadow as shadow_module
 from drivetrain.serving.api import Described, InferenceAnswer, InferenceRequest, ModelRef
 from drivetrain.serving.batching import Batcher
 from drivetrain.serving.shadow import OutputDifference, ShadowCounts, ShadowRunner, ShadowTraffic, difference, merged
@@ -156,22 +155,3 @@ def test_what_the_queue_does_not_take_takes_no_room_in_it(monkeypatch: pytest.Mo
 def test_a_busy_server_asks_no_shadow() -> None:
     counts, _ = run(lambda columns, rows: {}, requests=5, busy=True)
     assert (counts.requests, counts.dropped) == (0, {"busy": 5})
-
-
-def test_the_thread_rests_as_long_as_it_has_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, rests = [100.0], []
-
-    def sleep(seconds: float) -> None:
-        rests.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(shadow_module, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-
-    def predict(columns: Any, rows: int) -> dict[str, Any]:
-        now[0] += 0.25 * rows
-        return {}
-
-    resting = ShadowRunner(ThreadPoolExecutor(1))._resting(predict)
-    for rows in (1, 2, 8, 1):
-        resting({}, rows)
-    assert rests == [0, 0.25, 0.5, 1.0]  # never longer than a second

@@ -15,7 +15,6 @@ import pytest
 from drivetrain.components.evaluation import metric
 from drivetrain.components.explanation.explain import Effort
 from drivetrain.components.explanation.files import write
-from drivetrain.components.explanation.integrated_gradients import integrated_gradients
 from drivetrain.data import source_of
 from drivetrain.engine import Bundle, analyze, export_model, ops
 from drivetrain.errors import InputError
@@ -87,25 +86,6 @@ def test_of_a_linear_model_attributions_are_weight_times_distance() -> None:
         np.testing.assert_allclose(result.attributions[name].to_numpy(), expected, rtol=1e-6, atol=1e-9)
     means = result.mean_attributions()
     assert list(means.values()) == sorted(means.values(), reverse=True)
-
-
-def test_attributions_of_a_curve_are_its_integral_and_add_up() -> None:
-    """f = x²·y + e^x: ∫ ∂f/∂x along the line from 0 is x²y·2/3 + e^x − 1, and of y x²y/3."""
-    dice = np.random.default_rng(0)
-    table = pa.table({"x": dice.normal(size=50), "y": dice.normal(size=50)})
-
-    def curve(rows: pa.Table) -> Any:
-        x, y = rows["x"].to_numpy(), rows["y"].to_numpy()
-        return x**2 * y + np.exp(x)
-
-    values, off = integrated_gradients(
-        table, curve, ["x", "y"], {"x": 0.0, "y": 0.0}, {"x": 1e-2, "y": 1e-2}, steps=200
-    )
-    x, y = table["x"].to_numpy(), table["y"].to_numpy()
-    assert values.shape == (50, 2, 1)
-    np.testing.assert_allclose(values[:, 0, 0], 2 / 3 * x**2 * y + np.exp(x) - 1, atol=1e-3)
-    np.testing.assert_allclose(values[:, 1, 0], x**2 * y / 3, atol=1e-3)
-    assert np.abs(off).max() < 1e-3
 
 
 def test_a_column_that_says_nothing_is_worth_nothing_and_slices_differ() -> None:
