@@ -159,16 +159,17 @@ def add_steps(graph: beam.Pipeline, steps: Iterable[LaunchStep], address: RunAdd
         upstream = {}
         if needs:
             upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
-        ended[step.name] = (
+        shares = (
             graph
-            | f"{step.name}/step" >> beam.Create([step])
-            | f"{step.name}/open" >> beam.FlatMap(open_step, address, **upstream)
-            | f"{step.name}/spread" >> beam.Reshuffle()
-            | f"{step.name}/launch" >> beam.FlatMap(launch_share, address, step)
+            | f"{step.name}/begin" >> beam.Impulse()
+            | f"{step.name}/open" >> beam.FlatMap(open_step, step, address, **upstream)
         )
+        if step.in_loop:  # else there is nothing to spread, and Beam takes 10 ms for each transform
+            shares |= f"{step.name}/spread" >> beam.Reshuffle()
+        ended[step.name] = shares | f"{step.name}/launch" >> beam.FlatMap(launch_share, address, step)
 
 
-def open_step(step: LaunchStep, address: RunAddress, upstream: Iterable[str] = ()) -> list[StepShare]:
+def open_step(impulse: bytes, step: LaunchStep, address: RunAddress, upstream: Iterable[str] = ()) -> list[StepShare]:
     """The parts of a step, known now that what it waits for has ended."""
     with address.worker() as worker:
         return list(step.shares(worker.launcher.flow))
