@@ -160,11 +160,23 @@ def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> N
 def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[np.float64]) -> Resamples:
     total = mass.sum(axis=0)
     whole = bool((mass == np.rint(mass)).all())  # then what is left out can be subtracted: nothing is rounded
+    bucket, cell = np.nonzero(mass.reshape(len(mass), -1))
+    filled = mass[mass != 0]
+    few = 8 * len(filled) < mass.size  # as where each row has a score of its own
+
+    def drawn(counts: Counts) -> NDArray[np.float64]:
+        """(2, scores)."""
+        changed = np.flatnonzero(counts != 1)
+        if whole and len(changed) == 1:
+            sums: NDArray[np.float64] = total + (counts[changed[0]] - 1) * mass[changed[0]]
+        elif few:
+            sums = np.bincount(cell, filled * counts[bucket], minlength=total.size).reshape(total.shape)
+        else:
+            sums = np.einsum("b,bcs->cs", counts.astype(np.float64), mass)
+        return sums
 
     def tally(counts: Counts) -> ScoreTally:
-        which = np.flatnonzero(counts != 1) if whole else np.arange(len(counts))
-        times = (counts[which] - 1 if whole else counts).astype(np.float64)
-        negatives, positives = np.einsum("b,bcs->cs", times, mass[which]) + (total if whole else 0)
+        negatives, positives = drawn(counts)
         some = (positives + negatives) > 0
         if some.all():
             return ScoreTally(scores, positives, negatives, exact=False)
