@@ -159,14 +159,22 @@ def add_steps(graph: beam.Pipeline, steps: Iterable[LaunchStep], address: RunAdd
         upstream = {}
         if needs:
             upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
-        shares = (
-            graph
-            | f"{step.name}/begin" >> beam.Impulse()
+        begin = graph | f"{step.name}/begin" >> beam.Impulse()
+        if not step.in_loop:  # it has one share, and each transform costs Beam 10 ms
+            ended[step.name] = begin | f"{step.name}/launch" >> beam.FlatMap(launch_step, step, address, **upstream)
+            continue
+        ended[step.name] = (
+            begin
             | f"{step.name}/open" >> beam.FlatMap(open_step, step, address, **upstream)
+            | f"{step.name}/spread" >> beam.Reshuffle()
+            | f"{step.name}/launch" >> beam.FlatMap(launch_share, address, step)
         )
-        if step.in_loop:  # else there is nothing to spread, and Beam takes 10 ms for each transform
-            shares |= f"{step.name}/spread" >> beam.Reshuffle()
-        ended[step.name] = shares | f"{step.name}/launch" >> beam.FlatMap(launch_share, address, step)
+
+
+def launch_step(impulse: bytes, step: LaunchStep, address: RunAddress, upstream: Iterable[str] = ()) -> list[str]:
+    """Launch all tasks of a step, now that what it waits for has ended; gives their names, whatever their states."""
+    shares = open_step(impulse, step, address, upstream)
+    return [name for share in shares for name in launch_share(share, address, step)]
 
 
 def open_step(impulse: bytes, step: LaunchStep, address: RunAddress, upstream: Iterable[str] = ()) -> list[StepShare]:
