@@ -39,7 +39,6 @@ class Fork:
         self._answers = server.stdout
         self._end: dict[str, Any] | None = None
         server.stdin.write(json.dumps(arguments).encode() + b"\n")
-        server.stdin.flush()
         self.pid = int(self._answers.readline())
 
     def end(self, seconds: float | None = 0.0) -> dict[str, Any] | None:
@@ -65,7 +64,8 @@ class Forks:
     def __enter__(self) -> Forks:
         self._prints = tempfile.TemporaryDirectory(prefix="drivetrain-forks-")
         command = [sys.executable, "-m", "drivetrain.tests.examples.forks", self._prints.name]
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
+        # Unbuffered: `select` does not see what a buffer has read ahead.
+        self._server = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
         return self
 
     def __exit__(
@@ -94,8 +94,9 @@ def _serve(prints: str) -> None:
     """Fork for each line of standard input, a list of arguments; tell the fork's id, and how it ended once it did."""
     for name in _MODULES:
         module = importlib.import_module(name)
-        for lazy in getattr(module, "__all__", ()):
-            getattr(module, lazy)
+        if name.startswith("drivetrain."):  # its public names are imported once they are asked for
+            for public in getattr(module, "__all__", ()):
+                getattr(module, public)
     from jax._src import xla_bridge
 
     assert not xla_bridge.backends_are_initialized(), "a fork would have its locks, and none of its threads"
