@@ -178,6 +178,15 @@ def _root_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DRIVETRAIN_ROOT", str(folder / ".drivetrain"))
 
 
+@pytest.fixture(scope="module")
+def programs_compiled_once() -> Iterator[None]:
+    """Has child processes keep what XLA made: the same program of the same machine. A damaged entry is made anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(Path(os.environ["XDG_CACHE_HOME"]) / "jax"))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        yield
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Callable[..., Path]:
     """Writes a small project: `project("shop", pipeline="...", parts="...")` gives its folder."""

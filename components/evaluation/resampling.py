@@ -163,12 +163,23 @@ def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: N
     counted = mass.dtype == np.int64
     # Then what is left out can be subtracted: nothing is rounded.
     whole = counted or bool((mass == np.rint(mass)).all())
+    bucket, cell = np.nonzero(mass.reshape(len(mass), -1))
+    filled = mass[mass != 0]
+    few = 8 * len(filled) < mass.size  # as where each row has a score of its own
+
+    def sums_of(counts: Counts, masses: NDArray[Any]) -> NDArray[Any]:
+        """(2, scores)."""
+        changed = np.flatnonzero(counts != 1)
+        if whole and len(changed) == 1:
+            sums: NDArray[Any] = total + (counts[changed[0]] - 1) * masses[changed[0]]
+        elif few:
+            sums = np.bincount(cell, filled * counts[bucket], minlength=total.size).reshape(total.shape)
+        else:
+            sums = np.einsum("b,bcs->cs", counts.astype(masses.dtype), masses)
+        return sums
 
     def tally(counts: Counts, masses: NDArray[Any]) -> ScoreTally:
-        which = np.flatnonzero(counts != 1) if whole else np.arange(len(counts))
-        times = (counts[which] - 1 if whole else counts).astype(masses.dtype)
-        sums = times[0] * masses[which[0]] if len(which) == 1 else np.einsum("b,bcs->cs", times, masses[which])
-        sums = sums + (total if whole else 0)
+        sums = sums_of(counts, masses)
         negatives, positives = sums.astype(np.int64) if counted else sums  # integers make the curves quicker
         some = np.flatnonzero((positives + negatives) > 0)
         if len(some) == len(scores):

@@ -32,7 +32,13 @@ class StepShare:
 
 @dataclass(frozen=True)
 class LaunchStep(NodeGroup):
-    """Nodes that are worked on together."""
+    """Nodes that are worked on together.
+
+    Attributes:
+        in_loop: Whether there may be several shares of it, or none; else there is one.
+    """
+
+    in_loop: bool = False
 
     @property
     def name(self) -> str:
@@ -67,4 +73,7 @@ class LaunchStep(NodeGroup):
 
 def steps(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[LaunchStep]:
     """The steps of these nodes, all of which are in a loop where one is given, in an order to walk them in."""
-    return [LaunchStep(each.nodes, each.loop, each.upstream) for each in node_groups(pipeline, nodes, within)]
+    return [
+        LaunchStep(each.nodes, each.loop, each.upstream, bool(pipeline.scope(each.nodes[0])))
+        for each in node_groups(pipeline, nodes, within)
+    ]

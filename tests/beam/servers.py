@@ -140,7 +140,9 @@ def prism_pool() -> Iterator[Flags]:
 
 def java_command(name: str, driver: str, port: int, *arguments: str, java: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What starts a job server."""
-    classes = ("-Xmx1g", *java, "-cp", f"{FOLDER / name}/*", str(FOLDER / "JobServer.java"), driver)
+    # Of a few short jobs, the second compiler and a collector with threads cost more than they gain.
+    short = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    classes = (*short, *java, "-cp", f"{FOLDER / name}/*", str(FOLDER / "JobServer.java"), driver)
     ports = ("--job-port", str(port), "--artifact-port", "0", "--expansion-port", "0")
     return "java", *classes, *ports, "--artifacts-dir", str(FOLDER / "staged"), *arguments
 

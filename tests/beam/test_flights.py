@@ -15,7 +15,10 @@ import pytest
 from drivetrain.tests.beam import servers
 from drivetrain.tests.examples import flights_job as job
 
-pytestmark = [pytest.mark.beam, pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.beam, pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)),
+    pytest.mark.usefixtures("programs_compiled_once"),
+]
 USES = [
     ("prism", ("runner", "executor")),
     ("flink", ("runner", "executor")),

@@ -45,14 +45,19 @@ def test_runners_that_lie_are_refused(source: Source, name: str, why: str) -> No
 
 
 def test_without_a_runner_beam_downloads_none() -> None:
-    from apache_beam.options.pipeline_options import PortableOptions, StandardOptions
+    from apache_beam.options.pipeline_options import DebugOptions, PortableOptions, StandardOptions
 
     for flags in ((), ("--runner=DirectRunner",), ("--runner=direct",)):
         assert job_options(flags).view_as(StandardOptions).runner.endswith(".FnApiRunner")
     # Beam's own default for a job service is a container, which has neither our code nor our files.
-    here = job_options((PORTABLE, "--job_endpoint=localhost:1")).view_as(PortableOptions)
-    there = job_options((PORTABLE, "--job_endpoint=beam.example:1")).view_as(PortableOptions)
-    assert (here.environment_type, there.environment_type) == ("LOOPBACK", None)
+    here, there = (job_options((PORTABLE, f"--job_endpoint={host}:1")) for host in ("localhost", "beam.example"))
+    assert here.view_as(PortableOptions).environment_type == "LOOPBACK"
+    assert there.view_as(PortableOptions).environment_type is None
+    # Nor does it list all that is installed to workers that are this process.
+    listed = [
+        each.view_as(DebugOptions).lookup_experiment("disable_logging_submission_environment") for each in (here, there)
+    ]
+    assert listed == [True, None]
 
 
 @pytest.mark.parametrize(

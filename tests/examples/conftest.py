@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _programs_compiled_once() -> Iterator[None]:
-    """Has child processes keep what XLA made: the same program of the same machine. A damaged entry is made anew."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(Path(os.environ["XDG_CACHE_HOME"]) / "jax"))
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-        yield
+def _compiled_once(programs_compiled_once: None) -> None:
+    """All tests here."""

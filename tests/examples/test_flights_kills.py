@@ -4,87 +4,95 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from drivetrain.tests.examples import flights_job as job
+from drivetrain.tests.examples.forks import Forks
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
-def killed(root: Path, after: float, *arguments: str, begun: bool = False) -> int:
-    """Start the job and kill it so many seconds later, or after it made its store; gives its code, 0 if it was done."""
-    command = job.command("run", str(job.PROJECT), "--root", str(root), "--json", *arguments)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
-    while begun and process.poll() is None and not (root / "metadata.db").exists():
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
+def killed(forks: Forks, root: Path, after: float, *arguments: str, begun: bool = False) -> None:
+    """Start the job and kill it so many seconds later, or after it made its store, unless it is done by then."""
+    fork = forks.start("run", str(job.PROJECT), "--root", str(root), "--json", *arguments)
+    while begun and fork.end() is None and not (root / "metadata.db").exists():
         time.sleep(0.01)
-    try:
-        process.wait(after)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-    return process.wait()
+    if fork.end(after) is None:
+        fork.kill()
+        assert fork.end(None) is not None
 
 
-def check_resumed(root: Path, undisturbed: job.Done) -> job.Done | None:
+def check_resumed(forks: Forks, root: Path, undisturbed: job.Done) -> job.Done | None:
     """Resume and compare; None where the kill came before the run was recorded."""
-    runs = job.drive("runs", "--root", str(root)).result if root.is_dir() else {}
+    runs = forks.drive("runs", "--root", str(root)).result if root.is_dir() else {}
     if not json.loads(json.dumps(runs)).get("runs"):
         return None
-    done = job.drive("resume", "--root", str(root))
+    done = forks.drive("resume", "--root", str(root))
     assert done.code == undisturbed.code, done.err
     assert done.result["state"] == undisturbed.result["state"]
     assert done.fingerprints == undisturbed.fingerprints
-    report = job.drive("fsck", "--root", str(root)).result
+    report = forks.drive("fsck", "--root", str(root)).result
     assert report["missing"] == [], report
     assert report["corrupt"] == [], report
     return done
 
 
+def seconds_undisturbed(forks: Forks, root: Path, undisturbed: job.Done, *arguments: str) -> float:
+    """How long a fork takes that nobody kills; it does what the command does."""
+    done = forks.drive("run", str(job.PROJECT), "--root", str(root), *arguments)
+    assert (done.code, done.fingerprints) == (undisturbed.code, undisturbed.fingerprints), done.err
+    return done.wall
+
+
 @pytest.mark.timeout(2400)
-def test_forty_kills_on_a_sample(tmp_path: Path) -> None:
+def test_forty_kills_on_a_sample(tmp_path: Path, forks: Forks) -> None:
     options = ("--param", f"data={job.sample(tmp_path / 'flights.csv', 0.02)}", "--param", "epochs=4")
-    begin = time.monotonic()
     undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
-    whole = time.monotonic() - begin
+    whole = seconds_undisturbed(forks, tmp_path / "forked" / ".drivetrain", undisturbed, *options)
     moments = random.Random(0)
     resumed = 0
     for index in range(40):
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        killed(root, moments.uniform(0.2, whole), *options, begun=index % 4 > 0)
-        resumed += check_resumed(root, undisturbed) is not None
+        killed(forks, root, moments.uniform(0.2, whole), *options, begun=index % 4 > 0)
+        resumed += check_resumed(forks, root, undisturbed) is not None
     assert resumed >= 30, "most kills must hit a run that had begun"
 
 
 @pytest.mark.timeout(1200)
-def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path) -> None:
+def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path, forks: Forks) -> None:
     options = ("--param", "epochs=16")  # long enough that a checkpoint is worth its cost
-    begin = time.monotonic()
     undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
-    whole = time.monotonic() - begin
     assert undisturbed.code == 0, undisturbed.err
+    whole = seconds_undisturbed(forks, tmp_path / "forked" / ".drivetrain", undisturbed, *options)
     moments = random.Random(1)
     for index in range(4):
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        killed(root, moments.uniform(0.2, whole), *options)
-        check_resumed(root, undisturbed)
+        killed(forks, root, moments.uniform(0.2, whole), *options)
+        check_resumed(forks, root, undisturbed)
 
     # The fifth dies in its training, after a checkpoint: it resumes there, and trains less than a whole run.
     for attempt in range(5):
         root = tmp_path / f"kill-trainer-{attempt}" / ".drivetrain"
         root.parent.mkdir()
-        command = job.command("run", str(job.PROJECT), "--root", str(root), *options)
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") as process:
-            while not checkpointed(root) and process.poll() is None:
-                time.sleep(0.005)
-            process.kill()
+        fork = forks.start("run", str(job.PROJECT), "--root", str(root), *options)
+        while not checkpointed(root) and fork.end() is None:
+            time.sleep(0.005)
+        fork.kill()
+        fork.end(None)
         if checkpointed(root) and not list(root.glob("artifacts/Trainer/*")):
             break  # else we were too slow
-    done = check_resumed(root, undisturbed)
+    done = check_resumed(forks, root, undisturbed)
     assert done is not None
     history = json.loads((done.path(root, "Trainer", "model") / "extra" / "history.json").read_text())
     fresh = undisturbed.path(tmp_path / "undisturbed" / ".drivetrain", "Trainer", "model") / "extra" / "history.json"

@@ -136,8 +136,9 @@ import sys
 from pathlib import Path
 from drivetrain.engine import Bundle
 from drivetrain.errors import InputError
-from drivetrain.tests.engine.bundles.bundle_fuzz import damaged
+from drivetrain.tests.engine.bundles.bundle_fuzz import compile_equal_programs_once
 from drivetrain.tests.fixtures.bundles.make import flights
+compile_equal_programs_once()
 table = flights(3, 1)
 (batch,) = table.combine_chunks().to_batches()
 for folder in sorted(Path(sys.argv[1]).iterdir()):

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from drivetrain.tests.examples import flights_job as job
 
-pytestmark = [pytest.mark.kubeflow, pytest.mark.engine, pytest.mark.slow]
+pytestmark = [
+    *(pytest.mark.kubeflow, pytest.mark.engine, pytest.mark.slow),
+    pytest.mark.usefixtures("programs_compiled_once"),
+]
 
 
 @pytest.mark.timeout(900)
