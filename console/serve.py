@@ -143,14 +143,14 @@ def serve(
     loaded, compiled and switched to without an error to anybody; one that is damaged is refused, and the last good one
     goes on.
     """
+    if new_key is not None:
+        return _new_key(new_key, as_json=settings.json)
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
     from ..serving.request_log import RequestLogOptions
     from ..serving.server import ServerOptions, log_to_stderr, run
     from ..serving.tls import TlsFiles
 
-    if new_key is not None:
-        return _new_key(new_key, as_json=settings.json)
     address = address or base_path
     if (address is None) == (config is None):
         raise InputError("serve needs the address of a model, or --config", fix="drivetrain serve served/flights")

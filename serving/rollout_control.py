@@ -209,12 +209,13 @@ class ModelRollout:
                 return
         if state.held:
             return
-        state.elapsed += passed
         minutes = self.options.steps[state.step].minutes
         if minutes is None:
             if self.share >= 100:  # a last step of no time
                 self._advance(now)
-        elif state.elapsed >= 60 * minutes and not self.waits_for_requests:
+            return
+        state.elapsed += passed
+        if state.elapsed >= 60 * minutes and not self.waits_for_requests:
             self._advance(now)
 
     @property

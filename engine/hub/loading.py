@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...digest import digest_file
 from ...errors import InputError
@@ -14,10 +15,10 @@ from ...versions import FolderVersions, Versions, versions_at
 from .._user_cache import cache_home, make_folder
 from ..bundles.bundle import Bundle
 from ..bundles.verifying import BundleCheck, verify_bundle
-from .modules import CALL, HubModule
 from .publishing import Version, chosen
 
-_PREFERRED = (CALL, "predict", "transform")
+if TYPE_CHECKING:
+    from .modules import HubModule
 
 
 def load(
@@ -44,6 +45,8 @@ def load(
         InputError: No such version or signature; another digest than pinned; a file is missing or damaged; it is of a
             newer format, or requires an extension that is not installed; it cannot be trained.
     """
+    from .modules import CALL, HubModule  # late, with JAX: a server fetches versions, and may then start workers
+
     there = versions_at(address)
     published = chosen(there, version)
     if digest is not None and published.digest != digest.strip().lower():
@@ -54,7 +57,7 @@ def load(
         )
     bundle = Bundle.load(local_bundle(there, published))
     names = list(bundle.signatures)
-    signature = signature or next((name for name in _PREFERRED if name in names), names[0])
+    signature = signature or next((name for name in (CALL, "predict", "transform") if name in names), names[0])
     return HubModule(bundle, signature, trainable, f"{published.card.name or published.address}@{published.number}")
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...digest import canonical_json
 from ...errors import InputError
@@ -23,7 +23,9 @@ from ..bundles.bundle import Bundle
 from ..bundles.manifest import Signature, signatures_of, verified_folder
 from ..bundles.signing import signature_of
 from .card import ModelCard
-from .modules import HubModule
+
+if TYPE_CHECKING:
+    from .modules import HubModule
 
 _CARD: Final = "card.json"
 
@@ -94,7 +96,11 @@ def _files(module: object, scratch: Path) -> tuple[dict[str, str], Mapping[str, 
 
     What lies in a folder stays there and is sent from there: weights may be larger than memory.
     """
-    bundle = module.bundle if isinstance(module, HubModule) else module
+    bundle = module
+    if not isinstance(bundle, (Bundle, str, Path)):
+        from .modules import HubModule  # late, with JAX: who lists versions or sends a folder has no use for it
+
+        bundle = bundle.bundle if isinstance(bundle, HubModule) else bundle
     if isinstance(bundle, Bundle):
         bundle.save(scratch)
         bundle = scratch

@@ -32,7 +32,7 @@ models:
   net:
     base_path: served/net
     rollout:
-      steps: [{share: 1, minutes: 0.03}, {share: 50, minutes: 0.05}, {share: 100, minutes: 0}]
+      steps: [{share: 10, minutes: 0.03}, {share: 50, minutes: 0.05}, {share: 100, minutes: 0}]
       guard: {min_requests: 20, window_seconds: 60, p99_ratio: null, p99_seconds: %s, drift: null}
       state: rollouts
 """
@@ -73,7 +73,7 @@ def test_a_push_ends_with_the_last_step_and_the_receipt_has_each(workplace: Path
         assert (facts["before"], facts["after"]) == (1, 2)
         shares = [step["share"] for step in facts["steps"]]
         assert shares == sorted(shares)
-        assert set(shares) >= {1.0, 50.0}
+        assert set(shares) >= {10.0, 50.0}
         assert any(step["figures"]["candidate"]["requests"] > 0 for step in facts["steps"] if step["figures"])
 
 

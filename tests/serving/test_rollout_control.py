@@ -190,8 +190,11 @@ def test_a_named_version_takes_over_and_no_other(tmp_path: Path) -> None:
 def test_a_last_step_below_the_whole_stays_until_it_is_advanced(tmp_path: Path) -> None:
     clock = Clock()
     control = started(tmp_path, clock, steps=(RampStep(10),))
+    written = tmp_path / "net.json"
+    before = written.stat().st_mtime_ns
     look(control, clock, 10_000)
     assert share(control) == 10
+    assert written.stat().st_mtime_ns == before  # of a step without an end no time is kept
     control.act("net", "advance")
     assert control.plans()["net"].incumbent == 4
 

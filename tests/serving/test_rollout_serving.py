@@ -101,7 +101,7 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
         assert (status, body["shares"]) == (200, {"2": 50})
         versions = ask_all(server)
         assert set(versions) == {"1", "2"}
-        until(lambda: ask_all(server) and candidate(server) is None)
+        until(lambda: ask_all(server) and candidate(server) is None, pause=0.3)
         failed = traffic(server)["rollout"]["failed"]
         assert [(each["version"], each["limit"]) for each in failed] == [(2, "drift")]
         assert ask_all(server) == {"1": 60}
@@ -132,7 +132,7 @@ def test_a_rollout_that_goes_well_ends_with_the_new_version(tmp_path: Path) -> N
     )
     with serving(tmp_path, "--config", "models.yaml", "--poll", "0.1", "--no-admin") as server:
         push(tmp_path / "2", tmp_path / "net")
-        until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2)
+        until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2, pause=0.3)
         assert ask_all(server) == {"2": 60}
         status, body, _ = ask(server, "/v1/models/net/rollout/abort", b"")
         assert (status, "--admin" in body["error"]) == (403, True)

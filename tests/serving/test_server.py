@@ -71,12 +71,12 @@ def ask(server: RunningServer, method: str, path: str, body: bytes | None = None
         connection.close()
 
 
-def until(condition: Any, seconds: float = 30) -> None:
-    """Wait for a condition."""
+def until(condition: Any, seconds: float = 30, pause: float = 0.02) -> None:
+    """Wait for a condition, asking again after a pause of some seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def test_every_format_gives_the_predictions_of_numpy(server: RunningServer) -> None:

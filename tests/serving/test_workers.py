@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -418,3 +419,9 @@ def test_either_end_of_a_channel_may_ask() -> None:
         await asyncio.gather(*listening, return_exceptions=True)
 
     asyncio.run(main())
+
+
+def test_who_starts_workers_does_without_jax() -> None:
+    code = "import sys; import drivetrain.console.serve, drivetrain.serving.workers; print('jax' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"

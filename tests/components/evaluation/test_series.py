@@ -253,7 +253,7 @@ def test_rows_of_one_call_do_not_close_each_others_windows(tmp_path: Path) -> No
     rows = flights(720, days=30)
     for start in range(0, 720, 240):
         rows[start : start + 240].to_parquet(tmp_path / f"{start}.parquet")
-    measured = series(tmp_path / "series", window=timedelta(hours=1), wait=DAY)
+    measured = series(tmp_path / "series", window=timedelta(hours=6), wait=DAY)
     for outcome in (BatchOutcome(waiting=720), BatchOutcome(repeated=720)):
         assert measured.add_predictions(str(tmp_path / "*.parquet")) == outcome
     assert measured.add_labels(rows) == BatchOutcome(judged=720)
@@ -261,7 +261,7 @@ def test_rows_of_one_call_do_not_close_each_others_windows(tmp_path: Path) -> No
     measured.add_predictions(rows[-1:].assign(id=1000))
     due = measured.windows()["end"] + DAY <= rows["at"].max()
     assert (measured.windows()["closed"] == due).all()
-    check_equal(measured, rows, timedelta(hours=1))
+    check_equal(measured, rows, timedelta(hours=6))
 
 
 def test_windows_before_1970_wait_for_their_labels_too(tmp_path: Path) -> None:

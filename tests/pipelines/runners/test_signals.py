@@ -17,28 +17,35 @@ from drivetrain.pipelines import Home, RunOptions, load_pipeline, resume, run_pi
 from drivetrain.pipelines.runners.signals import stoppable, take, wait
 
 
-class Waiting(threading.Thread):
-    """Sends SIGINT to itself after a moment."""
+class Interrupted(threading.Thread):
+    """Sends SIGINT to itself after a moment; its end must not be what wakes the other thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = threading.Event()
 
     def run(self) -> None:
         time.sleep(0.1)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        time.sleep(2)  # it must not be the end of this thread that wakes the other
+        self.seen.wait(15)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(40)
 def test_a_signal_in_another_thread_ends_the_wait() -> None:
     over, cancel, hurry = threading.Event(), threading.Event(), threading.Event()
-    thread = Waiting()
+    thread = Interrupted()
     with stoppable(cancel):
         thread.start()
         wait(over, cancel, hurry, stop=over.set)
-        assert (cancel.is_set(), hurry.is_set()) == (True, False)
+        assert (cancel.is_set(), hurry.is_set(), thread.is_alive()) == (True, False, True)
+        thread.seen.set()
         thread.join()
-        thread = Waiting()
+        thread = Interrupted()
         thread.start()
         with pytest.raises(KeyboardInterrupt):
             take(SimpleQueue[str](), threading.Event())
+    assert thread.is_alive()
+    thread.seen.set()
     thread.join()
 
 
@@ -143,9 +150,10 @@ def lose(how):
 @dt.component
 def Train(*, how: str, steps: int) -> Thing:
     base = current().base
-    if not (base / "stopped").exists():
-        (base / "stopped").touch()
-        lose(how)
+    if (base / "stopped").exists():  # resumed
+        return Thing.new()
+    (base / "stopped").touch()
+    lose(how)
     for step in range(steps):
         current().progress(step, steps, "steps")
         time.sleep(0.01)
