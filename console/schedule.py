@@ -20,7 +20,7 @@ from .verbs import Verbs
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..pipelines.scheduler import Firing, ScheduleRecord, Tick
+    from ..pipelines.scheduler import Firing, ScheduleRecord, Tick, UnreadableSchedule
 
 _HISTORY = timedelta(days=30)
 
@@ -95,13 +95,15 @@ def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
 @shared
 def list_(settings: ConsoleSettings) -> int:
     """List the schedules: when they run, what they said last, whether they are paused."""
-    from ..pipelines.scheduler import schedules
+    from ..pipelines.scheduler import ScheduleRecord, recorded_schedules
 
     with settings.home() as home:
-        records = schedules(home)
-        settings.answer(
-            {"schedules": [each.to_json() for each in records]}, lambda console: _list(console, home, records)
-        )
+        records = recorded_schedules(home)
+        answer = {
+            "schedules": [each.to_json() for each in records if isinstance(each, ScheduleRecord)],
+            "unreadable": {each.name: each.error.message for each in records if not isinstance(each, ScheduleRecord)},
+        }
+        settings.answer(answer, lambda console: _list(console, home, records))
     return OK
 
 
@@ -111,10 +113,9 @@ def list_(settings: ConsoleSettings) -> int:
 @shared
 def log(settings: ConsoleSettings, name: str, limit: int) -> int:
     """Say what the schedule NAME decided, and why, the newest first: runs it started, and what it waited for."""
-    from ..pipelines.scheduler import find_schedule, ticks
+    from ..pipelines.scheduler import ticks
 
     with settings.home() as home:
-        find_schedule(home, name)
         decided = ticks(home, name, limit)
         settings.answer({"ticks": [each.to_json() for each in decided]}, lambda console: _log(console, decided))
     return OK
@@ -231,10 +232,15 @@ def _pause(settings: ConsoleSettings, name: str, *, paused: bool) -> int:
     return OK
 
 
-def _list(console: Console, home: Home, records: list[ScheduleRecord]) -> None:
+def _list(console: Console, home: Home, records: list[ScheduleRecord | UnreadableSchedule]) -> None:
+    from ..pipelines.scheduler import UnreadableSchedule
+
     if not records:
         _say(console, f"no schedules in {home.root}; register one with `drivetrain schedule register PROJECT`")
     for record in records:
+        if isinstance(record, UnreadableSchedule):
+            _say(console, f"{record.name}\n  {record.error.message}\n  fix: {record.error.fix}")
+            continue
         _say(console, f"{record.name}{' (paused)' if record.paused else ''}  {record.schedule.trigger}")
         _say(console, f"  {record.project}")
         _say(console, f"  {record.said or 'not looked at yet: `drivetrain schedule run` is the scheduler'}")

@@ -22,7 +22,7 @@ from ...metadata import Claim, ConflictError, LeaseLost
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import STORE, Home
 from ..triggers.trigger import ARTIFACTS, RUNS, Signal
-from .records import ScheduleRecord, schedules
+from .records import ScheduleRecord, UnreadableSchedule, recorded_schedules
 from .tick import decide_tick, give_up, settle
 from .view import StoreView
 
@@ -112,20 +112,23 @@ class Scheduler:
         """Look once at every schedule that may have something to say."""
         now = self._clock()
         changed = self._changed()
-        records = schedules(self._home)
+        records = recorded_schedules(self._home)
         for record in records:
             watched = self._watched.setdefault(record.name, _Watched())
             if watched.error and now < watched.looked + _AFTER_ERROR:
                 continue
             try:
+                if isinstance(record, UnreadableSchedule):
+                    raise record.error
                 self._look_at(record, watched, now, changed)
                 watched.error = ""
             except ConflictError:
                 watched.signal = None  # at the next look
-            except DrivetrainError as error:  # a store of files or a database that does not answer, say
-                if error.message != watched.error:
-                    self._report(f"{record.name}: {error.message}; trying again every {_AFTER_ERROR.seconds} s")
-                watched.error, watched.signal, watched.looked = error.message, None, now
+            except Exception as error:  # a database that does not answer, a damaged mark: the others go on
+                message = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+                if message != watched.error:
+                    self._report(f"{record.name}: {message}; trying again every {_AFTER_ERROR.seconds} s")
+                watched.error, watched.signal, watched.looked = message, None, now
         for name in self._watched.keys() - {record.name for record in records}:
             del self._watched[name]
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ...errors import InputError, suggest
+from ...errors import BuildError, DrivetrainError, InputError, suggest
 from ...metadata import ConflictError, ContextRecord
 from ..dsl.pipeline import PipelineFunction
 from ..launcher.home import Home
@@ -80,22 +80,33 @@ class ScheduleRecord:
 
     @classmethod
     def of(cls, context: ContextRecord) -> ScheduleRecord:
-        """The schedule that a record describes."""
+        """The schedule that a record describes.
+
+        Raises:
+            BuildError: It describes none, or a newer release wrote it.
+        """
         facts = context.properties
-        pending = facts["pending"]
-        return cls(
-            context.name,
-            facts["pipeline"],
-            facts["digest"],
-            Path(facts["project"]),
-            read_schedule(facts["schedule"]),
-            facts["marks"],
-            facts["paused"],
-            None if pending is None else PendingRun.of(pending),
-            tuple(facts["active"]),
-            facts["said"],
-            context,
-        )
+        try:
+            pending = facts["pending"]
+            return cls(
+                context.name,
+                facts["pipeline"],
+                facts["digest"],
+                Path(facts["project"]),
+                read_schedule(facts["schedule"]),
+                dict(facts["marks"]),
+                facts["paused"],
+                None if pending is None else PendingRun.of(pending),
+                tuple(facts["active"]),
+                facts["said"],
+                context,
+            )
+        except (DrivetrainError, AttributeError, KeyError, TypeError, ValueError) as error:
+            cause = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+            raise BuildError(
+                f"the schedule {context.name!r} cannot be read: {cause}",
+                fix="upgrade drivetrain where a newer one registered it, or `drivetrain schedule remove` it",
+            ) from None
 
     def to_json(self) -> dict[str, object]:
         """As `schedule list --json` prints it."""
@@ -110,6 +121,14 @@ class ScheduleRecord:
             "active": list(self.active),
             "said": self.said,
         }
+
+
+@dataclass(frozen=True)
+class UnreadableSchedule:
+    """A record of a schedule that is damaged, or of a newer release: its name, and why it cannot be read."""
+
+    name: str
+    error: BuildError
 
 
 @dataclass(frozen=True)
@@ -164,20 +183,26 @@ def register_schedule(
             context = home.store.context(_KIND, name, {**facts, **_AT_FIRST})
             if context.version == 1:
                 return ScheduleRecord.of(context), "registered"
-        record, removed = ScheduleRecord.of(context), context.properties["removed"]
-        if not removed and (record.project, record.pipeline) != (pipeline.project, built.name):
+        if _is_removed(context):
+            with suppress(ConflictError):  # another process changed it: look again
+                changes: dict[str, object] = {**facts, **_AT_FIRST}
+                context = home.store.update_context(context, changes, expected_version=context.version)
+                return ScheduleRecord.of(context), "registered"
+            continue
+        record = ScheduleRecord.of(context)
+        if (record.project, record.pipeline) != (pipeline.project, built.name):
             raise InputError(
                 f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
-        if not removed and facts.items() <= context.properties.items():
+        if facts.items() <= context.properties.items():
             return record, "unchanged"
         keys = pipeline.schedule.trigger.keys
         marks = {key: mark for key, mark in record.marks.items() if key in keys}
-        with suppress(ConflictError):  # another process changed it: look again
-            changes = {**facts, **_AT_FIRST} if removed else {**facts, "marks": marks}
+        with suppress(ConflictError):
+            changes = {**facts, "marks": marks}
             context = home.store.update_context(context, changes, expected_version=context.version)
-            return ScheduleRecord.of(context), "registered" if removed else "changed"
+            return ScheduleRecord.of(context), "changed"
 
 
 _AT_FIRST: Final[Mapping[str, object]] = {
@@ -185,28 +210,47 @@ _AT_FIRST: Final[Mapping[str, object]] = {
 }  # fmt: skip
 
 
+def _is_removed(context: ContextRecord) -> bool:
+    return bool(context.properties.get("removed"))
+
+
 def schedules(home: Home) -> list[ScheduleRecord]:
+    """Every schedule that can be read, by name."""
+    return [each for each in recorded_schedules(home) if isinstance(each, ScheduleRecord)]
+
+
+def recorded_schedules(home: Home) -> list[ScheduleRecord | UnreadableSchedule]:
     """Every schedule, by name."""
-    contexts = home.store.contexts(_KIND, limit=None)
-    return sorted(
-        (ScheduleRecord.of(each) for each in contexts if not each.properties["removed"]), key=lambda each: each.name
-    )
+    contexts = [each for each in home.store.contexts(_KIND, limit=None) if not _is_removed(each)]
+    return [_read(each) for each in sorted(contexts, key=lambda each: each.name)]
+
+
+def _read(context: ContextRecord) -> ScheduleRecord | UnreadableSchedule:
+    try:
+        return ScheduleRecord.of(context)
+    except BuildError as error:
+        return UnreadableSchedule(context.name, error)
 
 
 def find_schedule(home: Home, name: str) -> ScheduleRecord:
     """The schedule of that name.
 
     Raises:
+        BuildError: It cannot be read.
         InputError: There is none.
     """
+    return ScheduleRecord.of(_find(home, name))
+
+
+def _find(home: Home, name: str) -> ContextRecord:
     context = home.store.find_context(_KIND, name)
-    if context is None or context.properties["removed"]:
-        there = [each.name for each in schedules(home)]
+    if context is None or _is_removed(context):
+        there = [each.name for each in recorded_schedules(home)]
         raise InputError(
             f"there is no schedule {name!r} in {home.root}",
             fix=suggest(name, there, "there are") if there else "register one: `drivetrain schedule register PROJECT`",
         )
-    return ScheduleRecord.of(context)
+    return context
 
 
 def pause_schedule(home: Home, name: str, *, paused: bool) -> ScheduleRecord:
@@ -218,13 +262,13 @@ def pause_schedule(home: Home, name: str, *, paused: bool) -> ScheduleRecord:
     return change(home, find_schedule(home, name), lambda record: {"paused": paused})
 
 
-def remove_schedule(home: Home, name: str) -> ScheduleRecord:
-    """Forget a schedule; its log and its runs stay.
+def remove_schedule(home: Home, name: str) -> None:
+    """Forget a schedule, also one that cannot be read; its log and its runs stay.
 
     Raises:
         InputError: There is no such schedule.
     """
-    return change(home, find_schedule(home, name), lambda record: {**_AT_FIRST, "removed": True})
+    home.store.update_context(_find(home, name), {**_AT_FIRST, "removed": True})
 
 
 def change(
@@ -242,7 +286,12 @@ def change(
 
 
 def ticks(home: Home, name: str, limit: int | None = 20) -> list[Tick]:
-    """What a schedule decided, the newest first."""
+    """What a schedule decided, the newest first.
+
+    Raises:
+        InputError: There is no such schedule.
+    """
+    _find(home, name)
     facts = (each.properties for each in home.store.contexts(_ticks_of(name), limit=limit))
     return [Tick(datetime.fromisoformat(each["at"]), each["run"], each["reason"]) for each in facts]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
@@ -141,18 +142,19 @@ class Every(_TimeTable):
         object.__setattr__(self, "period", seconds_of(self.period))
         _check_catch_up(self.catch_up)
         try:
-            datetime.fromisoformat(self.start)
-        except (ValueError, TypeError):
+            self._start.astimezone(UTC)  # which the ends of the calendar do not have
+        except (ValueError, TypeError, OverflowError):
             raise InputError(
                 f"{self.start!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00"
             ) from None
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """The times after a moment, in order."""
-        time = max(self.latest(moment), self._start - self._length)
-        while True:
-            time += self._length
-            yield time
+        count = max((moment - self._start) // self._length + 1, 0)
+        with suppress(OverflowError):  # the end of the calendar
+            while True:
+                yield self._start + count * self._length
+                count += 1
 
     def latest(self, moment: datetime) -> datetime:
         """The last time at or before a moment."""

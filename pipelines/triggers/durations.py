@@ -8,25 +8,30 @@ from datetime import timedelta
 from ...errors import InputError
 
 _UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_LONGEST = 300 * 366 * 86400
+"""Seconds; beyond, a moment that it is added to may be one that `datetime` does not have."""
 
 
 def seconds_of(length: str | float | timedelta) -> int:
     """The whole seconds of a length of time: text such as "1d12h", a number of seconds, or a `timedelta`.
 
     Raises:
-        InputError: It is none, or shorter than a second.
+        InputError: It is none, shorter than a second, or longer than 300 years.
     """
     if isinstance(length, timedelta):
         length = length.total_seconds()
+    seconds = length
     if isinstance(length, str):
-        parts = re.findall(r"(\d+)([smhdw])", length)
+        parts = re.findall(r"([0-9]{1,12})([smhdw])", length)
         seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
         if not seconds or "".join(number + unit for number, unit in parts) != length:
-            raise InputError(f"{length!r} is not an interval", fix="give e.g. 15m, 6h or 1d12h")
-        return seconds
-    if isinstance(length, bool) or not 1 <= length < 1e10:
-        raise InputError(f"{length!r} is not a length of time of a second or more", fix="give e.g. '15m', '6h' or 90")
-    return round(length)
+            raise InputError(f"{length!r:.60} is not an interval", fix="give e.g. 15m, 6h or 1d12h")
+    if isinstance(seconds, (bool, str)) or not 1 <= seconds < _LONGEST:
+        raise InputError(
+            f"{length!r:.60} is not a length of time of a second or more, and of 300 years at most",
+            fix="give e.g. '15m', '6h' or 90",
+        )
+    return round(seconds)
 
 
 def spelled(seconds: int) -> str:

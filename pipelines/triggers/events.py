@@ -79,7 +79,7 @@ class Drift(_ArtifactTrigger):
     Attributes:
         pipeline: In this pipeline; in any where empty.
         made_by: By this node of it; by any where empty.
-        features: One of these; of any where empty.
+        features: One of these; of any where empty. The name of one alone will do.
     """
 
     pipeline: str = ""
@@ -87,6 +87,8 @@ class Drift(_ArtifactTrigger):
     features: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        names = (self.features,) if isinstance(self.features, str) else tuple(self.features)
+        object.__setattr__(self, "features", names)
         _check_maker(self.pipeline, self.made_by)
 
     @property

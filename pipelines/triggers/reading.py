@@ -33,7 +33,8 @@ def read_trigger(body: Json) -> Trigger:
             raise BuildError(f"there is no trigger {body[KIND]!r:.60}", fix="upgrade drivetrain")
         return kind(**{name: _value(value) for name, value in body.items() if name != KIND})
     except (KeyError, TypeError, AttributeError, InputError) as error:
-        raise BuildError(f"a trigger cannot be read: {error}", fix="register its schedule again") from None
+        cause = error.message if isinstance(error, InputError) else error
+        raise BuildError(f"a trigger cannot be read: {cause}", fix="register its schedule again") from None
 
 
 def read_schedule(body: Json) -> Schedule:

@@ -36,6 +36,8 @@ class Schedule:
             raise BuildError(
                 f"{self.trigger!r:.80} is no trigger", fix="give e.g. dt.triggers.Cron('0 3 * * *', tz='Europe/Oslo')"
             )
+        if not isinstance(self.parameters, Mapping):
+            raise InputError(f"parameters is {self.parameters!r:.40}", fix='give e.g. {"epochs": 5}')
         if type(self.max_active) is not int or self.max_active < 1:
             raise InputError(f"max_active is {self.max_active!r:.40}", fix="give 1 or more")
         if self.version not in ("follow", "pin"):

@@ -23,6 +23,7 @@ from drivetrain.pipelines.scheduler import (
     Scheduler,
     find_schedule,
     pause_schedule,
+    recorded_schedules,
     register_schedule,
     remove_schedule,
     schedules,
@@ -318,6 +319,46 @@ def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[.
         register_schedule(home, write('on.Schedule(on.Every("1h"), parameters={"rows": 5})'))
     with pytest.raises(BuildError, match="is no trigger"):
         write('"0 3 * * *"')
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"schedule": {"trigger": {"$trigger": "Magic"}}}, "there is no trigger 'Magic'"),
+        ({"schedule": {"trigger": {"$trigger": "Every", "period": "1h"}, "new": 1}}, "new"),
+        ({"schedule": None}, "cannot be read"),
+        ({"marks": 7}, "cannot be read"),
+        ({"pending": {"run": "x"}}, "cannot be read"),
+        ({"project": None}, "cannot be read"),
+        ({"marks": {'{"$trigger":"Every","period":3600}': "yesterday"}}, "yesterday"),
+    ],
+)
+def test_a_damaged_record_or_one_of_a_newer_release_stops_no_other(
+    home: Home, write: Write, clock: Clock, damage: dict[str, object], message: str
+) -> None:
+    pipeline = write()
+    damaged = register_schedule(home, pipeline, "damaged")[0]
+    register_schedule(home, pipeline, "whole")
+    lines: list[str] = []
+    scheduler = Scheduler(home, clock=clock, report=lines.append)
+    scheduler.look()
+    home.store.update_context(damaged.context, damage)
+    clock.forward(hours=1)
+    scheduler.look()
+    assert any(line.startswith("damaged: ") and message in line for line in lines)
+    assert any(line.startswith("whole: Every('1h') was due") for line in lines)
+    said = len(lines)
+    scheduler.look()
+    assert len(lines) == said
+    if "cannot be read" in lines[0]:
+        assert [each.name for each in schedules(home)] == ["whole"]
+        assert [each.name for each in recorded_schedules(home)] == ["damaged", "whole"]
+        with pytest.raises(BuildError, match="the schedule 'damaged' cannot be read"):
+            pause_schedule(home, "damaged", paused=True)
+    ticks(home, "damaged")
+    remove_schedule(home, "damaged")
+    assert register_schedule(home, pipeline, "damaged")[1] == "registered"
+    scheduler.join()
 
 
 def test_a_lease_that_is_held_makes_another_wait(home: Home, write: Write) -> None:

@@ -131,7 +131,15 @@ def test_what_is_no_time(fields: str, tz: str, message: str) -> None:
         Cron(fields, tz=tz)
 
 
-@pytest.mark.parametrize("period", ["", "1y", "-5m", 0, 0.5, "5", True, float("nan")])
+def test_an_interval_at_the_ends_of_the_calendar() -> None:
+    assert next(Every("300d", start="0001-01-01").after(BEGIN)) > BEGIN
+    assert len(list(Every("200d", start="9999-01-01").after(BEGIN))) == 2
+    for start in ("9999-12-31T23:00-05:00", "0001-01-01T00:00+05:00", "soon"):
+        with pytest.raises(InputError, match="is not a moment"):
+            Every("1h", start=start)
+
+
+@pytest.mark.parametrize("period", ["", "1y", "-5m", 0, 0.5, "5", True, float("nan"), "99999999999w", "9" * 5000 + "s"])
 def test_what_is_no_interval(period: str) -> None:
     with pytest.raises(InputError, match=r"interval|length of time"):
         Every(period)

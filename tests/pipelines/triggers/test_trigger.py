@@ -79,6 +79,10 @@ def test_what_is_no_trigger_is_refused(body: object) -> None:
         read_schedule({"trigger": body})
 
 
+def test_a_feature_that_is_named_alone() -> None:
+    assert Drift(features="fare") == Drift(features=["fare"]) == Drift(features=("fare",))  # type: ignore[arg-type]
+
+
 def test_a_schedule_refuses_what_makes_no_sense() -> None:
     with pytest.raises(BuildError, match="is no trigger"):
         Schedule("0 3 * * *")  # type: ignore[arg-type]
@@ -88,6 +92,8 @@ def test_a_schedule_refuses_what_makes_no_sense() -> None:
         Schedule(SPANS, max_active=0)
     with pytest.raises(InputError, match="version"):
         Schedule(SPANS, version="latest")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="parameters"):
+        Schedule(SPANS, parameters=5)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="names no span"):
         NewSpan("data/*.csv")
     with pytest.raises(InputError, match="no bound"):
