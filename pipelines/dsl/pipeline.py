@@ -8,21 +8,23 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ...errors import BuildError, DrivetrainError, InputError, suggest
 from ...redaction import CREDENTIALS, holds_credentials
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
 from ..project.functions import errors_at_user_line, import_project_module, package_name, user_line
-from ..triggers.schedule import Schedule
-from ..triggers.trigger import Trigger
 from .builder import PipelineBuilder
 from .component import recorder
 from .draft import check_names
 from .handles import KnownValue, Parameter, encode
 from .hints import accepts, is_writable, read_value, spell
 from .symbolic import Symbolic
+
+if TYPE_CHECKING:
+    from ..triggers.schedule import Schedule
+    from ..triggers.trigger import Trigger
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,12 +203,18 @@ def pipeline(
         schedule: When it runs by itself, once `drivetrain schedule register` has told the store: a trigger, or a
             `dt.triggers.Schedule`.
     """
-    whole = schedule if schedule is None or isinstance(schedule, Schedule) else Schedule(schedule)
+    whole = None if schedule is None else _as_schedule(schedule)
 
     def decorate(function: Callable[P, R]) -> PipelineFunction[P, R]:
         return PipelineFunction(function, schedule=whole)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _as_schedule(schedule: Schedule | Trigger) -> Schedule:
+    from ..triggers.schedule import Schedule  # few pipelines have one
+
+    return schedule if isinstance(schedule, Schedule) else Schedule(schedule)
 
 
 def _pipelines_in(folder: Path, name: str) -> str:

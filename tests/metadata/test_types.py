@@ -42,7 +42,7 @@ class LongReport(Report):
 def test_standard_types_have_their_properties() -> None:
     assert Examples.new().properties == {"span": 0, "version": None, "rows": {}}
     assert Statistics.new(span=3).properties == {"span": 3}
-    assert Anomalies.new().properties == {"passed": True, "errors": 0, "summary": ""}
+    assert Anomalies.new().properties == {"passed": True, "errors": 0, "summary": "", "drifted": []}
     evaluated = {"blessed": False, "summary": "", "compared": None, "judged": "", "metrics": {}}
     assert Evaluation.new().properties == evaluated
     pushed = {"destination": "", "folder": "", "version": 0, "digest": "", "bundle": "", "server": "", "serving": {}}
