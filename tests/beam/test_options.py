@@ -54,10 +54,8 @@ def test_without_a_runner_beam_downloads_none() -> None:
     assert here.view_as(PortableOptions).environment_type == "LOOPBACK"
     assert there.view_as(PortableOptions).environment_type is None
     # Nor does it list all that is installed to workers that are this process.
-    listed = [
-        each.view_as(DebugOptions).lookup_experiment("disable_logging_submission_environment") for each in (here, there)
-    ]
-    assert listed == [True, None]
+    experiments = [each.view_as(DebugOptions).experiments for each in (here, there)]
+    assert experiments == [["disable_logging_submission_environment"], None]
 
 
 @pytest.mark.parametrize(
