@@ -79,12 +79,12 @@ class Drift(_ArtifactTrigger):
     Attributes:
         pipeline: In this pipeline; in any where empty.
         made_by: By this node of it; by any where empty.
-        features: One of these; of any where empty. The name of one alone will do.
+        features: One of these, or this one; of any where empty.
     """
 
     pipeline: str = ""
     made_by: str = ""
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] | str = ()
 
     def __post_init__(self) -> None:
         names = (self.features,) if isinstance(self.features, str) else tuple(self.features)

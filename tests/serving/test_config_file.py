@@ -153,7 +153,7 @@ def test_a_file_that_is_being_written_is_left_until_it_is_whole(looked: Looked) 
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = config_file.read_models
+    real = read_models
 
     def read(path: Path) -> list[ModelConfig]:
         configs = real(path)
