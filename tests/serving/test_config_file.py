@@ -153,10 +153,8 @@ def test_a_file_that_is_being_written_is_left_until_it_is_whole(looked: Looked) 
 
 
 def test_a_file_that_changes_while_it_is_read_is_read_again(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = read_models
-
     def read(path: Path) -> list[ModelConfig]:
-        configs = real(path)
+        configs = read_models(path)
         if looked.path.read_text() == ONE + "  c: {base_path: c}\n":
             looked.path.write_text(TWO)
         return configs
