@@ -169,7 +169,8 @@ def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: N
         times = (counts[which] - 1 if whole else counts).astype(masses.dtype)
         sums = times[0] * masses[which[0]] if len(which) == 1 else np.einsum("b,bcs->cs", times, masses[which])
         sums = sums + (total if whole else 0)
-        negatives, positives = sums.astype(np.int64) if counted else sums  # integers make the curves quicker
+        # Integers make the curves quicker.
+        negatives, positives = sums.astype(np.int64, copy=False) if counted else sums
         some = np.flatnonzero((positives + negatives) > 0)
         if len(some) == len(scores):
             return ScoreTally(scores, positives, negatives, exact=False)
