@@ -180,7 +180,8 @@ def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: N
 
     def tally(counts: Counts, masses: NDArray[Any]) -> ScoreTally:
         sums = sums_of(counts, masses)
-        negatives, positives = sums.astype(np.int64) if counted else sums  # integers make the curves quicker
+        # Integers make the curves quicker.
+        negatives, positives = sums.astype(np.int64, copy=False) if counted else sums
         some = np.flatnonzero((positives + negatives) > 0)
         if len(some) == len(scores):
             return ScoreTally(scores, positives, negatives, exact=False)
