@@ -18,7 +18,7 @@ from ..engine.bundles.runner import REQUESTS, SMALL
 from ..engine.bundles.signing import UnsignedError, check_signature
 from ..engine.bundles.weights import give_back
 from ..engine.host_ops.columns import ARROW
-from ..engine.hub.loading import local_bundle
+from ..engine.hub.fetching import local_bundle
 from ..engine.hub.publishing import chosen
 from ..engine.lowering.programs import BundleError
 from ..errors import InputError

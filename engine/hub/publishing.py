@@ -98,7 +98,7 @@ def _files(module: object, scratch: Path) -> tuple[dict[str, str], Mapping[str, 
     """
     bundle = module
     if not isinstance(bundle, (Bundle, str, Path)):
-        from .modules import HubModule  # late, with JAX: who lists versions or sends a folder has no use for it
+        from .modules import HubModule  # late, with JAX: who lists versions has no use for it
 
         bundle = bundle.bundle if isinstance(bundle, HubModule) else bundle
     if isinstance(bundle, Bundle):

@@ -17,8 +17,15 @@ def test_a_name_that_needs_jax_names_the_extra() -> None:
 
 
 def test_a_verb_that_needs_jax_names_the_extra(tmp_path: Path) -> None:
-    ended = _python(f"{GONE}from drivetrain.console.cli import cli; cli(['hub', 'list', 'nowhere'])", tmp_path)
+    ended = _python(f"{GONE}from drivetrain.console.cli import cli; cli(['hub', 'verify', 'nowhere'])", tmp_path)
     assert (ended.returncode, ended.stderr.rstrip()) == (2, f"error: {TOLD}")
+
+
+def test_a_verb_that_does_without_jax_works(tmp_path: Path) -> None:
+    ended = _python(
+        f"{GONE}from drivetrain.console.cli import cli; cli(['hub', 'list', 'nowhere', '--json'])", tmp_path
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_name_that_is_not_there_is_no_matter_of_installing() -> None:

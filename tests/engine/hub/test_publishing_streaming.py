@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from drivetrain import hub
 from drivetrain.engine import Bundle
-from drivetrain.engine.hub.loading import local_bundle
+from drivetrain.engine.hub.fetching import local_bundle
 from drivetrain.engine.hub.publishing import chosen
 from drivetrain.versions import versions_at
 
