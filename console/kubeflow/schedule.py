@@ -83,7 +83,7 @@ def create(
         when = When.of(declared)
     when.resolve()
     cluster = cluster_of(project, host, namespace)
-    values = (declared.parameters if declared else {}) | gather_parameters(pipeline.parameters, params, file)
+    values = {**(declared.parameters if declared else {}), **gather_parameters(pipeline.parameters, params, file)}
     change = create_schedule(
         client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace
     )

@@ -89,7 +89,7 @@ class Scheduler:
     def run(self, stop: threading.Event, *, poll: float = 5.0) -> None:
         """Look every `poll` seconds until `stop` is set; runs that were started go on."""
         claim: Claim | None = None
-        waiting = False
+        waiting, failure = False, ""
         while not stop.is_set():
             try:
                 claim = claim or self._home.store.claim(_KEY, lease=_LEASE)
@@ -103,10 +103,13 @@ class Scheduler:
                         while not stop.is_set():
                             self.look()
                             self._home.store.heartbeat(claim)
+                            failure = ""
                             stop.wait(poll)
             except DrivetrainError as error:  # a store that restarts, say
                 claim = None if isinstance(error, LeaseLost) else claim
-                self._report(f"{error.message}; trying again")
+                if error.message != failure:
+                    self._report(f"{error.message}; trying again")
+                failure = error.message
             stop.wait(poll)
         if claim is not None:
             self._home.store.release(claim)

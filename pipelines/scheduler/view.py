@@ -18,6 +18,7 @@ from ..project.spans import parse
 from ..triggers.trigger import EndedRun
 
 _Answer = TypeVar("_Answer")
+_SPANS = 1 << 63
 _SKEW = timedelta(hours=1)
 """How far the clocks of two machines may be apart: one dates the end of a run, another the record of it."""
 
@@ -136,7 +137,7 @@ class StoreView:
                 read = parsed.read(path)
             except InputError:  # a date that is none: ExampleGen says so when it is asked for it
                 continue
-            if read is not None:
+            if read is not None and read[0] < _SPANS:  # digits that are no span: the store could not keep it
                 span, version, _ = read
                 known = newest.get(span)
                 newest[span] = version if known is None or version is None else max(known, version)

@@ -84,7 +84,7 @@ class Drift(_ArtifactTrigger):
 
     pipeline: str = ""
     made_by: str = ""
-    features: tuple[str, ...] = ()
+    features: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names = (self.features,) if isinstance(self.features, str) else tuple(self.features)

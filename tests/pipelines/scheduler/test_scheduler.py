@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import ConflictError
+from drivetrain.metadata.errors import StoreUnavailable
 from drivetrain.pipelines import Home, PipelineFunction, list_runs, load_pipeline, open_run
 from drivetrain.pipelines.scheduler import (
     Scheduler,
@@ -485,6 +486,23 @@ def test_a_lease_that_is_held_makes_another_wait(home: Home, write: Write) -> No
     assert not thread.is_alive()
     scheduler.join()
     second_home.close()
+
+
+def test_a_store_that_cannot_be_written_is_reported_once(
+    home: Home, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_schedule(home, write())
+    lines: list[str] = []
+    stop, looks = threading.Event(), iter(range(5))
+
+    def full(scheduler: Scheduler) -> None:
+        if next(looks, None) is None:
+            stop.set()
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(Scheduler, "look", full)
+    Scheduler(home, report=lines.append).run(stop, poll=0.01)
+    assert lines == ["the disk is full; trying again"]
 
 
 @pytest.mark.slow
