@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -83,15 +83,19 @@ def write(project: Callable[..., Path]) -> Write:
 
 
 @pytest.fixture
-def look(home: Home, clock: Clock) -> Iterator[Callable[[], list[str]]]:
+def look(home: Home, clock: Clock) -> Callable[[], list[str]]:
     """Have a scheduler look until no run is pending; gives what it reports."""
     lines: list[str] = []
     scheduler = Scheduler(home, clock=clock, report=lines.append)
 
+    def has_begun_all() -> bool:
+        scheduler.look()
+        return all(each.pending is None for each in schedules(home))
+
     def go() -> list[str]:
         lines.clear()
         scheduler.look()
-        waits(lambda: scheduler.look() is None and all(each.pending is None for each in schedules(home)))
+        waits(has_begun_all)
         scheduler.join()
         return list(lines)
 
