@@ -12,6 +12,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import Home, PipelineFunction, load_pipeline
+from ..pipelines.launcher.root import holds_runs
 from .exit_codes import OK
 from .options import ConsoleSettings, pipeline_option, shared
 from .terminal import echo
@@ -80,7 +81,7 @@ def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with settings.home(readonly=False, create=True) as home:
+    with settings.home(readonly=False) as home:
         scheduler = Scheduler(home, report=lambda line: echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {line}"))
         if once:
             scheduler.look()
@@ -170,7 +171,9 @@ def test(settings: ConsoleSettings, project: Path, which: str | None, at: str, w
     if since and not with_history:
         raise click.UsageError("--since is for --with-history")
     pipeline = load_pipeline(project, which)
-    with settings.of(project).home() as home:
+    answering = settings.of(project)
+    is_there = answering.location.store is not None or holds_runs(answering.location.root)
+    with answering.home(readonly=is_there, create=True) as home:
         firings, said, begin, end = _tried(home, pipeline, _moment(at), _moment(since), with_history=with_history)
         answer = {
             "from": begin.isoformat(),

@@ -202,10 +202,25 @@ def state_of(results: Iterable[NodeResult]) -> RunState:
     return run_state((result.state for result in results), vetoed=any(result.vetoed for result in results))
 
 
+def check_runner(name: str) -> None:
+    """Check that a run can be carried out here by the runner of that name.
+
+    Raises:
+        InputError: There is no such runner, or it is a cluster.
+    """
+    if name == "kubeflow":
+        raise InputError(
+            "a run on a cluster is not carried out by this process",
+            fix="`drivetrain kubeflow submit PROJECT` starts one, `drivetrain resume RUN` goes on with one",
+        )
+    if name not in RUNNERS:
+        raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
+
+
 def _runner(options: RunOptions, home: Home) -> Runner:
     name = options.runner
-    if name in RUNNERS:
-        check_reach(home.payloads.url, name)
+    check_runner(name)
+    check_reach(home.payloads.url, name)
     if name == "inline":
         from .runners.inline import run_inline
 
@@ -214,17 +229,10 @@ def _runner(options: RunOptions, home: Home) -> Runner:
         from .runners.process import run_process
 
         return run_process
-    if name == "beam":
-        from .runners.beam import refuse_options, run_beam
+    from .runners.beam import refuse_options, run_beam
 
-        refuse_options(options.runner_options, home)
-        return run_beam
-    if name == "kubeflow":
-        raise InputError(
-            "a run on a cluster is not carried out by this process",
-            fix="`drivetrain kubeflow submit PROJECT` starts one, `drivetrain resume RUN` goes on with one",
-        )
-    raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
+    refuse_options(options.runner_options, home)
+    return run_beam
 
 
 @contextmanager

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from ...errors import DrivetrainError
 from ...metadata import Claim, ConflictError, LeaseLost
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import STORE, Home
 from ..triggers.trigger import ARTIFACTS, RUNS, Signal
-from .records import ScheduleRecord, UnreadableSchedule, recorded_schedules
+from .records import ScheduleRecord, UnreadableSchedule, modified, recorded_schedules
 from .tick import decide_tick, give_up, settle
-from .view import StoreView
+from .view import Patience, StoreView
 
 _LEASE: Final = 60.0
 _KEY: Final = "scheduler"
@@ -46,7 +45,7 @@ class _Watched:
         looked: When that was (UTC).
         attempts: Processes started for its pending run.
         process: The last of them.
-        source: The modification time of its pipeline.py in nanoseconds, None where that is missing.
+        source: The modification time of the pipeline.py that it was last told to register, in nanoseconds.
         error: Why the last look failed, "" where it did not.
     """
 
@@ -66,6 +65,8 @@ class Scheduler:
         home: The root; runs lie in it.
         clock: The time in UTC.
         report: Called with a line for each thing that happened.
+        patience: Seconds for which an answer of files or a database is waited for; meanwhile no other schedule is
+            looked at.
     """
 
     def __init__(
@@ -74,10 +75,12 @@ class Scheduler:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         report: Report = lambda line: None,
+        patience: float = 10.0,
     ) -> None:
         self._home = home
         self._clock = clock
         self._report = report
+        self._patience = Patience(patience)
         self._watched: dict[str, _Watched] = {}
         self._newest_artifact = 0
         self._newest_run = datetime.min.replace(tzinfo=UTC)
@@ -86,7 +89,7 @@ class Scheduler:
     def run(self, stop: threading.Event, *, poll: float = 5.0) -> None:
         """Look every `poll` seconds until `stop` is set; runs that were started go on."""
         claim: Claim | None = None
-        waiting = False
+        waiting, failure = False, ""
         while not stop.is_set():
             try:
                 claim = claim or self._home.store.claim(_KEY, lease=_LEASE)
@@ -100,10 +103,13 @@ class Scheduler:
                         while not stop.is_set():
                             self.look()
                             self._home.store.heartbeat(claim)
+                            failure = ""
                             stop.wait(poll)
             except DrivetrainError as error:  # a store that restarts, say
                 claim = None if isinstance(error, LeaseLost) else claim
-                self._report(f"{error.message}; trying again")
+                if error.message != failure:
+                    self._report(f"{error.message}; trying again")
+                failure = error.message
             stop.wait(poll)
         if claim is not None:
             self._home.store.release(claim)
@@ -111,11 +117,11 @@ class Scheduler:
     def look(self) -> None:
         """Look once at every schedule that may have something to say."""
         now = self._clock()
-        changed = self._changed()
+        changed = self._changed(now)
         records = recorded_schedules(self._home)
         for record in records:
             watched = self._watched.setdefault(record.name, _Watched())
-            if watched.error and now < watched.looked + _AFTER_ERROR:
+            if watched.error and watched.looked <= now < watched.looked + _AFTER_ERROR:
                 continue
             try:
                 if isinstance(record, UnreadableSchedule):
@@ -147,7 +153,7 @@ class Scheduler:
         self._follow_edits(record, watched)
         if record.context.version == watched.version and not _may_differ(watched, now, changed):
             return
-        decision = decide_tick(self._home, record, StoreView(self._home, record.project, now))
+        decision = decide_tick(self._home, record, self._view(record, now))
         # Where it started a run, or waits for one to end, nothing tells when to look again.
         keeps = not decision.signal.due
         watched.signal, watched.looked = (decision.signal, now) if keeps else (None, now)
@@ -156,6 +162,9 @@ class Scheduler:
             self._report(f"{record.name}: {decision.signal.reason}; run {decision.run}")
             watched.attempts = 0
             self._begin(decision.record, watched, now)
+
+    def _view(self, record: ScheduleRecord, now: datetime) -> StoreView:
+        return StoreView(self._home, record.project, now, self._patience.of(record.name))
 
     def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> None:
         """See that a pending run begins."""
@@ -167,16 +176,17 @@ class Scheduler:
             return
         if watched.attempts >= _ATTEMPTS:
             reason = f"its process ended {_ATTEMPTS} times before it began, see {self._log(record.pending.run)}"
-            give_up(self._home, record, reason, now)
+            give_up(self._home, record, record.pending, reason, now)
             watched.process, watched.attempts = None, 0
             return
         watched.attempts += 1
         watched.process = self._spawn(record.name, record.pending.run)
 
-    def _spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"{__package__}.start", "--root", str(self._home.root), *arguments]
+    def _spawn(self, name: str, run: str = "") -> subprocess.Popen[bytes]:
+        """Start a process that begins a schedule's run, or registers the schedule again where there is none."""
+        command = [sys.executable, "-P", "-m", f"{__package__}.start", "--root", str(self._home.root), name, run]
         store = {} if self._home.url is None else {STORE: self._home.url}  # not as an argument: it may hold a password
-        log = self._log(arguments[-1])
+        log = self._log(run or "registrations")
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             # A session of its own: the run outlives the scheduler, and its Ctrl-C.
@@ -191,29 +201,30 @@ class Scheduler:
         self._processes = [*(each for each in self._processes if each.poll() is None), process]
         return process
 
-    def _log(self, name: str) -> Path:
-        return self._home.root / "logs" / "scheduler" / f"{quote(name, safe='')}.log"
+    def _log(self, run: str) -> Path:
+        return self._home.root / "logs" / "scheduler" / f"{run}.log"
 
     def _follow_edits(self, record: ScheduleRecord, watched: _Watched) -> None:
         """Register a schedule anew whose pipeline.py was changed, unless it is pinned."""
-        try:
-            source: int | None = (record.project / "pipeline.py").stat().st_mtime_ns
-        except OSError:
-            source = None
-        if watched.source not in (None, source) and source is not None and record.schedule.version == "follow":
+        source = modified(record.project)
+        if source not in (None, record.source, watched.source) and record.schedule.version == "follow":
             self._report(f"{record.name}: {record.project / 'pipeline.py'} was edited; registering it again")
             self._spawn(record.name)
-        watched.source = source if source is not None else watched.source
+            watched.source = source
 
-    def _changed(self) -> set[str]:
-        """What came since the last look: ARTIFACTS, RUNS."""
+    def _changed(self, now: datetime) -> set[str]:
+        """What came since the last look: ARTIFACTS, RUNS.
+
+        What is from after `now`, by the clock of another machine, has come again at the next look: nobody has seen it.
+        """
         store, changed = self._home.store, set()
         artifacts = store.artifacts(state=None, limit=1)
         if artifacts and artifacts[0].id != self._newest_artifact:
-            self._newest_artifact = artifacts[0].id
+            if artifacts[0].created_at <= now:
+                self._newest_artifact = artifacts[0].id
             changed.add(ARTIFACTS)
-        if runs := store.contexts("run", limit=None, changed_after=self._newest_run):
-            self._newest_run = max(run.updated_at for run in runs)
+        if runs := store.contexts("run", limit=None, changed_after=min(self._newest_run, now)):
+            self._newest_run = min(max(run.updated_at for run in runs), now)
             changed.add(RUNS)
         return changed
 
@@ -221,7 +232,7 @@ class Scheduler:
 def _may_differ(watched: _Watched, now: datetime, changed: set[str]) -> bool:
     """Whether a look at a schedule may say something else than the last one."""
     signal = watched.signal
-    if signal is None or changed & signal.watches:
+    if signal is None or changed & signal.watches or now < watched.looked:  # the clock was set back
         return True
     if signal.wake is not None and now >= signal.wake:
         return True

@@ -7,6 +7,7 @@ one run and no second.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ...errors import BuildError, DrivetrainError, InputError, suggest
 from ...metadata import ConflictError, ContextRecord
 from ..dsl.pipeline import PipelineFunction
 from ..launcher.home import Home
+from ..run import check_runner
 from ..triggers.reading import read_schedule
 from ..triggers.schedule import Schedule
 from ..triggers.trigger import Marks
@@ -57,6 +59,7 @@ class ScheduleRecord:
         pipeline: The pipeline's name.
         digest: Of the pipeline when it was registered.
         project: The folder of its pipeline.py.
+        source: The modification time of that file when it was registered, in nanoseconds; None where it was missing.
         schedule: When it runs, and how.
         marks: What its trigger remembers.
         paused: Whether it starts no runs.
@@ -70,6 +73,7 @@ class ScheduleRecord:
     pipeline: str
     digest: str
     project: Path
+    source: int | None
     schedule: Schedule
     marks: Marks
     paused: bool
@@ -93,6 +97,7 @@ class ScheduleRecord:
                 facts["pipeline"],
                 facts["digest"],
                 Path(facts["project"]),
+                facts["source"],
                 read_schedule(facts["schedule"]),
                 dict(facts["marks"]),
                 facts["paused"],
@@ -162,7 +167,7 @@ def register_schedule(
 
     Raises:
         BuildError: The pipeline is wrong.
-        InputError: It has no schedule, or another project's pipeline has that name.
+        InputError: It has no schedule, or a runner that there is not; the name cannot be one, or is taken.
     """
     built = pipeline.build()
     if pipeline.schedule is None:
@@ -176,16 +181,22 @@ def register_schedule(
         "project": str(pipeline.project),
         "schedule": pipeline.schedule.to_json(),
     }
+    source = {"source": modified(pipeline.project)}
+    check_runner(pipeline.schedule.runner)
     name = name or built.name
+    if re.fullmatch(r"\w[\w.-]{0,199}", name) is None:
+        raise InputError(
+            f"{name!r:.80} cannot be the name of a schedule", fix="give letters, digits and . _ -, 200 at most"
+        )
     while True:
         context = home.store.find_context(_KIND, name)
         if context is None:
-            context = home.store.context(_KIND, name, {**facts, **_AT_FIRST})
+            context = home.store.context(_KIND, name, {**facts, **source, **_AT_FIRST})
             if context.version == 1:
                 return ScheduleRecord.of(context), "registered"
         if _is_removed(context):
             with suppress(ConflictError):  # another process changed it: look again
-                changes: dict[str, object] = {**facts, **_AT_FIRST}
+                changes: dict[str, object] = {**facts, **source, **_AT_FIRST}
                 context = home.store.update_context(context, changes, expected_version=context.version)
                 return ScheduleRecord.of(context), "registered"
             continue
@@ -195,19 +206,28 @@ def register_schedule(
                 f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
-        if facts.items() <= context.properties.items():
+        is_unchanged = facts.items() <= context.properties.items()
+        if is_unchanged and source["source"] == record.source:
             return record, "unchanged"
         keys = pipeline.schedule.trigger.keys
         marks = {key: mark for key, mark in record.marks.items() if key in keys}
         with suppress(ConflictError):
-            changes = {**facts, "marks": marks}
+            changes = {**facts, **source, "marks": marks}
             context = home.store.update_context(context, changes, expected_version=context.version)
-            return ScheduleRecord.of(context), "changed"
+            return ScheduleRecord.of(context), "unchanged" if is_unchanged else "changed"
 
 
 _AT_FIRST: Final[Mapping[str, object]] = {
     "marks": {}, "paused": False, "removed": False, "pending": None, "active": [], "said": "",
 }  # fmt: skip
+
+
+def modified(project: Path) -> int | None:
+    """The modification time of a project's pipeline.py in nanoseconds; None where there is none."""
+    try:
+        return (project / "pipeline.py").stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _is_removed(context: ContextRecord) -> bool:

@@ -17,7 +17,7 @@ from ..dsl.pipeline import PipelineFunction, load_pipeline
 from ..launcher.home import STORE, Home
 from ..launcher.runs import RunOptions
 from ..run import run_pipeline
-from .records import TAG, ScheduleRecord, find_schedule, register_schedule
+from .records import TAG, ScheduleRecord, Tick, find_schedule, record_tick, register_schedule
 from .tick import give_up
 
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("schedule")
-    parser.add_argument("run", nargs="?", default="", help="the pending run; without it, the schedule is registered")
+    parser.add_argument("run", help="the pending run; where it is empty, the schedule is registered")
     arguments = parser.parse_args()
     home = Home(arguments.root, store=os.environ.get(STORE), create=False)
     try:
@@ -52,9 +52,12 @@ def _start(home: Home, name: str, run: str) -> int:
         return 0
     except BaseException as error:
         print(error, file=sys.stderr)
-        if run and home.store.find_context("run", run) is None:
-            reason = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
-            give_up(home, find_schedule(home, name), reason, datetime.now(UTC))
+        reason = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+        now = datetime.now(UTC)
+        if not run:
+            record_tick(home, name, Tick(now, "", f"its edited pipeline.py could not be registered: {reason}"))
+        elif record.pending is not None and home.store.find_context("run", run) is None:
+            give_up(home, record, record.pending, reason, now)
         if isinstance(error, Exception):
             return 1
         raise

@@ -9,7 +9,7 @@ from ..launcher.home import Home
 from ..launcher.runs import new_run_id, open_run
 from ..launcher.states import RunState
 from ..triggers.trigger import Signal, TriggerView
-from .records import ScheduleRecord, Tick, change, record_tick
+from .records import PendingRun, ScheduleRecord, Tick, change, record_tick
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,8 @@ def settle(home: Home, record: ScheduleRecord) -> ScheduleRecord:
     return change(home, record, lambda now: {"pending": None} if now.pending == pending else {})
 
 
-def give_up(home: Home, record: ScheduleRecord, reason: str, now: datetime) -> ScheduleRecord:
+def give_up(home: Home, record: ScheduleRecord, pending: PendingRun, reason: str, now: datetime) -> ScheduleRecord:
     """A schedule whose pending run could not begin, without it; the log says why."""
-    pending = record.pending
-    assert pending is not None
     record_tick(home, record.name, Tick(now, "", f"run {pending.run} could not begin: {reason}"))
 
     def without(current: ScheduleRecord) -> dict[str, object]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from ...errors import InputError
 from ...metadata import ArtifactRecord
@@ -13,8 +17,62 @@ from ..project.files import fetch_watermark, lister, local
 from ..project.spans import parse
 from ..triggers.trigger import EndedRun
 
+_Answer = TypeVar("_Answer")
+_SPANS = 1 << 63
 _SKEW = timedelta(hours=1)
 """How far the clocks of two machines may be apart: one dates the end of a run, another the record of it."""
+
+
+def _ask_at_once(name: str, question: Callable[[], _Answer]) -> _Answer:
+    return question()
+
+
+class Ask(Protocol):
+    """Carries out a question."""
+
+    def __call__(self, name: str, question: Callable[[], _Answer], /) -> _Answer:
+        """The answer to the question of that name, or what it raises."""
+        ...
+
+
+class Patience:
+    """An `Ask` that waits for an answer for so many seconds, and not again for one that has not come by then.
+
+    A question that is given up goes on in its thread, since nothing ends a call to a driver; asked again, it is not
+    carried out a second time: what it answered meanwhile is the answer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._unanswered: dict[tuple[str, str], Future[Any]] = {}  # Any: as each question answers
+
+    def of(self, schedule: str) -> Ask:
+        """The patience with the questions of a schedule."""
+
+        def ask(name: str, question: Callable[[], _Answer]) -> _Answer:
+            key = (schedule, name)
+            answer: Future[_Answer] | None = self._unanswered.get(key)
+            seconds = self._seconds if answer is None else 0.0
+            if answer is None:
+                answer = self._unanswered[key] = Future()
+                # A daemon: the scheduler ends without the answer.
+                threading.Thread(target=_carry_out, args=(question, answer), daemon=True).start()
+            wait([answer], seconds)
+            if not answer.done():
+                raise InputError(
+                    f"{name} has not answered within {self._seconds:g} s", fix="see whether it can be reached from here"
+                )
+            del self._unanswered[key]
+            return answer.result()
+
+        return ask
+
+
+def _carry_out(question: Callable[[], _Answer], answer: Future[_Answer]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:  # raised where it was asked
+        answer.set_exception(error)
 
 
 class StoreView:
@@ -24,10 +82,12 @@ class StoreView:
         home: The root.
         project: Where relative patterns are looked up first; then beside the root.
         now: The moment, in UTC.
+        ask: Carries out a question to what may not answer, which it gets with a name.
     """
 
-    def __init__(self, home: Home, project: Path, now: datetime) -> None:
+    def __init__(self, home: Home, project: Path, now: datetime, ask: Ask = _ask_at_once) -> None:
         self.now = now
+        self._ask = ask
         self._home = home
         self._folders = (project, home.base)
 
@@ -65,19 +125,19 @@ class StoreView:
 
     def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
         """See `TriggerView.watermark`."""
-        return fetch_watermark(connection, query, self._folders)
+        return self._ask(f"{connection} ({query:.60})", partial(fetch_watermark, connection, query, self._folders))
 
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """See `TriggerView.spans`."""
         parsed = parse(local(pattern))
-        paths, _ = lister(self._folders)(parsed.filled({}))
+        paths, _ = self._ask(pattern, partial(lister(self._folders), parsed.filled({})))
         newest: dict[int, int | None] = {}
         for path in paths:
             try:
                 read = parsed.read(path)
             except InputError:  # a date that is none: ExampleGen says so when it is asked for it
                 continue
-            if read is not None:
+            if read is not None and read[0] < _SPANS:  # digits that are no span: the store could not keep it
                 span, version, _ = read
                 known = newest.get(span)
                 newest[span] = version if known is None or version is None else max(known, version)

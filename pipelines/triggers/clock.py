@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from ...errors import InputError
 from .cron_fields import parse_cron
 from .durations import seconds_of, spelled
-from .trigger import Marks, Signal, Trigger, TriggerView
+from .trigger import Marks, Signal, Trigger, TriggerView, marked_moment
 from .zones import time_zone
 
 CatchUp: TypeAlias = Literal["latest", "all", "none"]
@@ -38,8 +38,7 @@ class _TimeTable(Trigger):
 
     def check(self, view: TriggerView, marks: Marks) -> Signal:
         """See `Trigger.check`."""
-        mark = marks.get(self.key)
-        begin = datetime.fromisoformat(mark) if mark is not None else view.now
+        begin = marked_moment(marks.get(self.key), view.now) or view.now
         times = self.after(begin)
         first = next(times, None)
         if first is None or first > view.now:

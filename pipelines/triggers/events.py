@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 
 from ...errors import InputError
 from ...metadata import Artifact, ArtifactRecord
-from .trigger import ARTIFACTS, RUNS, Marks, Signal, Trigger, TriggerView
+from .trigger import ARTIFACTS, RUNS, Marks, Signal, Trigger, TriggerView, marked_moment
 
 
 class _ArtifactTrigger(Trigger):
@@ -84,7 +84,11 @@ class Drift(_ArtifactTrigger):
 
     pipeline: str = ""
     made_by: str = ""
+<<<<<<< HEAD
     features: tuple[str, ...] | str = ()
+=======
+    features: Sequence[str] = ()
+>>>>>>> f8ea2ddcc2d1c3cda4bff02c818d8405038365fa
 
     def __post_init__(self) -> None:
         names = (self.features,) if isinstance(self.features, str) else tuple(self.features)
@@ -188,10 +192,11 @@ class After(Trigger):
     def check(self, view: TriggerView, marks: Marks) -> Signal:
         """See `Trigger.check`."""
         mark = marks.get(self.key)
-        if mark is None:
+        last = marked_moment(mark, view.now)
+        if last is None:
             begin = {self.key: view.now.isoformat()}
             return Signal(False, f"{self} watches from now on", begin, begin, watches=frozenset({RUNS}))
-        ended = view.ended_runs(self.pipeline, datetime.fromisoformat(mark))
+        ended = view.ended_runs(self.pipeline, last)
         fitting = [run for run in ended if run.state == self.state]
         newest = {self.key: ended[-1].finished.astimezone(UTC).isoformat()} if ended else {self.key: mark}
         if not fitting:

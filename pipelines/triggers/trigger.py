@@ -23,6 +23,7 @@ Marks: TypeAlias = Mapping[str, Json]
 Length: TypeAlias = str | int | float | timedelta
 ARTIFACTS: Final = "artifacts"
 RUNS: Final = "runs"
+_CLOCK_WAS_WRONG: Final = timedelta(hours=3)
 KIND: Final = "$trigger"
 """Where the IR says which trigger it is."""
 
@@ -184,7 +185,8 @@ class Debounce(Trigger):
             return _with_marks(inner, {self.key: None})
         seen = canonical_json(inner.started).decode()
         mark = marks.get(self.key)
-        since = datetime.fromisoformat(mark["since"]) if mark is not None and mark["seen"] == seen else view.now
+        since = marked_moment(mark["since"], view.now) if mark is not None and mark["seen"] == seen else None
+        since = since or view.now
         ready = since + timedelta(seconds=self.quiet)
         if view.now >= ready:
             return _with_marks(inner, {self.key: None})
@@ -209,8 +211,8 @@ class Cooldown(Trigger):
         """See `Trigger.check`."""
         inner = self.trigger.check(view, marks)
         started = {**inner.started, self.key: view.now.isoformat()}
-        mark = marks.get(self.key)
-        ready = view.now if mark is None else datetime.fromisoformat(mark) + timedelta(seconds=self.period)
+        last = marked_moment(marks.get(self.key), view.now)
+        ready = view.now if last is None else last + timedelta(seconds=self.period)
         if view.now >= ready or not inner.due:
             return replace(inner, started=started)
         reason = f"{inner.reason}, but the last run began less than {spelled(self.period)} ago"
@@ -219,6 +221,16 @@ class Cooldown(Trigger):
 
     def __str__(self) -> str:
         return f"{_in_brackets(self.trigger)}.cooldown({spelled(self.period)!r})"
+
+
+def marked_moment(mark: str | None, now: datetime) -> datetime | None:
+    """The moment that a mark holds (UTC); None where there is none, or it is more than three hours ahead.
+
+    A clock that is set back by less is slow for a while, and no run comes twice; one that is set back by more was
+    wrong, as cron has it, and what was done by it counts no longer.
+    """
+    moment = None if mark is None else datetime.fromisoformat(mark)
+    return None if moment is None or moment > now + _CLOCK_WAS_WRONG else moment
 
 
 def _joined(signals: Sequence[Signal], enough: Callable[[list[bool]], bool]) -> Signal:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from drivetrain.pipelines import Home, find_root
 
 Json = dict[str, Any]
 Command = Callable[..., Result]
@@ -109,6 +110,34 @@ def test_what_cannot_be(shop: Path, drivetrain: Command, arguments: tuple[str, .
     drivetrain("run", "shop")
     ended = drivetrain("schedule", *arguments)
     assert (ended.exit_code, message in ended.stderr) == (2, True)
+
+
+def test_a_scheduler_makes_no_root_to_look_at_nothing(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    schedule(shop, 'on.Every("1d")')
+    assert len(last_json(drivetrain("schedule", "test", "shop", "--json"))["runs"]) == 7
+    drivetrain("schedule", "register", "shop")
+    elsewhere = drivetrain("schedule", "run", "--once", "--root", "elsewhere")
+    assert (elsewhere.exit_code, "there are no runs in" in elsewhere.stderr) == (2, True)
+    assert not Path("elsewhere").exists()
+
+
+def test_a_schedule_that_cannot_be_read_is_listed_and_removed(
+    scheduled: Path, drivetrain: Command, last_json: Read
+) -> None:
+    drivetrain("schedule", "register", "shop")
+    drivetrain("schedule", "register", "shop", "--name", "whole")
+    with Home(find_root().root).store as store:
+        context = store.find_context("schedule", "shop")
+        assert context is not None
+        store.update_context(context, {"schedule": {"trigger": {"$trigger": "Magic"}}})
+    listed = drivetrain("schedule", "list").stdout
+    assert "the schedule 'shop' cannot be read: there is no trigger 'Magic'" in listed
+    assert "whole  Every('1s')" in listed
+    answer = last_json(drivetrain("schedule", "list", "--json"))
+    assert (len(answer["schedules"]), list(answer["unreadable"])) == (1, ["shop"])
+    assert "cannot be read" in drivetrain("schedule", "pause", "shop").stderr
+    assert drivetrain("schedule", "log", "shop").exit_code == 0
+    assert drivetrain("schedule", "remove", "shop").stdout == "removed shop\n"
 
 
 def test_a_moment_that_is_none(scheduled: Path, drivetrain: Command) -> None:

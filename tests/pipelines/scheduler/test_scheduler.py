@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import ConflictError
+from drivetrain.metadata.errors import StoreUnavailable
 from drivetrain.pipelines import Home, PipelineFunction, list_runs, load_pipeline, open_run
 from drivetrain.pipelines.scheduler import (
     Scheduler,
@@ -87,14 +88,14 @@ def look(home: Home, clock: Clock) -> Callable[[], list[str]]:
     lines: list[str] = []
     scheduler = Scheduler(home, clock=clock, report=lines.append)
 
-    def nothing_is_pending() -> bool:
+    def has_begun_all() -> bool:
         scheduler.look()
         return all(each.pending is None for each in schedules(home))
 
     def go() -> list[str]:
         lines.clear()
         scheduler.look()
-        waits(nothing_is_pending)
+        waits(has_begun_all)
         scheduler.join()
         return list(lines)
 
@@ -158,7 +159,11 @@ def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callabl
     trigger = 'on.After("shop") & on.NewArtifact("Thing", pipeline="shop", made_by="Make")'
     register_schedule(home, write(trigger), "other")
     clock.now = datetime.now(UTC)
-    register_schedule(home, write('on.Every("1h")'))
+    edited = write('on.Every("1h")')
+    source = find_schedule(home, "other").source
+    assert source is not None
+    os.utime(edited.project / "pipeline.py", ns=(source, source))  # the other does not follow the edit
+    register_schedule(home, edited)
     look()
     clock.forward(hours=1)
     first = look()
@@ -317,6 +322,8 @@ def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[.
     with pytest.raises(InputError, match="is of the pipeline shop in"):
         register_schedule(home, other)
     assert register_schedule(home, other, "another")[0].name == "another"
+    with pytest.raises(InputError, match="there is no runner 'nope'"):
+        register_schedule(home, write('on.Schedule(on.Every("1h"), runner="nope")'))
     with pytest.raises(InputError, match="has no schedule"):
         register_schedule(home, write("None"))
     with pytest.raises(InputError, match="no parameter 'rows'"):
@@ -365,6 +372,106 @@ def test_a_damaged_record_or_one_of_a_newer_release_stops_no_other(
     scheduler.join()
 
 
+def test_a_database_that_hangs_keeps_no_other_waiting(
+    home: Home, write: Write, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def hang(*_: object) -> list[list[str]]:
+        assert answers.wait(60)
+        return [["1"]]
+
+    monkeypatch.setattr("drivetrain.pipelines.scheduler.view.fetch_watermark", hang)
+    register_schedule(home, write('on.Schedule(on.NewRows("SELECT 1", "env:SHOP"), version="pin")'), "hangs")
+    register_schedule(home, write(), "whole")
+    lines: list[str] = []
+    scheduler = Scheduler(home, clock=clock, report=lines.append, patience=0.2)
+    scheduler.look()
+    clock.forward(hours=1)
+    scheduler.look()
+    assert "hangs: env:SHOP (SELECT 1) has not answered within 0.2 s; trying again every 60 s" in lines
+    assert any(line.startswith("whole: Every('1h') was due") for line in lines)
+    clock.forward(minutes=1)
+    scheduler.look()
+    asking = [each for each in threading.enumerate() if "_carry_out" in each.name]
+    assert len(asking) == 1  # it is not asked a second time
+    answers.set()
+    asking[0].join(60)
+    clock.forward(minutes=1)
+    scheduler.look()
+    assert "watches from now on" in find_schedule(home, "hangs").said
+    scheduler.join()
+
+
+def test_what_another_machine_dates_a_little_later_is_not_missed(
+    home: Home, write: Write, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_schedule(home, write('on.After("ingest") | on.NewArtifact("Thing")'))
+    lines: list[str] = []
+    scheduler = Scheduler(home, clock=clock, report=lines.append)
+    scheduler.look()
+    soon = clock.now + timedelta(seconds=3)
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(home.store._db, "clock", lambda: (soon - epoch) // timedelta(microseconds=1))
+    facts = {"pipeline": "ingest", "state": "COMPLETE", "finished": soon.isoformat()}
+    home.store.context("run", "20260301-000003-abcd", facts)
+    scheduler.look()
+    assert lines == []
+    clock.forward(seconds=3)
+    scheduler.look()
+    assert "run 20260301-000003-abcd ended COMPLETE" in lines[0]
+    scheduler.join()
+
+
+def test_a_clock_that_was_a_year_ahead(home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]) -> None:
+    register_schedule(home, write())
+    clock.forward(days=365)
+    look()
+    clock.forward(hours=1)
+    assert len(look()) == 1
+    clock.forward(days=-365, hours=-1)
+    assert look() == []
+    clock.forward(hours=1)
+    assert len(look()) == 1
+    clock.forward(minutes=-30)  # it was a little fast: what was due does not come twice
+    assert look() == []
+    clock.forward(minutes=45)
+    assert look() == []
+
+
+@pytest.mark.parametrize("name", ["../x", "-x", "a b", "a\n", "\x1b[31m", "n" * 201, "猫/"])
+def test_what_is_no_name(home: Home, write: Write, name: str) -> None:
+    with pytest.raises(InputError, match="cannot be the name of a schedule"):
+        register_schedule(home, write(), name)
+
+
+def test_a_name_as_long_as_it_may_be(home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]) -> None:
+    register_schedule(home, write(), "猫" * 200)
+    look()
+    clock.forward(hours=1)
+    look()
+    assert [run.tags for run in list_runs(home)] == [{"schedule": "猫" * 200}]
+    write('on.Every("2h")')
+    look()
+    assert "2h" in str(find_schedule(home, "猫" * 200).schedule.trigger)
+
+
+def test_an_edit_while_no_scheduler_was_at_work_is_followed(home: Home, write: Write, clock: Clock) -> None:
+    register_schedule(home, write())
+    write('on.Every("2h")')
+    scheduler = Scheduler(home, clock=clock)
+    scheduler.look()
+    scheduler.join()
+    assert "2h" in str(find_schedule(home, "shop").schedule.trigger)
+    (find_schedule(home, "shop").project / "pipeline.py").write_text("import nothing_of_the_kind\n")
+    for _ in range(3):
+        scheduler.look()
+        scheduler.join()
+    said = [tick.reason for tick in ticks(home, "shop") if "could not be registered" in tick.reason]
+    assert len(said) == 1
+    assert "nothing_of_the_kind" in said[0]
+
+
 def test_a_lease_that_is_held_makes_another_wait(home: Home, write: Write) -> None:
     lines: list[str] = []
     second_home, stop = Home(home.root), threading.Event()
@@ -383,6 +490,23 @@ def test_a_lease_that_is_held_makes_another_wait(home: Home, write: Write) -> No
     assert not thread.is_alive()
     scheduler.join()
     second_home.close()
+
+
+def test_a_store_that_cannot_be_written_is_reported_once(
+    home: Home, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_schedule(home, write())
+    lines: list[str] = []
+    stop, looks = threading.Event(), iter(range(5))
+
+    def full(scheduler: Scheduler) -> None:
+        if next(looks, None) is None:
+            stop.set()
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(Scheduler, "look", full)
+    Scheduler(home, report=lines.append).run(stop, poll=0.01)
+    assert lines == ["the disk is full; trying again"]
 
 
 @pytest.mark.slow

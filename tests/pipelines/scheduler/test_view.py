@@ -83,6 +83,12 @@ def test_spans_of_files_beside_the_root_and_in_the_project(world: World, made: C
     assert view.spans("nothing/{SPAN}.csv") == []
 
 
+def test_names_that_somebody_else_chose(world: World, made: Callable[..., Path]) -> None:
+    """Digits beyond 64 bits, which the store cannot keep, and what is no number leave the others as they are."""
+    folder = made("7.csv", "99999999999999999999999999.csv", "8\x1b[31m.csv", "-9.csv", " 9.csv", "1e3.csv")
+    assert StoreView(world.home, folder, BEGIN).spans("{SPAN}.csv") == [(7, None)]
+
+
 TRIGGER: Trigger = (
     NewArtifact("Examples", pipeline="ingest").debounce("1h")
     | Drift(pipeline="monitor").cooldown("7d")

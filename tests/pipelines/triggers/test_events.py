@@ -65,8 +65,7 @@ def test_a_metric_that_got_worse(bounds: dict[str, float], due_at: list[int]) ->
     values = {1: (5, 0.8), 2: (15, 0.79), 3: (25, 0.7), 4: (35, 0.9), 5: (36, math.nan)}
     published = [artifact(n, "Evaluation", at, metrics={"auc": value}) for n, (at, value) in values.items()]
     published.append(artifact(6, "Evaluation", 45, metrics={"rmse": 0.1}))
-    trigger = MetricDrop("auc", bounds.get("below"), bounds.get("above"), bounds.get("by"))
-    watcher = Watcher(trigger, HandMadeView(published=published))
+    watcher = Watcher(MetricDrop("auc", **bounds), HandMadeView(published=published))  # type: ignore[arg-type]
     signals = {at: watcher.look(at) for at in (10, 20, 30, 40, 50)}
     assert [at for at, signal in signals.items() if signal.due] == due_at
     if due_at == [30]:

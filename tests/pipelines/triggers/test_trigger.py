@@ -80,7 +80,7 @@ def test_what_is_no_trigger_is_refused(body: object) -> None:
 
 
 def test_a_feature_that_is_named_alone() -> None:
-    assert Drift(features="fare") == Drift(features=["fare"]) == Drift(features=("fare",))  # type: ignore[arg-type]
+    assert Drift(features="fare") == Drift(features=["fare"]) == Drift(features=("fare",))
 
 
 def test_a_schedule_refuses_what_makes_no_sense() -> None:
