@@ -216,13 +216,9 @@ def _tried(
 
 
 def _moment(text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"{text!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    from ..pipelines.triggers.zones import moment_of
+
+    return moment_of(text) if text else None
 
 
 def _pause(settings: ConsoleSettings, name: str, *, paused: bool) -> int:

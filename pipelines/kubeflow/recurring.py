@@ -15,6 +15,7 @@ from ..dsl.pipeline import PipelineFunction
 from ..triggers.clock import Cron, Every
 from ..triggers.durations import seconds_of, spelled
 from ..triggers.schedule import Schedule
+from ..triggers.zones import moment_of
 from .api_errors import ApiError
 from .client import KfpClient, RecurringRun
 from .compiler import compile_pipeline
@@ -253,13 +254,7 @@ def _differences(
 
 
 def _moment(text: str, offset: timedelta) -> datetime | None:
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"{text!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone(offset))).astimezone(UTC)
+    return moment_of(text, timezone(offset)) if text else None
 
 
 def _rfc3339(moment: datetime | None) -> str:

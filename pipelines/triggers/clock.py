@@ -14,7 +14,7 @@ from ...errors import InputError
 from .cron_fields import parse_cron
 from .durations import seconds_of, spelled
 from .trigger import Marks, Signal, Trigger, TriggerView, marked_moment
-from .zones import time_zone
+from .zones import moment_of, time_zone
 
 CatchUp: TypeAlias = Literal["latest", "all", "none"]
 _PUNCTUAL: Final = timedelta(minutes=5)
@@ -140,12 +140,7 @@ class Every(_TimeTable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "period", seconds_of(self.period))
         _check_catch_up(self.catch_up)
-        try:
-            self._start.astimezone(UTC)  # which the ends of the calendar do not have
-        except (ValueError, TypeError, OverflowError):
-            raise InputError(
-                f"{self.start!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00"
-            ) from None
+        moment_of(self.start)
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """The times after a moment, in order."""

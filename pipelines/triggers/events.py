@@ -84,11 +84,7 @@ class Drift(_ArtifactTrigger):
 
     pipeline: str = ""
     made_by: str = ""
-<<<<<<< HEAD
-    features: tuple[str, ...] | str = ()
-=======
     features: Sequence[str] = ()
->>>>>>> f8ea2ddcc2d1c3cda4bff02c818d8405038365fa
 
     def __post_init__(self) -> None:
         names = (self.features,) if isinstance(self.features, str) else tuple(self.features)

@@ -1,9 +1,9 @@
-"""Time zones by their names, or as fixed offsets from UTC."""
+"""Time zones by their names or as fixed offsets from UTC, and moments as people write them."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...errors import InputError
@@ -31,3 +31,16 @@ def time_zone(name: str) -> tzinfo:
     if abs(difference) > timedelta(hours=15) or int(minutes or 0) > 59:
         raise InputError(f"there is no zone with the offset {name}", fix='give e.g. "+05:30", or Asia/Kolkata')
     return timezone(difference)
+
+
+def moment_of(text: str, zone: tzinfo = UTC) -> datetime:
+    """The moment, in UTC, of a text such as 2026-12-01T03:00; in `zone` where it names no offset.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, TypeError, OverflowError):  # the last: at the ends of the calendar
+        raise InputError(f"{text!r} is not a moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
