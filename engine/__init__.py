@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
-from ._jax_import import spare_the_look
 
 if TYPE_CHECKING:
     from . import custom_ops as custom_ops
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from .transform.transform import analyze as analyze
     from .transform.transform import apply as apply
 
-spare_the_look()
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
