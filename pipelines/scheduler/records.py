@@ -306,12 +306,13 @@ def change(
 
 
 def ticks(home: Home, name: str, limit: int | None = 20) -> list[Tick]:
-    """What a schedule decided, the newest first.
+    """What a schedule decided, the newest first; also of one that was removed.
 
     Raises:
-        InputError: There is no such schedule.
+        InputError: There has been no such schedule.
     """
-    _find(home, name)
+    if home.store.find_context(_KIND, name) is None:
+        _find(home, name)  # which says what there is
     facts = (each.properties for each in home.store.contexts(_ticks_of(name), limit=limit))
     return [Tick(datetime.fromisoformat(each["at"]), each["run"], each["reason"]) for each in facts]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
 from ...metadata import AlreadyExists
+from ...redaction import redact
 from ..dsl.pipeline import PipelineFunction, load_pipeline
 from ..launcher.home import STORE, Home
 from ..launcher.runs import RunOptions
@@ -51,8 +52,9 @@ def _start(home: Home, name: str, run: str) -> int:
     except AlreadyExists:
         return 0
     except BaseException as error:
-        print(error, file=sys.stderr)
-        reason = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+        # A project's exception may hold a secret of its run, and goes into the store and a file.
+        reason = redact(error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}")
+        print(reason, file=sys.stderr)
         now = datetime.now(UTC)
         if not run:
             record_tick(home, name, Tick(now, "", f"its edited pipeline.py could not be registered: {reason}"))

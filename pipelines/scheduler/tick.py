@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...redaction import redact
 from ..launcher.home import Home
 from ..launcher.runs import new_run_id, open_run
 from ..launcher.states import RunState
@@ -39,7 +40,7 @@ def decide_tick(home: Home, record: ScheduleRecord, view: TriggerView) -> TickDe
     active = [run for run in record.active if _is_active(home, run)]
     waits = signal.due and len(active) >= record.schedule.max_active
     starts = signal.due and not waits
-    reason = f"{signal.reason}; waits for run {active[0]}" if waits else signal.reason
+    reason = redact(f"{signal.reason}; waits for run {active[0]}" if waits else signal.reason)
     keys = record.schedule.trigger.keys
     merged = {**record.marks, **(signal.started if starts else signal.marks)}
     marks = {key: mark for key, mark in merged.items() if key in keys and mark is not None}

@@ -19,6 +19,7 @@ from ..triggers.trigger import EndedRun
 
 _Answer = TypeVar("_Answer")
 _SPANS = 1 << 63
+"""Spans are below this: the store keeps 64 bits."""
 _SKEW = timedelta(hours=1)
 """How far the clocks of two machines may be apart: one dates the end of a run, another the record of it."""
 

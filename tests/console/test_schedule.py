@@ -56,8 +56,11 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert drivetrain("schedule", "resume", "shop").stdout == "resumed shop\n"
     assert drivetrain("schedule", "remove", "shop").stdout == "removed shop\n"
     assert "no schedules in" in drivetrain("schedule", "list").stdout
-    gone = drivetrain("schedule", "log", "shop")
+    assert run["run"] in drivetrain("schedule", "log", "shop").stdout  # its log stays
+    gone = drivetrain("schedule", "pause", "shop")
     assert (gone.exit_code, "there is no schedule 'shop'" in gone.stderr) == (2, True)
+    never = drivetrain("schedule", "log", "mart")
+    assert (never.exit_code, "there is no schedule 'mart'" in never.stderr) == (2, True)
     assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
 
 

@@ -509,6 +509,24 @@ def test_a_store_that_cannot_be_written_is_reported_once(
     assert lines == ["the disk is full; trying again"]
 
 
+def test_a_secret_in_a_projects_exception_is_nowhere(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_TOKEN", "s3cret-s3cret")
+    pipeline = write()
+    register_schedule(home, pipeline)
+    look()
+    source = pipeline.project / "pipeline.py"
+    source.write_text("import drivetrain as dt\nraise ValueError(dt.secret('THE_TOKEN').reveal())\n")
+    clock.forward(hours=1)
+    look()
+    said = [tick.reason for tick in ticks(home, "shop")]
+    assert any("could not" in reason for reason in said)
+    logs = [path.read_text() for path in (home.root / "logs" / "scheduler").iterdir()]
+    assert "***" in "".join(said)
+    assert "s3cret" not in "".join([*said, *logs])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_schedulers_one_of_which_is_killed_now_and_then(home: Home, write: Write) -> None:
