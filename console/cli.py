@@ -55,6 +55,9 @@ VERBS = {
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",
     "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
     "fsck": "Check every payload against its digest, and look for what crashes left behind.",
+    "pin": "Keep an ARTIFACT, or all outputs of a run, whatever a retention policy says; without either, list the "
+    "pins.",
+    "gc": "Remove the payloads that a retention policy does not keep; without --apply, only say which.",
     "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
     "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
 }

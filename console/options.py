@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import os
 import re
@@ -137,6 +138,18 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         return verb(ConsoleSettings(root, store, artifacts, as_json), *args, **kwargs)
 
     return wrapped
+
+
+def user_name() -> str:
+    """The name of this shell's user.
+
+    Raises:
+        InputError: It has none.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may know its user by number alone
+        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None
 
 
 def print_text(console: Console, text: str) -> None:

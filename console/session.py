@@ -82,11 +82,11 @@ class NodeView:
     def summary(self, output: str) -> Summary:
         """What an output says of itself: as recorded when it was published, else as its type says now.
 
-        Without a record it may read the payload, and nothing is said of what another system made.
+        Without a record it may read the payload; nothing is said of what another system made, or what was collected.
         """
         if output in self.summaries:
             return self.summaries[output]
-        if self.records[output].external is not None:
+        if self.records[output].external is not None or self.records[output].collected is not None:
             return Summary()
         # A project that makes a standard type by itself, or an earlier release, recorded no summary: the standard
         # types' functions are registered where their components are.

@@ -216,6 +216,9 @@ def show_summary(console: Console, node: NodeView, output: str, store: str) -> N
     from rich.markup import escape
 
     summary, vetoed = node.summary(output), output in node.vetoes
+    if (collected := node.records[output].collected) is not None:
+        text = f"{node.id}.{output} was collected by gc, marked {collected}"
+        console.print(text, markup=False, style="dim", soft_wrap=True)
     if not summary:
         return
     if summary.rows:
@@ -225,7 +228,7 @@ def show_summary(console: Console, node: NodeView, output: str, store: str) -> N
         console.print()
     console.print(f"[yellow]stopped by {escape(node.id)}[/]:" if vetoed else f"[bold]{escape(node.id)}[/]:", end=" ")
     console.print(summary.text, markup=False, soft_wrap=True)
-    if summary.report:
+    if summary.report and not collected:
         page = f"{store.rstrip('/')}/{node.records[output].uri}/extra/report.html"
         console.print(f"  report: {page}", markup=False, style="dim", soft_wrap=True)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..progress import Progress, no_progress
 from ..redaction import printable
 
 if TYPE_CHECKING:
@@ -114,3 +115,19 @@ def terminal(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 120
     return PrintableConsole(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def showing_progress(what: str) -> Iterator[Progress]:
+    """Gives a progress that draws a bar on standard error, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(what)
+        yield lambda done, total, unit: bars.update(bar, description=f"{what} {unit}", completed=done, total=total)

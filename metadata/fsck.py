@@ -139,7 +139,7 @@ def fsck(
     derived = [each for each in _made_from(store, [artifact for artifact, _ in corrupt]) if each.id not in gone]
     if repair:
         store.abandon()
-        orphans = [uri for uri in orphans if _removed(store, payloads, uri)]
+        orphans = [uri for uri in orphans if remove_unless_used(store, payloads, uri)]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)  # a sweep may be at it too
         _remember(store, [*missing, *(each for each, _ in corrupt), *derived])
@@ -250,15 +250,16 @@ def _require_payloads(store: MetadataStore, payloads: Payloads, stored: list[Pay
         )
 
 
-def _removed(store: MetadataStore, payloads: Payloads, uri: str) -> bool:
-    """Remove an orphan, unless somebody has gone on with it since it was found; whether it was removed."""
+def remove_unless_used(store: MetadataStore, payloads: Payloads, uri: str) -> bool:
+    """Remove a payload that no artifact in use names, unless somebody publishes there; whether it was removed."""
     claim = None
     if payloads.url is not None and (begun := _begun(store, uri)) is not None and begun.cache_key is not None:
         claim = store.claim(begun.properties.get("claim", begun.cache_key), lease=_LEASE)
         if claim is None:
             return False
     try:
-        if store.artifact_by_uri(uri) is not None:
+        artifact = store.artifact_by_uri(uri)
+        if artifact is not None and artifact.state not in ("DELETED", "ABANDONED"):
             return False
         payloads.remove(uri)
         return True

@@ -71,6 +71,18 @@ def trace(
         )
 
 
+def ancestors(db: Database, artifacts: Iterable[int]) -> set[int]:
+    """The ids of all artifacts that some were made from, directly or not; not theirs, unless one led to another."""
+    sql = (
+        "WITH RECURSIVE above (artifact) AS ("
+        "SELECT i.artifact_id FROM event o JOIN event i ON i.execution_id = o.execution_id AND i.direction = 'INPUT' "
+        f"WHERE o.direction = 'OUTPUT' AND o.artifact_id IN {IDS} UNION "
+        "SELECT i.artifact_id FROM above a JOIN event o ON o.artifact_id = a.artifact AND o.direction = 'OUTPUT' "
+        "JOIN event i ON i.execution_id = o.execution_id AND i.direction = 'INPUT') SELECT artifact FROM above"
+    )
+    return {row["artifact"] for row in db.all(sql, ids=json.dumps(sorted(artifacts)))}
+
+
 def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> set[LineageEdge]:
     artifact = start.id if isinstance(start, ArtifactRecord) else None
     execution = start.id if isinstance(start, ExecutionRecord) else None

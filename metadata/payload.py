@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from .uri import check, resolve
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PARTS = ("content", "extra")
 MANIFEST = "manifest.json"
+REMOVED = "removed-"
+"""How the name of a folder in staging begins that is a payload being removed."""
 SIGNATURE = "content.sig"
 """Of a bundle that was signed where it was published: `drivetrain bundle sign` writes it beside the folder."""
 
@@ -125,8 +127,17 @@ class Payloads(Protocol):
         """Whether a whole payload lies there, without reading it: its manifest came last."""
 
     @abstractmethod
-    def remove(self, uri: str) -> None:
-        """Delete a published payload, or what there is of one; first so that a crash leaves none that looks whole."""
+    def remove(self, *uris: str) -> None:
+        """Delete published payloads, or what there is of them; first so that a crash leaves none that looks whole."""
+
+    def sweep(self) -> None:
+        """Remove what an interrupted `remove` has left in staging."""
+        for folder in self.staging.glob(f"{REMOVED}*"):
+            shutil.rmtree(folder, ignore_errors=True)  # another may sweep too
+
+    @abstractmethod
+    def sizes(self, uris: Iterable[str]) -> dict[str, int]:
+        """Bytes of payloads by URI, `extra/` and all; without those that are not there, or not whole."""
 
     @abstractmethod
     def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ..digest import TreeDigest, digest_tree, sync_files, sync_folder
 from ..errors import DrivetrainError, InputError
@@ -15,14 +18,19 @@ from .errors import AlreadyExists
 from .payload import (
     MANIFEST,
     PARTS,
+    REMOVED,
     PayloadEntry,
     Payloads,
     digests_of,
     explain_full_disk,
     manifest_of,
+    read_manifest,
 )
 from .payload_checks import PayloadChecks, compared
 from .uri import BELOW, resolve
+
+_REMOVALS: Final = 16
+"""Payloads removed at once: to remove a folder is to wait, on some file systems for a millisecond and more."""
 
 
 class LocalPayloads(Payloads):
@@ -95,22 +103,39 @@ class LocalPayloads(Payloads):
         """Whether a whole payload lies there: its manifest came with it."""
         return (self.path(uri) / MANIFEST).is_file()
 
-    def remove(self, uri: str) -> None:
-        """Delete a published payload; first out of sight, so that a crash leaves none that looks whole."""
-        path = self.path(uri)
-        if not path.exists():
-            return
-        doomed = self.staging / f"removed-{secrets.token_hex(8)}"
-        doomed.parent.mkdir(parents=True, exist_ok=True)
+    def remove(self, *uris: str) -> None:
+        """Delete published payloads; first out of sight, so that a crash leaves none that looks whole."""
+        from concurrent.futures import ThreadPoolExecutor  # late: most processes remove nothing
+
+        self.staging.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(min(len(uris), _REMOVALS) or 1) as threads:
+            hidden = [each for each in threads.map(self._hide, uris) if each is not None]
+            for folder in {changed for _, changed in hidden}:
+                with suppress(FileNotFoundError):  # it went with the last of another's outputs
+                    sync_folder(folder)
+            # A sweep may be at it too.
+            list(threads.map(partial(shutil.rmtree, ignore_errors=True), (doomed for doomed, _ in hidden)))
+
+    def _hide(self, uri: str) -> tuple[Path, Path] | None:
+        """Move a payload into staging; gives where it is then and the folder to sync, None where nothing was."""
+        path, doomed = self.path(uri), self.staging / f"{REMOVED}{secrets.token_hex(8)}"
         try:
             path.rename(doomed)
-        except FileNotFoundError:  # another process removes it too
-            return
+        except FileNotFoundError:  # another process may have removed it
+            return None
         self._checks.forget(uri)
-        sync_folder(path.parent)
-        shutil.rmtree(doomed, ignore_errors=True)  # a sweep may be at it too
         with suppress(OSError):  # not empty: another output of the same execution lies there
             path.parent.rmdir()
+            return doomed, path.parent.parent
+        return doomed, path.parent
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int]:
+        """Bytes of payloads, as their manifests say; see `Payloads.sizes`."""
+        sizes = {}
+        for uri in uris:
+            with suppress(OSError, ValueError, KeyError, TypeError, InputError):
+                sizes[uri] = sum(tree.size for tree in read_manifest((self.path(uri) / MANIFEST).read_bytes()).values())
+        return sizes
 
     def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
         """What is wrong with a payload, see `Payloads.problems`; it must exist."""

@@ -155,11 +155,21 @@ class RemotePayloads(Payloads):
         """Whether a whole payload lies there: its manifest came last."""
         return self.objects.exists(f"{check(uri)}/{MANIFEST}")
 
-    def remove(self, uri: str) -> None:
-        """Delete a payload, or what there is of one; its manifest first."""
-        self._known.pop(check(uri), None)
-        self.objects.delete(f"{uri}/{MANIFEST}")
-        self.objects.remove(uri)
+    def remove(self, *uris: str) -> None:
+        """Delete payloads, or what there is of them; of each its manifest first."""
+        for uri in uris:
+            self._known.pop(check(uri), None)
+            self.objects.delete(f"{uri}/{MANIFEST}")
+            self.objects.remove(uri)
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int]:
+        """Bytes of payloads, whole or not, by listing alone; see `Payloads.sizes`."""
+        wanted, sizes = set(uris), dict[str, int]()
+        for name, entry in self.objects.entries("artifacts").items():
+            uri = "/".join(["artifacts", *name.split("/")[:BELOW]])
+            if uri in wanted:
+                sizes[uri] = sizes.get(uri, 0) + entry.size
+        return sizes
 
     def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
         """What is wrong with a payload: every byte is read, and none kept. See `Payloads.problems`."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -15,6 +16,7 @@ from ..owner import Owner
 from . import lineage, rows
 from .claims import owner_is_dead
 from .database import Database
+from .dialect import IDS, UIDS
 from .errors import NotFound
 from .records import (
     ArtifactRecord,
@@ -25,6 +27,7 @@ from .records import (
     ExecutionRecord,
     ExecutionState,
     LineageGraph,
+    RunOutput,
 )
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -242,6 +245,16 @@ class StoreReader:
             raise NotFound(f"there is no artifact {reference!r} in this store")
         return rows.artifact(row)
 
+    def artifacts_by_id(self, numbers: Iterable[int]) -> list[ArtifactRecord]:
+        """The artifacts of some ids, the oldest first; without those that there are not."""
+        sql = f"{rows.ARTIFACT} WHERE a.id IN {IDS} ORDER BY a.id"
+        return [rows.artifact(row) for row in self._db.all(sql, ids=json.dumps(list(numbers)))]
+
+    def uris_in_use(self, uris: Iterable[str]) -> set[str]:
+        """Those of some URIs at which the payload of an artifact lies that is neither DELETED nor ABANDONED."""
+        sql = f"SELECT uri FROM artifact WHERE uri IN {UIDS} AND state NOT IN ('DELETED', 'ABANDONED')"
+        return {row["uri"] for row in self._db.all(sql, uids=json.dumps(list(uris)))}
+
     def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
         """The artifact whose payload lies there (the newest, if others before it were deleted)."""
         row = self._db.first(
@@ -294,6 +307,32 @@ class StoreReader:
             params |= {f"key{index}": key, f"value{index}": canonical_json(value).decode()}
         sql += _where(tests) + " ORDER BY a.id DESC LIMIT :limit"
         return [rows.artifact(row) for row in self._db.all(sql, **params)]
+
+    def last_uses(self) -> dict[int, datetime]:
+        """When each artifact was last made, read, or reused from the cache (UTC), by its id."""
+        sql = (
+            "SELECT artifact, max(at) AS at FROM (SELECT artifact_id AS artifact, at FROM event UNION ALL "
+            "SELECT v.artifact_id, x.created_at FROM execution x JOIN event v ON v.execution_id = x.cached_from "
+            "AND v.direction = 'OUTPUT') AS uses GROUP BY artifact"
+        )
+        return {row["artifact"]: rows.when(row["at"]) for row in self._db.all(sql)}
+
+    def outputs_of_runs(self) -> list[RunOutput]:
+        """What the nodes of all runs gave, made or from the cache."""
+        sql = (
+            "SELECT DISTINCT n.name AS node, r.id AS run, v.key, v.artifact_id AS artifact FROM association an "
+            f"JOIN context n ON n.id = an.context_id AND {_of_type('n', 'context', 'node')} "
+            "JOIN association ar ON ar.execution_id = an.execution_id "
+            f"JOIN context r ON r.id = ar.context_id AND {_of_type('r', 'context', 'run')} "
+            "JOIN execution x ON x.id = an.execution_id "
+            "JOIN event v ON v.execution_id = coalesce(x.cached_from, x.id) AND v.direction = 'OUTPUT'"
+        )
+        columns = self._db.all(sql, node="node", run="run")
+        return [RunOutput(row["node"], row["key"], row["run"], row["artifact"]) for row in columns]
+
+    def ancestors(self, artifacts: Iterable[int]) -> set[int]:
+        """The ids of all artifacts that those of some ids were made from, directly or not."""
+        return lineage.ancestors(self._db, artifacts)
 
     def lineage(
         self,

@@ -19,6 +19,9 @@ Properties = dict[str, Any]  # JSON values: Any is their boundary
 Metrics = Mapping[str, float | None]
 """Numbers by name; None for what was not finite."""
 
+COLLECTED = "collected"
+"""The property of an artifact that `retention` marked: `at` (ISO 8601, UTC) and `reason`."""
+
 INPUTS_COMPARED = "inputs_compared"
 """The property of an execution whose inputs were compared with their digests before and after they were read."""
 
@@ -82,6 +85,12 @@ class ArtifactRecord:
         """Where the payload lies of an artifact that another system made; None of those that are ours."""
         origin = self.properties.get("mlmd")
         return str(origin.get("uri", "")) if self.uri.startswith("external/") and isinstance(origin, dict) else None
+
+    @property
+    def collected(self) -> str | None:
+        """When and why `retention` marked it, of one whose payload is removed since; None of all others."""
+        mark = self.properties.get(COLLECTED)
+        return f"{mark['at'][:16]}Z: {mark['reason']}" if self.state == "DELETED" and mark else None
 
     @property
     def metrics(self) -> Metrics:
@@ -169,6 +178,23 @@ class Claim:
     expires_at: datetime
     lease: float
     displaced: Owner | None = None
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """An artifact that a node gave in a run, made there or from the cache.
+
+    Attributes:
+        node: The name of the node's context: the pipeline's and the node's, with a dot between.
+        key: The output.
+        run: Id of the run's context.
+        artifact: Id of the artifact.
+    """
+
+    node: str
+    key: str
+    run: int
+    artifact: int
 
 
 @dataclass(frozen=True)

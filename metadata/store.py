@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database
 from .dialect import parse
-from .errors import StateError
+from .errors import ConflictError, StateError
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -370,3 +370,22 @@ class MetadataStore(StoreReader):
         with self._db.write() as tx:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)
+
+    def update_artifacts(
+        self, artifacts: Iterable[ArtifactRecord], *, state: ArtifactState, properties: Mapping[str, Any]
+    ) -> list[ArtifactRecord]:
+        """Move many artifacts to a state in one transaction, and merge the same properties into those of each.
+
+        Returns:
+            Those that were moved: what has changed since it was read stays as it is.
+
+        Raises:
+            StateError: One cannot go to that state; nothing is changed.
+        """
+        changed = []
+        with self._db.write() as tx:
+            for artifact in artifacts:
+                with suppress(ConflictError):
+                    writes.change_artifact(tx, artifact.id, state, properties, artifact.version)
+                    changed.append(writes.artifact(tx, artifact.id))
+        return changed

@@ -53,6 +53,13 @@ def _runs_near(root: Path) -> str:
     return "go to the project's folder, or name the root of earlier runs: --root, in Python root="
 
 
+def _refuse_collected(record: ArtifactRecord) -> Path:
+    raise InputError(
+        f"{record.uri} was collected by `drivetrain gc`, marked {record.collected}",
+        fix="`drivetrain rerun RUN` makes it again; `drivetrain pin` keeps the next one",
+    )
+
+
 class Home:
     """The root folder, `.drivetrain/` by default: `metadata.db`, `artifacts/`, `work/`.
 
@@ -207,6 +214,8 @@ class Home:
         """A published artifact, as a component takes it; one from elsewhere is fetched when its path is asked for."""
         if record.external is not None:
             return kind.from_record(record, self.root / record.uri)
+        if record.collected is not None:
+            return kind.from_record(record, partial(_refuse_collected, record))
         return kind.from_record(record, partial(self.payloads.local, record.uri, record.fingerprint))
 
     def close(self) -> None:
