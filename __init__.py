@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .components.evaluation.standalone import evaluate
     from .components.explanation.counterfactual import counterfactual_flips
     from .components.explanation.explain import explain
+    from .console.record_table import find
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .engine import hub
@@ -68,6 +69,7 @@ __all__ = [
     "explain",
     "external",
     "files",
+    "find",
     "find_slices",
     "hub",
     "kfp_component",
@@ -102,6 +104,7 @@ _load = lazy_names(
         "components.evaluation.standalone": "evaluate",
         "components.explanation.counterfactual": "counterfactual_flips",
         "components.explanation.explain": "explain",
+        "console.record_table": "find",
         "console.run_table": "runs",
         "console.session": "open",
         "metadata": "Artifact",

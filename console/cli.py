@@ -35,6 +35,8 @@ VERBS = {
     "bless": "Bless the model that NODE of RUN (the newest unless given) judged and did not bless.",
     "unbless": "Take the blessing from the model that NODE of RUN (the newest unless given) blessed.",
     "runs": "List past runs, the newest first: state, when, blessing, metrics, parameters that differ, tags.",
+    "find": "Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, "
+    "lineage.",
     "tag": "Tag a run (the newest unless --run names one), or note something of it; without either, show both.",
     "show": "Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks.",
     "diff": "Say what changed from run FIRST to run SECOND: parameters, "

@@ -6,10 +6,10 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
@@ -43,6 +43,7 @@ IDS = "(SELECT value FROM json_each(:ids))"
 UIDS = "(SELECT value FROM json_each(:uids))"
 # What a driver opens: `execute`, `executemany`, `in_transaction` and `close`, as sqlite3 has them. Any: the boundary.
 Connection: TypeAlias = Any
+JsonKind = Literal["number", "text", "truth", "any"]
 
 
 def microseconds() -> int:
@@ -84,6 +85,21 @@ class Dialect(Protocol):
 
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
+
+    def json_path(self, names: Sequence[str]) -> str:
+        """The path to a value in a JSON column, through objects by these names; to be bound, or quoted in SQL."""
+
+    def json_value(self, column: str, path: str, kind: JsonKind) -> str:
+        """SQL: the value at a path, itself SQL, where it is of the kind, else NULL.
+
+        A "truth" is the text true or false; "any" any text that is not NULL where there is a value, and it is not null.
+        """
+
+    def as_json(self, text: str) -> str:
+        """SQL: an expression that gives a text of JSON, as a JSON column."""
+
+    def like(self, value: str, pattern: str) -> str:
+        """SQL: a text fits the pattern bound as `pattern`: % is any text, _ any character, case makes no difference."""
 
     def integrity(self, connection: Connection) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""
@@ -254,6 +270,26 @@ class Sqlite:
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose JSON path is bound as `key` has the canonical JSON text bound as `value`."""
         return f"{column} -> :{key} = :{value}"
+
+    def json_path(self, names: Sequence[str]) -> str:
+        """A path of SQLite: each name in quotes. A quote in a name ends it, so there is nothing at such a path."""
+        return "$" + "".join(f'."{name}"' for name in names)
+
+    def json_value(self, column: str, path: str, kind: JsonKind) -> str:
+        """SQL: the value at a path, where it is of a kind; see `Dialect.json_value`."""
+        types = {"number": "'integer', 'real'", "text": "'text'", "truth": "'true', 'false'"}
+        if kind == "any":
+            return f"nullif(json_type({column}, {path}), 'null')"
+        value = f"json_type({column}, {path})" if kind == "truth" else f"json_extract({column}, {path})"
+        return f"CASE WHEN json_type({column}, {path}) IN ({types[kind]}) THEN {value} END"
+
+    def as_json(self, text: str) -> str:
+        """SQL: a text is a JSON column as it is."""
+        return text
+
+    def like(self, value: str, pattern: str) -> str:
+        """SQL: a text fits a pattern; see `Dialect.like`. Of case, ASCII's alone makes no difference."""
+        return f"{value} LIKE :{pattern}"
 
     def integrity(self, connection: sqlite3.Connection) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""

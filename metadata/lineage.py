@@ -71,6 +71,18 @@ def trace(
         )
 
 
+def closure_sql(direction: Literal["upstream", "downstream"], kind: Literal["artifact", "execution"]) -> str:
+    """SQL: the ids of the artifacts, or executions, that lead to the artifact bound as `artifact`, or on from it."""
+    recursion = (_UPSTREAM if direction == "upstream" else _DOWNSTREAM).replace(":execution", "NULL")
+    if kind == "execution":
+        return f"{recursion} SELECT execution_id FROM reached"
+    if direction == "upstream":
+        inputs = "JOIN event v ON v.execution_id = r.execution_id AND v.direction = 'INPUT'"
+        return f"{recursion} SELECT v.artifact_id FROM reached r {inputs}"
+    outputs = f"JOIN execution x ON x.id = r.execution_id JOIN event v ON v.execution_id = {_REUSED}"
+    return f"{recursion} SELECT v.artifact_id FROM reached r {outputs} AND v.direction = 'OUTPUT'"
+
+
 def ancestors(db: Database, artifacts: Iterable[int]) -> set[int]:
     """The ids of all artifacts that some were made from, directly or not; not theirs, unless one led to another."""
     sql = (

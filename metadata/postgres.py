@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import DrivetrainError, InputError, missing_extra
-from .dialect import IDS, UIDS
+from .dialect import IDS, UIDS, JsonKind
 from .errors import AlreadyExists, StateError, StoreUnavailable
 
 _NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
@@ -129,6 +129,29 @@ class Postgres:
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
         return f"CAST({column} -> CAST(:{key} AS TEXT) AS TEXT) = :{value}"
+
+    def json_path(self, names: Sequence[str]) -> str:
+        """A path of PostgreSQL: an array of texts, spelled."""
+        quoted = (name.replace("\\", "\\\\").replace('"', '\\"') for name in names)
+        return "{" + ",".join(f'"{name}"' for name in quoted) + "}"
+
+    def json_value(self, column: str, path: str, kind: JsonKind) -> str:
+        """SQL: the value at a path, where it is of a kind; see `Dialect.json_value`."""
+        at = f"CAST({path} AS TEXT[])"
+        text, type_ = f"({column} #>> {at})", f"json_typeof({column} #> {at})"
+        if kind == "any":
+            return f"nullif({type_}, 'null')"
+        types = {"number": "number", "text": "string", "truth": "boolean"}
+        value = f"CAST({text} AS DOUBLE PRECISION)" if kind == "number" else text
+        return f"CASE WHEN {type_} = '{types[kind]}' THEN {value} END"
+
+    def as_json(self, text: str) -> str:
+        """SQL: a text of JSON as a JSON column."""
+        return f"CAST({text} AS JSON)"
+
+    def like(self, value: str, pattern: str) -> str:
+        """SQL: a text fits a pattern; see `Dialect.like`."""
+        return f"{value} ILIKE :{pattern} ESCAPE ''"
 
     def integrity(self, connection: _PsycopgConnection) -> list[str]:
         """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""

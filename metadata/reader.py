@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..digest import canonical_json
 from ..errors import InputError
@@ -29,6 +29,10 @@ from .records import (
     LineageGraph,
     RunOutput,
 )
+
+if TYPE_CHECKING:
+    from .filters import Fields
+    from .finding import Page, RecordQuery
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -307,6 +311,50 @@ class StoreReader:
             params |= {f"key{index}": key, f"value{index}": canonical_json(value).decode()}
         sql += _where(tests) + " ORDER BY a.id DESC LIMIT :limit"
         return [rows.artifact(row) for row in self._db.all(sql, **params)]
+
+    def find_artifacts(self, query: RecordQuery) -> Page[ArtifactRecord]:
+        """A page of the artifacts that a filter fits, of every state: see `filters` and docs/finding.md.
+
+        Raises:
+            InputError: The filter, the order or `after` is none.
+        """
+        from . import finding  # late, as below: a run finds nothing
+
+        read, fields = rows.artifact, finding.ARTIFACT_FIELDS
+        return finding.find(self._db, rows.ARTIFACT, "a", fields, read, query, lineage_of=self._reference)
+
+    def find_executions(self, query: RecordQuery) -> Page[ExecutionRecord]:
+        """A page of the executions that a filter fits; raises as `find_artifacts`."""
+        from . import finding
+
+        read, fields = rows.execution, finding.EXECUTION_FIELDS
+        return finding.find(self._db, rows.EXECUTION, "e", fields, read, query, lineage_of=self._reference)
+
+    def find_contexts(self, type: str, fields: Fields, query: RecordQuery) -> Page[ContextRecord]:
+        """A page of the contexts of a type that a filter fits.
+
+        Args:
+            type: Of which type.
+            fields: What the filter may name; the columns of the context's row are `c.name` and so on.
+            query: What is asked for.
+
+        Raises:
+            InputError: The filter, the order or `after` is none.
+        """
+        from . import finding
+
+        also, params = _of_type("c", "context", "type"), {"type": type}
+        return finding.find(self._db, rows.CONTEXT, "c", fields, rows.context, query, also=also, params=params)
+
+    @property
+    def as_json(self) -> Callable[[str], str]:
+        """Turns SQL that gives a text of JSON into SQL that gives JSON, for the fields of `find_contexts`."""
+        return self._db.dialect.as_json
+
+    def _reference(self, reference: str) -> int:
+        """The id of the artifact of a URI or a uid."""
+        by_uri = self.artifact_by_uri(reference)
+        return by_uri.id if by_uri is not None else self.artifact(reference).id
 
     def last_uses(self) -> dict[int, datetime]:
         """When each artifact was last made, read, or reused from the cache (UTC), by its id."""

@@ -261,13 +261,15 @@ def recorded_runs(
     home: Home, limit: int | None = 20, wanted: Callable[[ContextRecord], bool] = lambda context: True
 ) -> list[Run | UnreadableRun]:
     """The newest runs, also those that cannot be read; of all where the limit is None. Only those that are wanted."""
-    runs: list[Run | UnreadableRun] = []
-    for context in filter(wanted, home.store.contexts("run", limit=limit)):
-        try:
-            runs.append(_run(home, context))
-        except (InputError, StoreDamaged) as error:
-            runs.append(UnreadableRun(context.name, context, error))
-    return runs
+    return [read_run(home, context) for context in filter(wanted, home.store.contexts("run", limit=limit))]
+
+
+def read_run(home: Home, context: ContextRecord) -> Run | UnreadableRun:
+    """The run of a record."""
+    try:
+        return _run(home, context)
+    except (InputError, StoreDamaged) as error:
+        return UnreadableRun(context.name, context, error)
 
 
 def reopen_run(home: Home, run: Run) -> Run:

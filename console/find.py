@@ -1,0 +1,79 @@
+"""`find`: runs, executions or artifacts that a filter fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .exit_codes import OK
+from .options import ConsoleSettings, print_text, shared
+from .record_table import KINDS, page_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHOWN: Final[dict[str, tuple[str, ...]]] = {
+    "runs": ("run", "pipeline", "state", "started"),
+    "executions": ("component", "node", "run", "state", "started", "seconds"),
+    "artifacts": ("type", "state", "created", "size", "uri"),
+}
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain find runs \"state = 'FAILED' and started >= -7d\"\n"
+    '  drivetrain find runs "metric.auc >= 0.9 and parameter.epochs <= 5"\n'
+    "  drivetrain find artifacts \"type = 'Model' and made_from = 'artifacts/ExampleGen/0f3c…/examples'\"\n"
+    '  drivetrain find executions "metric.loss >= 1" --order -started --limit 5 --json\n'
+)
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("where", metavar="[FILTER]", default="")
+@click.option("--order", default="-id", show_default=True, metavar="FIELD", help="Smallest first; -FIELD: largest.")
+@click.option("--limit", "-n", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option("--index", metavar="FIELD", help="First make an index of this property or metric, for good.")
+@click.option("--after", metavar="TOKEN", help="Go on behind a page, by the token that it ends with.")
+@shared
+def find(
+    settings: ConsoleSettings, kind: str, where: str, order: str, limit: int, index: str | None, after: str | None
+) -> int:
+    """Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, lineage.
+
+    A text stands in single quotes, a time too, or as -7d before now. `and`, `or`, `not`, parentheses, `in (…)`, `like
+    '%…'` and `is null` are understood; docs/finding.md lists the fields. As a DataFrame: `dt.find()`.
+    """
+    from ..metadata.finding import RecordQuery
+
+    with settings.home(readonly=index is None) as home:
+        if index is not None:
+            if kind == "runs":
+                raise click.UsageError("--index is for artifacts and executions")
+            home.store.index_property("artifact" if kind == "artifacts" else "execution", index)
+        records, following = page_of(home, kind, RecordQuery(where, order, limit, after))
+        answer = {kind: records, "next": following}
+        settings.answer(answer, lambda console: _show(console, kind, records, following))
+    return OK
+
+
+def _show(console: Console, kind: str, records: list[dict[str, Any]], following: str | None) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not records:
+        print_text(console, f"no {kind} fit")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in _SHOWN[kind]:
+        table.add_column(column, overflow="fold", justify="right" if column in ("size", "seconds") else "left")
+    for record in records:
+        table.add_row(*(escape(_cell(column, record[column])) for column in _SHOWN[kind]))
+    console.print(table)
+    if following is not None:
+        print_text(console, f"there are more: --after {following}")
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if column in ("started", "created"):
+        return str(value)[:16].replace("T", " ")
+    return f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

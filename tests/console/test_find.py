@@ -1,0 +1,95 @@
+"""`find`: runs, executions and artifacts by a filter, as text, JSON and a DataFrame."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from drivetrain.errors import InputError
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+@pytest.fixture
+def runs(shop: Path, drivetrain: Command, last_json: Read) -> list[str]:
+    ends = (("-p", "rows=3"), ("-p", "rows=4", "--tag", "best"), ("-p", "fail=user"))
+    return [last_json(drivetrain("run", "shop", "--json", *words))["run"] for words in ends]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("", [2, 1, 0]),
+        ("state = 'FAILED'", [2]),
+        ("parameter.rows = 4", [1]),
+        ("parameter.rows >= 3 and state != 'FAILED'", [1, 0]),
+        ("tag.best is not null", [1]),
+        ("parameter.fail = 'user' and started > -1h", [2]),
+        ("pipeline = 'shop' and not tag.best is null", [1]),
+        ("state = 'INTERRUPTED'", []),
+    ],
+)
+def test_runs_are_found(runs: list[str], drivetrain: Command, last_json: Read, where: str, expected: list[int]) -> None:
+    answer = last_json(drivetrain("find", "runs", where, "--json"))
+    assert [each["run"] for each in answer["runs"]] == [runs[index] for index in expected]
+    text = drivetrain("find", "runs", where).stdout
+    assert all((run in text) == (index in expected) for index, run in enumerate(runs))
+
+
+def test_a_run_whose_process_died_is_found_as_interrupted(
+    runs: list[str], drivetrain: Command, last_json: Read
+) -> None:
+    from drivetrain.pipelines import Home
+
+    home = Home(Path(".drivetrain"))
+    context = home.store.find_context("run", runs[0])
+    assert context is not None
+    owner = {**context.properties["owner"], "pid": 2**22 + 1}
+    home.store.update_context(context, {"state": "RUNNING", "owner": owner})
+    home.close()
+    for state, expected in (("INTERRUPTED", [runs[0]]), ("RUNNING", [])):
+        answer = last_json(drivetrain("find", "runs", f"state = '{state}'", "--json"))
+        assert [each["run"] for each in answer["runs"]] == expected
+
+
+def test_executions_and_artifacts_are_found_by_lineage(runs: list[str], drivetrain: Command, last_json: Read) -> None:
+    made = last_json(drivetrain("find", "artifacts", f"type = 'Examples' and run = '{runs[1]}'", "--json"))["artifacts"]
+    assert [each["properties"]["rows"] for each in made] == [{"train": 4}]
+    below = last_json(drivetrain("find", "artifacts", f"made_from = '{made[0]['uri']}'", "--json"))["artifacts"]
+    assert {each["type"] for each in below} == {"Anomalies", "Model", "Evaluation", "PushedModel"}
+    failed = last_json(drivetrain("find", "executions", "state = 'FAILED'", "--json"))["executions"]
+    assert [(each["node"], each["run"]) for each in failed] == [("Train", runs[2])]
+    assert "the column 'x' is missing" in failed[0]["error"]
+
+
+def test_pages_go_on_behind_each_other(runs: list[str], drivetrain: Command, last_json: Read) -> None:
+    first = last_json(drivetrain("find", "runs", "--limit", "2", "--order", "started", "--json"))
+    second = last_json(drivetrain("find", "runs", "--order", "started", "--after", first["next"], "--json"))
+    assert [each["run"] for each in first["runs"] + second["runs"]] == runs
+    assert second["next"] is None
+    assert f"--after {first['next']}" in drivetrain("find", "runs", "--limit", "2", "--order", "started").stdout
+    assert "no runs fit" in drivetrain("find", "runs", "state = 'x'").stdout
+
+
+def test_a_mistake_is_the_users(runs: list[str], drivetrain: Command) -> None:
+    for words in (("runs", "stat = 'x'"), ("artifacts", "state = 'x"), ("runs", "", "--index", "tag.x")):
+        result = drivetrain("find", *words)
+        assert result.exit_code == 2
+    assert drivetrain("find", "artifacts", "property.rows is not null", "--index", "property.rows").exit_code == 0
+
+
+def test_a_dataframe_of_what_is_found(runs: list[str]) -> None:
+    import drivetrain as dt
+
+    frame = dt.find("runs", "parameter.rows >= 3", order="started")
+    assert list(frame["run"]) == runs
+    assert list(frame["parameters.rows"]) == [3, 4, 3]
+    assert str(frame["started"].dtype).startswith("datetime64")
+    assert len(dt.find("artifacts")) == len(dt.find("artifacts", limit=None, order="size"))
+    assert len(dt.find("executions", limit=2)) == 2
+    assert len(dt.find("artifacts", "type = 'none'")) == 0
+    with pytest.raises(InputError, match="nothing to find"):
+        dt.find("models")

@@ -1,0 +1,325 @@
+"""Filters: every expression finds what an evaluator of its own says, on both databases; mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.metadata import MetadataStore, NotFound
+from drivetrain.metadata.finding import RecordQuery
+from drivetrain.metadata.records import ArtifactRecord, StagedArtifact
+from drivetrain.tests.metadata.conftest import StoreAddress
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+DAY = 86_400_000_000
+STATES = ["LIVE", "DELETED", "ABANDONED"]
+PROPERTIES: list[dict[str, Any]] = [
+    {},
+    {"span": 1, "by": "ann", "metrics": {"auc": 0.5}},
+    {"span": 2.5, "by": "Ann", "passed": True, "metrics": {"auc": 0.9, "log-loss": 1.0}},
+    {"span": "2", "by": "a_n", "passed": False, "metrics": {"auc": None}},
+    {"span": None, "by": "a%n", "passed": "true", "metrics": {"auc": 1}},
+    {"span": -3, "by": "it's", "passed": 1, "nested": {"a.b": {"c": 7}}},
+    {"span": 2**53, "by": "", "metrics": {"auc": 1e-9}},
+    {"span": {"a": 1}, "by": ["ann"]},
+]
+
+
+@pytest.fixture
+def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+    written = [0]  # each is made a day after the one before, the last a day ago
+
+    def clock() -> int:
+        return int(NOW.timestamp() * 1e6) - (len(PROPERTIES) - written[0]) * DAY
+
+    with MetadataStore.open(store_address("metadata"), clock=clock) as opened:
+        previous: ArtifactRecord | None = None
+        for index, properties in enumerate(PROPERTIES):
+            written[0] = index
+            run = opened.context("run", f"r{index % 3}")
+            node = opened.context("node", f"p.N{index % 2}")
+            inputs = {"in": [previous]} if previous is not None and index % 4 else {}
+            execution = opened.start(f"Make{index % 2}", contexts=[run, node], inputs=inputs, properties=properties)
+            new = StagedArtifact(f"T{index % 2}", f"artifacts/N/{index}/out", "f", index * 10, properties)
+            previous = opened.publish(execution, {"out": [new]})["out"][0]
+        written[0] = len(PROPERTIES)
+        for artifact in opened.artifacts():
+            if (state := STATES[artifact.id % 3]) != "LIVE":
+                opened.update_artifact(artifact, state=state)  # type: ignore[arg-type]
+        yield opened
+
+
+# What a filter is, for an evaluator that knows nothing of SQL: a comparison, ("not", a), ("and", a, b), ("or", a, b).
+Expression = tuple[Any, ...]
+_COMPARE = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def spelled(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def text_of(expression: Expression) -> str:
+    match expression:
+        case ("not", inner):
+            return f"not ({text_of(inner)})"
+        case ("and" | "or" as word, left, right):
+            return f"({text_of(left)} {word} {text_of(right)})"
+        case ("null", name, negated):
+            return f"{name} is {'not ' if negated else ''}null"
+        case ("in", name, values):
+            return f"{name} in ({', '.join(map(spelled, values))})"
+    name, sign, value = expression
+    return f"{name} {sign} {spelled(value)}"
+
+
+def value_of(record: Mapping[str, Any], name: str) -> Any:
+    value: Any = record
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def holds(expression: Expression, record: Mapping[str, Any]) -> bool | None:
+    """Whether it holds; None where the record cannot say."""
+    match expression:
+        case ("not", inner):
+            answer = holds(inner, record)
+            return None if answer is None else not answer
+        case ("and", left, right):
+            both = holds(left, record), holds(right, record)
+            return False if False in both else None if None in both else True
+        case ("or", left, right):
+            both = holds(left, record), holds(right, record)
+            return True if True in both else None if None in both else False
+        case ("null", name, negated):
+            return bool((value_of(record, name) is None) != negated)
+        case ("in", name, values):
+            several = [holds((name, "=", value), record) for value in values]
+            return True if True in several else (None if None in several else False)
+    name, sign, wanted = expression
+    value = value_of(record, name)
+    kinds = [bool if isinstance(each, bool) else str if isinstance(each, str) else float for each in (value, wanted)]
+    if not isinstance(value, bool | int | float | str) or kinds[0] is not kinds[1]:
+        return None
+    return bool(_COMPARE[sign](value, wanted))
+
+
+_SIGNS = st.sampled_from(sorted(_COMPARE))
+_JSON_NAMES = st.sampled_from(["property.span", "property.by", "property.passed", "metric.auc", "property.missing"])
+_VALUES = st.sampled_from([1, 2.5, -3, 0.9, "ann", "Ann", "2", "it's", "", "true", True, False, 2**53])
+_COMPARISONS = st.one_of(
+    st.tuples(_JSON_NAMES, _SIGNS, _VALUES),
+    st.tuples(st.sampled_from(["state", "type"]), _SIGNS, st.sampled_from(["LIVE", "DELETED", "T0", "x"])),
+    st.tuples(st.sampled_from(["size", "id"]), _SIGNS, st.sampled_from([0, 3, 20, 45.5])),
+    st.tuples(st.just("null"), st.one_of(_JSON_NAMES, st.just("name")), st.booleans()),
+    st.tuples(st.just("in"), _JSON_NAMES, st.lists(_VALUES, min_size=1, max_size=3)),
+)
+EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
+    _COMPARISONS,
+    lambda inner: st.one_of(st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(expression=EXPRESSIONS)
+def test_a_filter_finds_what_it_says(store: MetadataStore, expression: Expression) -> None:
+    facts = {
+        artifact.id: {
+            "id": artifact.id,
+            "size": artifact.size,
+            "type": artifact.type,
+            "state": artifact.state,
+            "name": artifact.name,
+            "property": artifact.properties,
+            "metric": artifact.properties.get("metrics", {}),
+        }
+        for artifact in store.artifacts(state=None)
+    }
+    expected = [number for number in sorted(facts, reverse=True) if holds(expression, facts[number])]
+    assert [each.id for each in store.find_artifacts(RecordQuery(text_of(expression))).records] == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "sizes"),
+    [
+        ("", [70, 60, 50, 40, 30, 20, 10, 0]),
+        ("run = 'r1'", [70, 40, 10]),
+        ("run = 'r1' and node = 'p.N0'", [40]),
+        ("node like '%n0'", [60, 40, 20, 0]),
+        ("property.by like 'A%'", [40, 30, 20, 10]),
+        ("property.by like 'a\\%'", []),
+        ("property.by not like 'a%'", [60, 50]),
+        ('property.nested."a.b".c = 7', [50]),
+        ("metric.log-loss >= 1", [20]),
+        ('metric."log-loss" = 1', [20]),
+        ("created > -2d", [70]),
+        ("created >= '2026-11-26T12:00:00+00:00' and created < '2026-11-27T12:00+00:00'", [60]),
+        ("created > '2026-11-27'", [70]),
+        ("size in (10, 20) or size = 30", [30, 20, 10]),
+        ("not size in (10, 20) AND size < 50", [40, 30, 0]),
+        ("size <> 10 and size == 20", [20]),
+        ("uri = 'artifacts/N/3/out'", [30]),
+        ("made_from = 'artifacts/N/4/out'", [70, 60, 50]),
+        ("led_to = 'artifacts/N/3/out' and size > 0", [20, 10]),
+        ("led_to = 'artifacts/N/3/out' or led_to = 'artifacts/N/5/out'", [40, 20, 10, 0]),
+    ],
+)
+def test_fields(store: MetadataStore, where: str, sizes: list[int]) -> None:
+    assert [each.size for each in store.find_artifacts(RecordQuery(where)).records] == sizes
+
+
+def test_executions_are_found_too(store: MetadataStore) -> None:
+    def found(where: str) -> list[str]:
+        return [each.component for each in store.find_executions(RecordQuery(where, "id")).records]
+
+    assert found("component = 'Make1' and metric.auc > 0.4") == ["Make1"]
+    assert found("state = 'FAILED'") == []
+    assert found("made_from = 'artifacts/N/0/out'") == ["Make1", "Make0", "Make1"]
+    assert found("led_to = 'artifacts/N/1/out' and started > '2026-11-21'") == ["Make1"]
+    failed = store.start("Bad")
+    store.finish(failed, "FAILED", error="ValueError: boom")
+    assert found("state = 'FAILED' and error like '%BOOM%'") == ["Bad"]
+
+
+@pytest.mark.parametrize(
+    "order", ["id", "-id", "size", "-size", "property.span", "-property.span", "created", "metric.auc"]
+)
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_pages_give_each_record_once_in_order(store: MetadataStore, order: str, limit: int) -> None:
+    records: list[ArtifactRecord] = []
+    after: str | None = None
+    while True:
+        page = store.find_artifacts(RecordQuery("", order, limit, after))
+        records += page.records
+        after = page.next
+        if after is None:
+            break
+        assert len(page.records) == limit
+    assert sorted(each.id for each in records) == sorted(each.id for each in store.artifacts(state=None))
+    name = order.removeprefix("-")
+    facts = [
+        {"id": each.id, "size": each.size, "property": each.properties, "created": each.created_at.timestamp()}
+        | {"metric": each.properties.get("metrics", {})}
+        for each in records
+    ]
+    keys = [value_of(each, name) for each in facts]
+    numbers = [key for key in keys if isinstance(key, int | float)]
+    assert numbers == sorted(numbers, reverse=order.startswith("-"))
+    assert all(not isinstance(key, int | float) for key in keys[len(numbers) :])  # those without it are last
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("   ", None),
+        ("stat = 'x'", r"no field 'stat', at character 1.*\n.*did you mean 'state'"),
+        ("state = FAILED", r"a value is wanted, at character 9, 'FAILED'\n.*single quotes"),
+        ("state = 3", "a text in quotes is wanted"),
+        ("size = '3'", "a number is wanted"),
+        ("size > -7d", "a length of time is compared with a time"),
+        ("created > 3", "a time is wanted"),
+        ("created > 'soon'", "'soon' is no time"),
+        ("state = 'x", "a text has no closing ', at character 9"),
+        ("state", "is wanted, at its end"),
+        ("state = 'a' state = 'b'", "`and` or `or` is wanted, at character 13"),
+        ("(state = 'a'", r"`\)` is wanted, at its end"),
+        ("state in 'a'", r"`\(` is wanted"),
+        ("state in ('a'", r"`,` or `\)` is wanted"),
+        ("state not = 'a'", "`in` or `like` is wanted"),
+        ("state is 'a'", "`null` is wanted"),
+        ("property = 1", "property wants a name after a dot"),
+        ("state.x = 'a'", "no field 'state.x'"),
+        ("state = 'a'; DROP TABLE artifact", "this is not understood, at character 12"),
+        ("state = 'a' -- x", "this is not understood"),
+        ("property.by like 3", "a text in quotes is wanted"),
+        ("made_from > 'x'", "made_from takes ="),
+        ("state = 'a\0'", "holds no NUL"),
+        ("not " * 200 + "state = 'a'", "nested too deeply"),
+        ("(" * 5000 + "state = 'a'" + ")" * 5000, "nested too deeply"),
+    ],
+)
+def test_a_mistake_is_named(store: MetadataStore, where: str, message: str | None) -> None:
+    if message is None:
+        assert len(store.find_artifacts(RecordQuery(where)).records) == len(PROPERTIES)
+        return
+    with pytest.raises(InputError, match=message):
+        store.find_artifacts(RecordQuery(where))
+
+
+def test_what_is_named_must_be_there(store: MetadataStore) -> None:
+    with pytest.raises(NotFound):
+        store.find_artifacts(RecordQuery("made_from = 'nothing'"))
+    for query in (
+        RecordQuery(order="state x"),
+        RecordQuery(order="run"),
+        RecordQuery(order=""),
+        RecordQuery(limit=0),
+        RecordQuery(after="x"),
+    ):
+        with pytest.raises(InputError):
+            store.find_artifacts(query)
+    token = store.find_artifacts(RecordQuery(order="size", limit=1)).next
+    with pytest.raises(InputError, match="not where a page"):
+        store.find_artifacts(RecordQuery(order="-size", after=token))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.text(max_size=60) | st.text("propertymetricstateandornotinlikeis.'\"()<>=!,% 017-dh", max_size=60))
+def test_no_text_does_more_than_ask(store: MetadataStore, where: str) -> None:
+    before = store.artifacts(state=None)
+    with suppress(InputError, NotFound):
+        store.find_artifacts(RecordQuery(where))
+    assert store.artifacts(state=None) == before
+
+
+@pytest.mark.parametrize("value", ["'; DROP TABLE artifact; --", "\\", "%", '"', "\u202e", "x" * 5000])
+def test_a_value_is_only_a_value(store: MetadataStore, value: str) -> None:
+    execution = store.start("Make")
+    new = StagedArtifact("T", "artifacts/N/v/out", "f", 1, {"by": value})
+    [stored] = store.publish(execution, {"out": [new]})["out"]
+    where = f"property.by = '{value.replace(chr(39), chr(39) * 2)}'"
+    assert [each.id for each in store.find_artifacts(RecordQuery(where)).records] == [stored.id]
+
+
+def test_an_index_serves_a_filter(store: MetadataStore) -> None:
+    before = [each.id for each in store.find_artifacts(RecordQuery("property.span >= 1")).records]
+    for field in ("property.span", "metric.auc", "property.span"):
+        store.index_property("artifact", field)
+    assert [each.id for each in store.find_artifacts(RecordQuery("property.span >= 1")).records] == before
+    for field in ("property", "state", 'property."a b"', "property.x y", "run"):
+        with pytest.raises(InputError):
+            store.index_property("artifact", field)
+
+
+def test_the_index_is_used(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MetadataStore.open(tmp_path / "metadata.db") as store:
+        store.index_property("artifact", "property.span")
+        seen: list[str] = []
+        ask = store._db.all
+
+        def listen(sql: str, **params: Any) -> Any:
+            seen.append(sql)
+            return ask(sql, **params)
+
+        monkeypatch.setattr(store._db, "all", listen)
+        store.find_artifacts(RecordQuery("property.span = 7"))
+        plan = ask(f"EXPLAIN QUERY PLAN {seen[-1]}", limit=51, filter0=7.0)
+    assert any("USING INDEX artifact_" in row["detail"] for row in plan), json.dumps([row["detail"] for row in plan])
