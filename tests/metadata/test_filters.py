@@ -275,7 +275,7 @@ def test_what_is_named_must_be_there(store: MetadataStore) -> None:
         RecordQuery(after="x"),
     ):
         with pytest.raises(InputError):
-            store.find_artifacts(query)
+            store.find_artifacts(RecordQuery("", order, limit, after))
     token = store.find_artifacts(RecordQuery(order="size", limit=1)).next
     with pytest.raises(InputError, match="not where a page"):
         store.find_artifacts(RecordQuery(order="-size", after=token))
