@@ -207,7 +207,7 @@ def test_pages_give_each_record_once_in_order(store: MetadataStore, order: str, 
     records: list[ArtifactRecord] = []
     after: str | None = None
     while True:
-        page = store.find_artifacts(RecordQuery("", order, limit, after))
+        page = store.find_artifacts(query)
         records += page.records
         after = page.next
         if after is None:
@@ -275,7 +275,7 @@ def test_what_is_named_must_be_there(store: MetadataStore) -> None:
         RecordQuery(after="x"),
     ):
         with pytest.raises(InputError):
-            store.find_artifacts(RecordQuery("", order, limit, after))
+            store.find_artifacts(query)
     token = store.find_artifacts(RecordQuery(order="size", limit=1)).next
     with pytest.raises(InputError, match="not where a page"):
         store.find_artifacts(RecordQuery(order="-size", after=token))
