@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
 from .cells import Cells
-from .classes import Decided, PerClass
+from .classes import Decided, PerClass, leaves_of
 from .confidence import Counts
 from .rows import SliceRows
 from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
@@ -251,7 +251,7 @@ class BucketRows(MetricState):
         """With further rows. Names are "bucket.name"."""
         for bucket, part in rows.by_bucket:
             leaves[_ROWS][bucket] += len(part)
-            before = _of_bucket(leaves, bucket) or self.inner.init()
+            before = leaves_of(leaves, bucket) or self.inner.init()
             leaves |= {f"{bucket}.{name}": leaf for name, leaf in self.inner.add(before, part).items()}
         return leaves
 
@@ -259,14 +259,14 @@ class BucketRows(MetricState):
         """Bucket by bucket."""
         left[_ROWS] = left[_ROWS] + right[_ROWS]
         for bucket in range(self.buckets):
-            mine, theirs = _of_bucket(left, bucket), _of_bucket(right, bucket)
+            mine, theirs = leaves_of(left, bucket), leaves_of(right, bucket)
             merged = self.inner.merge(mine, theirs) if mine and theirs else mine or theirs
             left |= {f"{bucket}.{name}": leaf for name, leaf in merged.items()}
         return left
 
     def finish(self, leaves: Leaves) -> Resamples:
         """The buckets."""
-        parts = [_of_bucket(leaves, bucket) for bucket in range(self.buckets)]
+        parts = [leaves_of(leaves, bucket) for bucket in range(self.buckets)]
 
         def joined(counts: Counts) -> Any:
             drawn = [
@@ -291,8 +291,3 @@ def _copied(leaves: Leaves) -> Leaves:
     """Leaves that `merge` may change."""
     ours = (ExactSum, np.ndarray)  # which need none of deepcopy's care
     return {name: leaf.copy() if isinstance(leaf, ours) else deepcopy(leaf) for name, leaf in leaves.items()}
-
-
-def _of_bucket(leaves: Leaves, bucket: int) -> Leaves:
-    start = f"{bucket}."
-    return {name.removeprefix(start): leaf for name, leaf in leaves.items() if name.startswith(start)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from drivetrain.metadata import LocalPayloads, Payloads
 from drivetrain.pipelines import Home, RunOptions, run_pipeline
@@ -15,9 +17,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Payloads]:
     payloads: list[Payloads] = []
     begin = LocalPayloads.__init__  # a protocol is never called itself
 
-    def count(self: LocalPayloads, *arguments: object, **named: object) -> None:
+    def count(self: LocalPayloads, root: Path) -> None:
         payloads.append(self)
-        begin(self, *arguments, **named)
+        begin(self, root)
 
     monkeypatch.setattr(LocalPayloads, "__init__", count)
     return payloads
