@@ -59,7 +59,7 @@ class VersionOutcome:
 
     @property
     def labelled_share(self) -> float:
-        """`labelled` over `rows`."""
+        """The share of its rows whose label came, 0 to 1."""
         return self.labelled / self.rows
 
 

@@ -72,7 +72,7 @@ class Problems:
 
     @classmethod
     def from_json(cls, value: list[Any]) -> Self:
-        """What `to_json` wrote."""
+        """The problems that `to_json` wrote."""
         return cls({kind: (count, [(row, text) for row, text in first]) for kind, count, first in value})
 
 

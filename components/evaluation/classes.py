@@ -27,7 +27,7 @@ class Decisions(Protocol):
     """From rows of several classes to rows of yes or no."""
 
     def __call__(self, rows: SliceRows) -> SliceRows:
-        """The decisions."""
+        """Rows of yes or no, one or several of each row; raises InputError where the classes do not allow it."""
         ...
 
 
@@ -118,7 +118,7 @@ class Decided(MetricState):
     inner: MetricState
 
     def init(self) -> Leaves:
-        """No rows."""
+        """The inner state of no rows."""
         return self.inner.init()
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:

@@ -34,7 +34,7 @@ class NumberTable(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows counted."""
+        """How many rows were counted: the sum of the counts."""
         return int(self.counts.sum())
 
 
@@ -46,7 +46,7 @@ class TextTable(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows counted."""
+        """How many rows were counted: the sum of the counts."""
         return int(self.counts.sum())
 
     @property

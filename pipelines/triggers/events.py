@@ -20,7 +20,7 @@ class _ArtifactTrigger(Trigger):
 
     @property
     def _kind(self) -> str:
-        """The type's name."""
+        """The name of the artifact type that is waited for."""
         raise NotImplementedError
 
     def _why(self, artifacts: Sequence[ArtifactRecord]) -> tuple[int, str]:
