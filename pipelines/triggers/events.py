@@ -38,6 +38,8 @@ class _ArtifactTrigger(Trigger):
         before = {self.key: artifacts[count - 1].id if count else int(mark)}
         if not why:
             return Signal(False, f"{self}: nothing new", before, before, watches=frozenset({ARTIFACTS}))
+        # A run that begins sees all that came, so it is for all of them; the mark before is kept for a run that is put
+        # off, and goes only as far as what had no effect.
         after = {self.key: artifacts[-1].id}
         return Signal(True, f"{self}: {why}", before, after, watches=frozenset({ARTIFACTS}))
 
