@@ -34,7 +34,7 @@ class _Pace:
         self._bytes = 0
 
     def count(self, size: int) -> None:
-        """Content came."""
+        """Take note of so many bytes that came; enough of them begin the period anew."""
         self._bytes += size
         if self._bytes >= LEAST:
             self._begin, self._bytes = time.monotonic(), 0

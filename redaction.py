@@ -178,7 +178,7 @@ class PieceRedaction:
         return self._redacted(text[:cut], [span for span in spans if span[1] <= cut])
 
     def end(self) -> str:
-        """What waited, redacted."""
+        """Return what was held back for the text to follow, redacted: nothing follows."""
         rest, self._rest = self._rest, ""
         return self._redacted(rest, _secret_spans(rest))
 

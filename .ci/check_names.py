@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = (
     "components", "console", "data", "engine", "metadata", "pipelines", "report", "serving", "examples", "benchmarks",
 )  # fmt: skip
-SAY_NOTHING = frozenset({"found", "given", "made", "told", "place", "own", "one"})
+SAY_NOTHING = frozenset({"found", "given", "made", "told", "place", "own", "one", "thing", "things"})
 
 # Where the word is the thing: (file, name), with the reason.
 MEANT: dict[tuple[str, str], str] = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from ..errors import InputError, suggest
 from ..metadata import Artifact, Evaluation, Examples, Model, Predictions, Summary, summarize
 from ..pipelines import component, current
+from ..progress import part_of
 
 if TYPE_CHECKING:
     from ..data import Manifest, Source
@@ -182,11 +183,8 @@ def _apply(
     written: list[Manifest] = []
     rejected: list[Manifest] = []
     for name, source in sources.items():
-
-        def report(done: int, _: int | None, unit: str, before: int = before) -> None:
-            launch.progress(before + done, total, unit)
-
-        manifest = walk.map(source, inference, sinks(content, [name], plain), tally=means[name], progress=report)
+        progress = part_of(launch.progress, before, total)
+        manifest = walk.map(source, inference, sinks(content, [name], plain), tally=means[name], progress=progress)
         written.append(manifest)
         before += source.rows
         aside += source.rows - manifest.rows[name]

@@ -12,6 +12,7 @@ from ..errors import InputError, suggest
 from ..metadata import Examples, compare
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
 from ..pipelines.project.spans import common_span
+from ..progress import part_of
 
 if TYPE_CHECKING:
     from ..data import Source
@@ -115,10 +116,7 @@ def ExampleGen(
         manifests: list[Manifest] = []
         for name, part in parts.items():
             before = sum(sum(earlier.rows.values()) for earlier in manifests)
-
-            def progress(done: int, _: int | None, unit: str, before: int = before) -> None:
-                context.progress(before + done, source.rows, unit)
-
+            progress = part_of(context.progress, before, source.rows)
             manifests.append(walk.map(part, None, sinks_of(examples.content, [name]), progress=progress))
         manifest = Manifest.joined(manifests)
     manifest.write(examples.content, span=number)

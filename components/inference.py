@@ -148,7 +148,7 @@ class Rejections:
     reason: str = REASON
 
     def setup(self) -> None:
-        """Load the bundles."""
+        """Load the bundles of the inference, once in each process."""
         self.inference.setup()
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

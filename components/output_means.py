@@ -73,7 +73,7 @@ class OutputMeans:
         return described
 
     def to_bytes(self) -> bytes:
-        """The state."""
+        """The sums and counts as bytes, which `from_bytes` reads; equal rows give equal bytes."""
         sums = {name: [total.to_bytes().hex() for total in totals] for name, totals in self._sums.items()}
         return _STATE.pack(json.dumps([self._widths, sums, self._counts, self._undefined]).encode())
 

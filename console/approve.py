@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,7 @@ from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.states import RunState
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, shared, user_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,20 +51,13 @@ def approve(
             settings.answer({"waiting": questions}, lambda console: _show(console, questions))
             return OK
         run, name = _chosen(home, waiting, run_id, node)
-        decide(home, run, name, approved=not deny, by=by or _user(), comment=comment)
+        decide(home, run, name, approved=not deny, by=by or user_name(), comment=comment)
         said = "denied" if deny else "approved"
         settings.answer(
             {"run": run.id, "node": name, "approved": not deny},
             lambda console: console.print(f"{said} {name} of run {run.id}", markup=False),
         )
     return OK
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number alone
-        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None
 
 
 def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:

@@ -162,7 +162,7 @@ def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
 
                 problems = home.store.integrity()
                 artifacts = home.store.artifacts()
-                whole = {lying.uri for lying in home.payloads.published() if lying.whole}
+                whole = {entry.uri for entry in home.payloads.published() if entry.whole}
                 gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
                 runs = len(list_runs(home, 10_000))
             state = f"{root}{f' (by {location.named_by})' if location.named_by else ''}: "

@@ -351,3 +351,15 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         return verb(*args, options=options, **kwargs)
 
     return wrapped
+
+
+def user_name() -> str:
+    """Who decides, where `--by` does not say it: the name of this shell's user.
+
+    Raises:
+        InputError: The user has no name.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may know its user by number alone
+        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None

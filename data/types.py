@@ -33,11 +33,16 @@ def normal_type(kind: pa.DataType) -> pa.DataType:
         return pa.time32("ms")
     if pa.types.is_date64(kind):
         return pa.date32()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return pa.list_(pa.field("element", normal_type(kind.value_type)))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, normal_type(field.type)) for field in kind])
     return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of the lists: of any length, large, or of a fixed one."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def named_type(name: str, column: str) -> pa.DataType:

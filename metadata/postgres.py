@@ -179,6 +179,7 @@ class Postgres:
     def translate(self, error: Exception) -> DrivetrainError:
         """The one clear error for what the driver raised; no password is in it."""
         code, text = _code(error), self._scrubbed(error)
+        # What our own triggers raise has the SQLSTATE of any RAISE: its text tells it.
         if text.startswith("drivetrain: "):
             return StateError(text.removeprefix("drivetrain: "), fix="publish every output once, by one execution")
         if code == "23505":

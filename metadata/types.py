@@ -22,6 +22,27 @@ if TYPE_CHECKING:
 
     from .records import ArtifactRecord
 
+__all__ = [
+    "AnalyzerCache",
+    "Anomalies",
+    "Artifact",
+    "Decision",
+    "Evaluation",
+    "Examples",
+    "ExamplesDiff",
+    "Explanation",
+    "InfraValidation",
+    "Model",
+    "Predictions",
+    "PushedModel",
+    "Schema",
+    "Statistics",
+    "TransformGraph",
+    "Value",
+    "artifact_type",
+    "staging",
+]
+
 # Gives a fresh folder for an artifact of that type; the launcher sets it while a component runs.
 staging: ContextVar[Callable[[type[Artifact]], Path] | None] = ContextVar("drivetrain_staging", default=None)
 

@@ -154,6 +154,7 @@ def attach(
     for key, several in (inputs or {}).items():
         for index, input_artifact in enumerate(several):
             there = artifact(tx, input_artifact.id)
+            # Ids count anew in each store: only the uid shows that a record was read from this one.
             if there.uid != input_artifact.uid:
                 raise NotFound(
                     f"artifact {input_artifact.uid} is not in this store", fix="read the input from this store"

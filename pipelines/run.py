@@ -181,9 +181,9 @@ def _leave(
     A run may end more than once, when it is resumed. A node on exit runs for each end, but once only: where it had run
     for this very end before the run was interrupted, its result stays.
     """
-    run, told_before = record_status(launcher.home, launcher.run, end_status(launcher.run, results.values()))
+    run, unchanged = record_status(launcher.home, launcher.run, end_status(launcher.run, results.values()))
     # With the same logs: a run warns only once that they are incomplete.
-    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
+    leaving = Launcher(launcher.home, run, launcher.observer, resuming=unchanged, logs=launcher.logs)
     with stoppable(leaving.cancel):  # what stopped the run does not stop these
         return _walk(leaving, runner, nodes)
 

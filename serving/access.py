@@ -185,7 +185,7 @@ class AccessKeys:
         _LOG.info("the keys were read again: %d", len(keys))
 
     async def watch(self) -> None:
-        """`look`, for ever."""
+        """Look for changed keys every few seconds, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             self.look()

@@ -96,6 +96,8 @@ def breach_of(guard: Guard, figures: GuardFigures) -> Breach | None:
     new, old = figures.candidate, figures.incumbent
     if new.requests < guard.min_requests:
         return None
+    # The old version is left with few requests at the end of a rollout: too few to compare with, and then the limits
+    # hold of the new one alone, or not at all.
     compared = old.requests >= guard.min_requests
     seen = f"in {new.requests:,} requests of the last {guard.window_seconds:g} s"
     if guard.error_rate is not None and new.error_rate is not None:

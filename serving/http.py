@@ -130,7 +130,7 @@ class _Reply:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection."""
+    """One client's connection: its requests in, parsed within limits, and their answers out in the same order."""
 
     __slots__ = (
         "_body", "_connections", "_head", "_headers", "_loop", "_parser", "_paused", "_replies", "_since", "_size",
@@ -173,7 +173,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Parse what came; a request that is malformed or beyond a limit is answered and ends the connection."""
         if self._transport is None or self._transport.is_closing():
             return
         try:
@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """It has read."""
+        """The client has read what waited: its requests are read again."""
         self._paused = False
         self._resume_reading()
 
@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
     # --- the parser's side ---
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """A request begins: forget the last one, and start its clock."""
         self._reset()
         self._whole = False
         self._since = self._loop.time()
@@ -244,7 +244,7 @@ class HttpConnection(asyncio.Protocol):
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes | None) -> None:
-        """A header."""
+        """Keep a header by its lower-case name; one that came before is joined, or refused where it is ambiguous."""
         self._count_head(len(name) + len(value or b"") + 4)
         key, text = name.decode("latin-1").lower(), (value or b"").decode("latin-1")
         if key in self._headers:

@@ -154,7 +154,7 @@ class OpenInference:
         return RepositoryModelLoadResponse()
 
     async def repository_model_unload(self, request: Message, facts: CallFacts) -> Message:
-        """Unload a model."""
+        """Unload a model, which stays configured and can be loaded again."""
         self._check_admin()
         await self._models.unload(request.model_name)
         return RepositoryModelUnloadResponse()

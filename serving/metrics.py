@@ -119,7 +119,7 @@ class ServingMetrics:
         return [self.counts(models)]
 
     async def text(self, models: ModelManager) -> bytes:
-        """All of it."""
+        """The counts of all processes in Prometheus's text format."""
         processes = await self.everywhere(models)
         registry = CollectorRegistry()
         registry.register(_Snapshot(processes, models))

@@ -165,7 +165,7 @@ class ModelRollout:
 
     @property
     def plan(self) -> RoutePlan:
-        """Where requests go."""
+        """Which versions requests go to, and in which share."""
         failed = tuple((each.version, each.digest) for each in self.state.failed)
         return RoutePlan(self.state.incumbent, self.state.candidate, self.share, failed, self.state.previous)
 

@@ -349,6 +349,6 @@ def bind(host: str, port: int, *, option: str = "--rest-port", reuse_port: bool 
 
 
 def shown(listener: socket.socket) -> str:
-    """Its "host:port"."""
+    """The "host:port" that a socket listens at, an IPv6 host in brackets."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

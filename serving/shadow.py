@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -28,9 +28,6 @@ from .batching import Batcher, BatchingOptions, Done, Outputs, Predict, Rest
 from .latency import BUCKETS
 from .logged_rows import bytes_of
 from .version import LoadedVersion
-
-Dropped: TypeAlias = Literal["busy", "queue", "unavailable"]
-"""Why a request has no shadow: others waited for their answers, too many shadows waited, the version was not there."""
 
 _LOG: Final = logging.getLogger("drivetrain.serving")
 _BYTES: Final = 64 << 20  # that may wait
@@ -106,7 +103,8 @@ class ShadowCounts:
         seconds: What it took, together; with the time that it waited for its turn.
         buckets: How many took how long, by `latency.BUCKETS`.
         errors: Requests that it failed: code → how many.
-        dropped: Requests that it was not asked: reason → how many.
+        dropped: Requests that it was not asked, by reason: "busy" (others waited for their answers), "queue" (too many
+            shadows waited), "unavailable" (the version was not there).
         outputs: By output.
     """
 

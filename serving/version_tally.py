@@ -51,7 +51,7 @@ class VersionTally:
 
     @property
     def requests(self) -> int:
-        """All of them."""
+        """How many requests it counted: answered, failed and refused."""
         return self.answered + self.failed + self.refused
 
     def add(self, other: VersionTally) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from ...data import source_of
 from ...data.frames import frame
 from ...data.sources import damaged_parquet
+from ...data.types import is_list
 from ...errors import InputError, suggest
 from ...redaction import printable
 from ..served_examples import logged_files, moment
@@ -58,7 +59,7 @@ class VersionOutcome:
 
     @property
     def labelled_share(self) -> float:
-        """`labelled` over `rows`."""
+        """The share of its rows whose label came, 0 to 1."""
         return self.labelled / self.rows
 
 
@@ -234,7 +235,7 @@ def ab_test(
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
     window = moment("since", since), moment("until", until)
     model, answered = _answered(log, key, prediction, signature, window)
-    if task is None and _is_list(answered[_PREDICTION].type):
+    if task is None and is_list(answered[_PREDICTION].type):
         task = "multiclass"  # a score for each class: labels here are one value a row
     known = _labels(labels, label, key)
     if key == "request_id" and "request_row" not in known.column_names:
@@ -354,10 +355,6 @@ def _sample_ratio(answered: pa.Table, shares: Mapping[int, float]) -> SampleRati
     expected = {version: share / 100 * counts.total() for version, share in declared.items()}
     statistic = sum((requests[version] - each) ** 2 / each for version, each in expected.items())
     return SampleRatio(declared, requests, statistic, float(chdtrc(len(declared) - 1, statistic)))
-
-
-def _is_list(of: pa.DataType) -> bool:
-    return bool(pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_fixed_size_list(of))
 
 
 def _count(rows: pa.Table, number: int) -> int:

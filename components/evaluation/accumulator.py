@@ -376,7 +376,7 @@ class MetricsAccumulator:
         return [parts.get(code, nothing) for code in codes]
 
     def _none(self) -> _Table:
-        """No rows."""
+        """A table of no rows, with the columns that rows have."""
         names = ("label", "weight", "query", "bucket", *self.models)
         return {name: np.zeros(0) for name in names} | {"codes": np.zeros((0, len(self._states)), dtype=np.int32)}
 

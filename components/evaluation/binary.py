@@ -67,7 +67,7 @@ class Confusion:
 
     @property
     def weight(self) -> float:
-        """All."""
+        """Σw of all rows, 0 for none."""
         return self.positives + self.negatives
 
     @property
@@ -92,7 +92,7 @@ class AtThreshold(Sums):
         yield Term("true_negatives", of=~(label | above))
 
     def summed(self, sums: Mapping[str, float]) -> Confusion:
-        """The confusion."""
+        """The four sums as one confusion."""
         return Confusion(**sums)
 
 
@@ -483,7 +483,7 @@ class Losses(Sums):
     )  # fmt: skip
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Weights and weighted scores by label, and each row's weighted losses."""
         weight, label, score = rows.weight, rows.label, rows.prediction
         weighted = weight * score
         for name, of in (("positives", np.flatnonzero(label)), ("negatives", np.flatnonzero(~label))):
@@ -542,11 +542,11 @@ class Gaps(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight",)
 
     def init(self) -> Leaves:
-        """No rows."""
+        """A sum of 0 for the weight and for each part."""
         return {name: ExactSum() for name in (*self.names, *map(str, range(self.parts)))}
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weight, and its w·(y − p) for the part that its prediction is in."""
         yield Term("weight")
         gap = rows.weight * (rows.label - rows.prediction)
         for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high)[1:-1])):
@@ -568,7 +568,7 @@ class CalibrationBuckets(Sums):
         return tuple(f"{name} {bucket}" for bucket in range(self.parts + 2) for name in self.sums)
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's w, w·y and w·p for the bucket that its prediction is in."""
         label, prediction = rows.weight * rows.label, rows.weight * rows.prediction
         for index, part in enumerate(_between(rows.prediction, _edges(self.parts, self.low, self.high))):
             yield Term(f"weight {index}", of=part)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.rowhash import hash_column
+from ...data.types import is_list
 from ...errors import InputError, suggest
 from .config import EvaluationConfig
 from .metrics import averages
@@ -71,7 +72,7 @@ class Problems:
 
     @classmethod
     def from_json(cls, value: list[Any]) -> Self:
-        """What `to_json` wrote."""
+        """The problems that `to_json` wrote."""
         return cls({kind: (count, [(row, text) for row, text in first]) for kind, count, first in value})
 
 
@@ -261,7 +262,7 @@ def _matrix(column: pa.Array, what: str) -> Floats:
         kind = column.type
     if pa.types.is_null(kind):
         return np.full((len(column), 1), np.nan)
-    if not (pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+    if not is_list(kind):
         fix = "return one number for each class"
         if _is_text(kind):
             fix += "; a model that predicts classes is compared with others that do: give the classes of each model"

@@ -27,7 +27,7 @@ class Decisions(Protocol):
     """From rows of several classes to rows of yes or no."""
 
     def __call__(self, rows: SliceRows) -> SliceRows:
-        """The decisions."""
+        """Rows of yes or no, one or several of each row; raises InputError where the classes do not allow it."""
         ...
 
 
@@ -118,7 +118,7 @@ class Decided(MetricState):
     inner: MetricState
 
     def init(self) -> Leaves:
-        """No rows."""
+        """The inner state of no rows."""
         return self.inner.init()
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
@@ -156,7 +156,7 @@ class PerClass(MetricState):
         """With the rows, for each class. Names are "class.name", and "class" alone its Σw over positives."""
         for index in range(rows.prediction.shape[1]):
             decided = OneClass(index)(rows)
-            before = _of_class(leaves, index) or self.inner.init()
+            before = leaves_of(leaves, index) or self.inner.init()
             after = self.inner.add(before, decided)
             leaves |= {f"{index}.{name}": leaf for name, leaf in after.items()}
             leaves[str(index)] = leaves.get(str(index), 0.0) + self.positives(decided)
@@ -167,14 +167,14 @@ class PerClass(MetricState):
         if not left or not right:
             return left or right
         for index in _indices(left):
-            merged = self.inner.merge(_of_class(left, index), _of_class(right, index))
+            merged = self.inner.merge(leaves_of(left, index), leaves_of(right, index))
             left |= {f"{index}.{name}": leaf for name, leaf in merged.items()}
             left[str(index)] = left[str(index)] + right[str(index)]
         return left
 
     def finish(self, leaves: Leaves) -> Any:  # as in MetricState
         """A pair for each class."""
-        return [(leaves[str(index)], self.inner.finish(_of_class(leaves, index))) for index in _indices(leaves)]
+        return [(leaves[str(index)], self.inner.finish(leaves_of(leaves, index))) for index in _indices(leaves)]
 
     def exact(self, rows: SliceRows) -> Any:  # as in MetricState
         """A pair for each class."""
@@ -196,7 +196,8 @@ def _indices(leaves: Leaves) -> list[int]:
     return sorted(int(name) for name in leaves if name.isdigit())
 
 
-def _of_class(leaves: Leaves, index: int) -> Leaves:
+def leaves_of(leaves: Leaves, index: int) -> Leaves:
+    """Of leaves named "INDEX.NAME", those of one class or bucket, by name."""
     start = f"{index}."
     return {name.removeprefix(start): leaf for name, leaf in leaves.items() if name.startswith(start)}
 

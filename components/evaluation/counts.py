@@ -15,12 +15,12 @@ from .states import Sums, Term
 
 @dataclass(frozen=True)
 class RowCounts(Sums):
-    """Rows, and Σw."""
+    """How many rows there are, and Σw."""
 
     names: ClassVar[tuple[str, ...]] = ("rows", "weight")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """1 and w."""
+        """1 for each row, and its weight."""
         yield Term("rows", None if rows.unweighted else np.ones(len(rows)))
         yield Term("weight")
 

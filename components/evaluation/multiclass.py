@@ -29,7 +29,7 @@ class ConfusionMatrix(MetricState):
         return {}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
-        """With further rows."""
+        """Add the weights of these rows by label and predicted class."""
         return self.merge(leaves, {"matrix": self.exact(rows)})
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
@@ -39,12 +39,12 @@ class ConfusionMatrix(MetricState):
         return {"matrix": left["matrix"] + right["matrix"]}
 
     def finish(self, leaves: Leaves) -> Floats:
-        """The matrix."""
+        """Σw by label and predicted class, float64 (k, k); (1, 1) zeros for no rows."""
         matrix: Floats = leaves.get("matrix", np.zeros((1, 1)))
         return matrix
 
     def exact(self, rows: SliceRows) -> Floats:
-        """The matrix."""
+        """As `finish`, from all rows at once; of equal scores the first class is predicted."""
         classes = rows.prediction.shape[1]
         cells = rows.label * classes + rows.prediction.argmax(axis=1)
         matrix: Floats = np.bincount(cells, rows.weight, minlength=classes**2).astype(np.float64)
@@ -59,7 +59,7 @@ class TopHits(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "hits")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weight; a hit where fewer than k classes score higher than the label's."""
         score = np.take_along_axis(rows.prediction, rows.label[:, None], axis=1)
         earlier = np.arange(rows.prediction.shape[1]) < rows.label[:, None]
         ahead = (rows.prediction > score) | ((rows.prediction == score) & earlier)
@@ -74,7 +74,7 @@ class ClassLosses(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "log_loss", "brier")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weight and weighted losses, scores clipped for the logarithm."""
         score = np.take_along_axis(rows.prediction, rows.label[:, None], axis=1)[:, 0]
         yield Term("weight")
         yield Term("log_loss", rows.weight * -np.log(np.clip(score, CLIP, 1 - CLIP)))

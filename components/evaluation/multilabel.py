@@ -23,7 +23,7 @@ class WholeRows(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "exact", "wrong", "jaccard")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weight, whether all labels are right, the share that is wrong, and the overlap."""
         called = rows.prediction > self.threshold
         wrong = called != rows.label
         yield Term("weight")

@@ -32,7 +32,7 @@ class OutputScores:
     baseline: BatchFn | None = None
 
     def setup(self) -> None:
-        """Prepare the models."""
+        """Prepare both models, once in each process."""
         set_up(self.model, self.baseline)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -74,7 +74,7 @@ class OutputsAccumulator:
             part.compact()
 
     def result(self) -> Mapping[str, Any]:
-        """Nothing: see `parts`."""
+        """An empty mapping: the metrics are those of each of `parts`."""
         return {}
 
     def to_bytes(self) -> bytes:

@@ -133,12 +133,12 @@ class ErrorGrid(MetricState):
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Add the bins."""
+        """Add the masses, (bins of predictions, bins of errors)."""
         left["mass"] += right["mass"]
         return left
 
     def finish(self, leaves: Leaves) -> ErrorCloud:
-        """The occupied bins."""
+        """The middles of the occupied bins, with the weight of each."""
         at, error = np.nonzero(leaves["mass"])
         return ErrorCloud(_middle(at, _FINE), _middle(error, _COARSE), leaves["mass"][at, error])
 

@@ -96,7 +96,7 @@ class _BinEdges:
         self.columns = {name: _Counted() for name in names}
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Count the numbers."""
+        """Count the finite numbers of each slice's column."""
         for name, counted in self.columns.items():
             values: NDArray[np.float64] = numpy_of(batch.column(name))
             counted.add(count_numbers(values[np.isfinite(values)]))
@@ -110,7 +110,7 @@ class _BinEdges:
         """Nothing to do: a column is a table of bounded size, or a sketch."""
 
     def result(self) -> Mapping[str, Any]:
-        """Nothing: see `edges`."""
+        """An empty mapping: the bins are read by `edges`."""
         return {}
 
     def edges(self, of: Slice) -> tuple[float, ...]:

@@ -30,7 +30,7 @@ class Errors(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "error", "squared", "absolute", "relative", "not_zero")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weighted error and its powers; a relative error only where the label is not 0."""
         error = rows.prediction - rows.label
         with np.errstate(over="ignore"):  # an infinite sum has no value, and says so
             squared = rows.weight * error**2
@@ -50,7 +50,7 @@ class LogErrors(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "squared", "impossible")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weighted squared difference of logarithms, where both numbers have one."""
         fine = (rows.prediction > -1) & (rows.label > -1)
         yield Term("weight")
         apart = np.log1p(rows.prediction[fine]) - np.log1p(rows.label[fine])
@@ -66,7 +66,7 @@ class QuantileErrors(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "loss")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each row's."""
+        """Each row's weight and weighted pinball loss."""
         short = rows.label - rows.prediction
         yield Term("weight")
         yield Term("loss", rows.weight * np.maximum(self.quantile * short, (self.quantile - 1) * short))
@@ -119,7 +119,7 @@ class Squares(Sums):
         )
 
     def exact(self, rows: SliceRows) -> Variances | str | None:
-        """The variances."""
+        """As `finish`: the sums are exact in either way."""
         return self.finish(self.add(self.init(), rows))
 
 

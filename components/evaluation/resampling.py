@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
 from .cells import Cells
-from .classes import Decided, PerClass
+from .classes import Decided, PerClass, leaves_of
 from .confidence import Counts
 from .rows import SliceRows
 from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
@@ -85,11 +85,11 @@ class BucketSums(MetricState):
                 each[name] += by_bucket[code]
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Add the sums."""
+        """Add the float sums of each bucket, (buckets,), in the order of the merge tree."""
         return {name: left[name] + right[name] for name in left}
 
     def finish(self, leaves: Leaves) -> Resamples:
-        """The buckets."""
+        """Draws of buckets, each of which gives what the exact sums give."""
         names = [name for name in leaves if name != _ROWS]
         table = np.stack([leaves[name] for name in names])
         most = max(_AT_ONCE // table.size, 1)
@@ -123,11 +123,11 @@ class BucketScores(MetricState):
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Add the bins."""
+        """Add the masses, (buckets, 2, bins), and the rows of each bucket."""
         return {name: left[name] + right[name] for name in left}
 
     def finish(self, leaves: Leaves) -> Resamples:
-        """The buckets."""
+        """Draws of buckets over the occupied bins, each of which gives a table of scores."""
         mass = leaves["mass"]
         some = np.flatnonzero(mass.any(axis=(0, 1)))
         middles = np.minimum(some * _JOINED + _JOINED // 2, BINS - 1)
@@ -203,18 +203,18 @@ class BucketClasses(PerClass):
     buckets: int
 
     def positives(self, rows: SliceRows) -> NDArray[np.float64]:
-        """(buckets,)."""
+        """Σw over the rows of the class in each bucket, float64 (buckets,)."""
         positives: NDArray[np.float64] = np.bincount(
             rows.buckets, rows.weight * rows.label, minlength=self.buckets
         ).astype(np.float64)
         return positives
 
     def finish(self, leaves: Leaves) -> Resamples:
-        """The buckets."""
+        """Draws of buckets; a draw gives for each class its Σw and what the inner state gives."""
         return self._joined(super().finish(leaves))
 
     def exact(self, rows: SliceRows) -> Resamples:
-        """The buckets."""
+        """As `finish`, from all rows at once."""
         return self._joined(super().exact(rows))
 
     def _joined(self, pairs: Sequence[tuple[NDArray[np.float64], Resamples]]) -> Resamples:
@@ -244,29 +244,29 @@ class BucketRows(MetricState):
         return self.inner.keeps_rows
 
     def init(self) -> Leaves:
-        """No buckets."""
+        """No rows in any bucket: (buckets,) zeros, and no inner state yet."""
         return {_ROWS: np.zeros(self.buckets)}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """With further rows. Names are "bucket.name"."""
         for bucket, part in rows.by_bucket:
             leaves[_ROWS][bucket] += len(part)
-            before = _of_bucket(leaves, bucket) or self.inner.init()
+            before = leaves_of(leaves, bucket) or self.inner.init()
             leaves |= {f"{bucket}.{name}": leaf for name, leaf in self.inner.add(before, part).items()}
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Bucket by bucket."""
+        """Merge the inner states bucket by bucket; a bucket that one side lacks is the other's."""
         left[_ROWS] = left[_ROWS] + right[_ROWS]
         for bucket in range(self.buckets):
-            mine, theirs = _of_bucket(left, bucket), _of_bucket(right, bucket)
+            mine, theirs = leaves_of(left, bucket), leaves_of(right, bucket)
             merged = self.inner.merge(mine, theirs) if mine and theirs else mine or theirs
             left |= {f"{bucket}.{name}": leaf for name, leaf in merged.items()}
         return left
 
     def finish(self, leaves: Leaves) -> Resamples:
-        """The buckets."""
-        parts = [_of_bucket(leaves, bucket) for bucket in range(self.buckets)]
+        """Draws of buckets, each merged anew from copies of the inner states, as often as drawn."""
+        parts = [leaves_of(leaves, bucket) for bucket in range(self.buckets)]
 
         def joined(counts: Counts) -> Any:
             drawn = [
@@ -277,7 +277,7 @@ class BucketRows(MetricState):
         return Resamples(leaves[_ROWS] > 0, lambda draws: [joined(counts) for counts in draws])
 
     def exact(self, rows: SliceRows) -> Resamples:
-        """The buckets."""
+        """Draws of buckets, each computed anew from the rows, repeated as often as drawn."""
         bucket = rows.buckets
         occupied = np.bincount(bucket, minlength=self.buckets) > 0
 
@@ -291,8 +291,3 @@ def _copied(leaves: Leaves) -> Leaves:
     """Leaves that `merge` may change."""
     ours = (ExactSum, np.ndarray)  # which need none of deepcopy's care
     return {name: leaf.copy() if isinstance(leaf, ours) else deepcopy(leaf) for name, leaf in leaves.items()}
-
-
-def _of_bucket(leaves: Leaves, bucket: int) -> Leaves:
-    start = f"{bucket}."
-    return {name.removeprefix(start): leaf for name, leaf in leaves.items() if name.startswith(start)}

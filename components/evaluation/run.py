@@ -110,6 +110,8 @@ def evaluate_outputs(
     if inputs is not None:
         others = {name for config in configs.values() for name in (config.label, config.weight, config.query)}
         source = source.select([name for name in known if name in wanted or name in others]).with_dictionaries()
+    # Documents of a query may lie in any shards. Few rows are kept whole, and grouped at the end; of more the queries
+    # must be brought together first, for such outputs alone.
     rankings = [
         output for output, config in configs.items() if config.query is not None and source.rows > config.exact_rows
     ]

@@ -100,12 +100,12 @@ class ScoreTable(MetricState):
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Add the bins."""
+        """Add the masses, (2, bins)."""
         left["mass"] += right["mass"]
         return left
 
     def finish(self, leaves: Leaves) -> ScoreTally:
-        """The occupied bins."""
+        """The middles of the occupied bins as scores, with Σw of positives and negatives; not exact."""
         mass = leaves["mass"]
         occupied = np.flatnonzero(mass.any(axis=0))
         return ScoreTally(bin_middle(occupied), mass[1, occupied], mass[0, occupied], exact=False)

@@ -31,7 +31,7 @@ class Scores:
     baseline: BatchFn | None = None
 
     def setup(self) -> None:
-        """Prepare the models."""
+        """Prepare both models, once in each process."""
         set_up(self.model, self.baseline)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

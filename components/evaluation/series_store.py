@@ -177,7 +177,7 @@ class SeriesStore:
         return pa.schema([]) if schema is None else pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(schema)))
 
     def keep_types(self, types: pa.Schema) -> None:
-        """Write `types`."""
+        """Write the types of the columns of all chunks, which `types` reads."""
         self.keep_settings({"types": types.serialize().to_pybytes().hex()})
 
     def chunk(self, number: int) -> pa.Table:
@@ -250,7 +250,7 @@ class SeriesStore:
         return [rows for (rows,) in sizes]
 
     def state(self, start: int, part: int) -> bytes:
-        """One of them."""
+        """The state of a window's metrics that has this number, as bytes."""
         ((state,),) = self._connection.execute(
             "SELECT state FROM states WHERE start = ? AND part = ?", (start, part)
         ).fetchall()

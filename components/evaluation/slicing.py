@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...data.arrays import numpy_of
 from ...data.slices import SliceTable, SliceValue, encode_column, unravel
+from ...data.types import is_list
 from .cells import distinct
 
 NO_SLICE: Final = -1
@@ -107,7 +108,7 @@ class _Encoded:
 
 def _encoded(name: str, column: pa.Array, *, optional: bool) -> _Encoded:
     kind = column.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+    if not is_list(kind):
         return _Encoded(*encode_column(name, column), None, optional)
     codes, values = encode_column(name, pc.list_flatten(column))
     # Null, NaN and an empty list are all the value None, and -0.0 is 0.0: each row has it once.

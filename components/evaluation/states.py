@@ -46,11 +46,11 @@ class MetricState(Protocol):
     """Whether `add_each` takes in the rows of all slices at once, so that no slice's are looked at by themselves."""
 
     def init(self) -> Leaves:
-        """No rows."""
+        """The leaves of no rows, which `add` starts from."""
         ...
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
-        """With further rows."""
+        """The leaves with these rows summed up as well; may change `leaves`."""
         ...
 
     def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
@@ -66,7 +66,7 @@ class MetricState(Protocol):
                 leaves[code].update(self.add(leaves[code], rows.take(which)))
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """The rows of both."""
+        """The leaves of the rows of both, `right` following `left`; may change either."""
         ...
 
     def finish(self, leaves: Leaves) -> Any:  # Any: what this state's metrics take
@@ -119,7 +119,7 @@ class Sums(MetricState, Protocol):
         ...
 
     def init(self) -> Leaves:
-        """Sums of nothing."""
+        """A sum of 0 for each of `names`."""
         return {name: ExactSum() for name in self.names}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
@@ -144,7 +144,7 @@ class Sums(MetricState, Protocol):
                 _add_each_exactly(totals, term.weights(rows), term.of, counts, cells)
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Add the sums."""
+        """Add the sums of the right to those of the left, exactly, so in any order."""
         for name, total in left.items():
             total.merge(right[name])
         return left
@@ -259,15 +259,15 @@ class AllRows(MetricState):
     keeps_rows: ClassVar[bool] = True
 
     def init(self) -> Leaves:
-        """Not used."""
+        """Never called, since `keeps_rows`: there is nothing smaller than the rows."""
         raise NotImplementedError
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
-        """Not used."""
+        """Never called, as `init`."""
         raise NotImplementedError
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Not used."""
+        """Never called, as `init`."""
         raise NotImplementedError
 
     def exact(self, rows: SliceRows) -> SliceRows:
@@ -284,13 +284,13 @@ class Reduction(MetricState):
     join: Callable[[Any, Any], Mapping[str, Any]]
 
     def init(self) -> Leaves:
-        """What `start` gives."""
+        """A copy of what the user's `start` returns."""
         return dict(self.start())
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
-        """What `step` gives."""
+        """A copy of what the user's `step` returns, which gets the rows read-only."""
         return dict(self.step(leaves, rows.read_only()))
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """What `join` gives."""
+        """A copy of what the user's `join` returns."""
         return dict(self.join(left, right))

@@ -190,6 +190,7 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric
     if threshold.has_change and baseline:
         parts += _change_parts(threshold, value, before, change, relative, intervals)
     passed = all(passed for passed, _ in parts) if parts else None
+    # Of what failed only the parts that failed are told; of what passed, all.
     shown = [text for ok, text in parts if ok is passed] + ([f"change not judged, {NO_BASELINE}"] if skipped else [])
     if passed and _bounds_the_better_side(threshold, metric):
         shown.append(f"though {metric.direction} is better: any worse model keeps this")

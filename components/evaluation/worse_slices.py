@@ -99,7 +99,7 @@ class WorstSlices(Sequence[WorseSlice]):
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """One line: how many slices are worse, and over what was searched."""
         count = len(self.findings)
         worse = f"{count or 'no'} slice{' is' if count == 1 else 's are'} worse than the rest"
         sampled = f" of {self.of_rows:,}" if self.of_rows > self.rows else ""

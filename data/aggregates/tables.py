@@ -34,7 +34,7 @@ class NumberTable(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows counted."""
+        """How many rows were counted: the sum of the counts."""
         return int(self.counts.sum())
 
 
@@ -46,7 +46,7 @@ class TextTable(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Rows counted."""
+        """How many rows were counted: the sum of the counts."""
         return int(self.counts.sum())
 
     @property
@@ -216,13 +216,16 @@ def broken_texts(table: TextTable) -> NDArray[np.bool_]:
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        return np.fromiter((not _is_utf8(value) for value in values.to_pylist()), np.bool_, len(values))
+        return np.fromiter((not is_utf8(value) for value in values.to_pylist()), np.bool_, len(values))
     return np.zeros(len(values), np.bool_)
 
 
-def _is_utf8(value: bytes) -> bool:
+def is_utf8(value: bytes) -> bool:
+    """Whether bytes are text in UTF-8."""
+    if value.isascii():
+        return True
     try:
-        value.decode("utf-8")
+        value.decode()
     except UnicodeDecodeError:
         return False
     return True

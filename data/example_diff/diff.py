@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ...digest import write_durably
 from ...errors import InputError, suggest
-from ...progress import Progress, no_progress
+from ...progress import Progress, no_progress, part_of
 from ...redaction import printable
 from ..base import Executor
 from ..exchange import MOST_BUCKETS
@@ -225,7 +225,9 @@ def diff_examples(
         features = _features(left, right, keys, columns, ignore)
         settings = DiffSettings(keys, features, float_digits, samples, confusion)
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
-            state = _diff(left, right, settings, allow_duplicates, executor, Path(folder), _from(progress, done, total))
+            state = _diff(
+                left, right, settings, allow_duplicates, executor, Path(folder), part_of(progress, done, total)
+            )
         result = state.result()
         result["features"] = [_typed(feature, left, right) for feature in result["features"]]
         compared.append({"base": first, "test": second, **result})
@@ -266,19 +268,12 @@ def _diff(
                 buckets,
                 folder / name,
                 via=wanted,
-                progress=_from(progress, done, None),
+                progress=part_of(progress, done, None),
             )
         )
         done += source.rows
     joined = join(sides[0], sides[1], shared, duplicates=duplicates)
-    return executor.combine(joined, partial(DiffAccumulator, settings), progress=_from(progress, done, None))
-
-
-def _from(progress: Progress, before: int, total: int | None) -> Progress:
-    """The progress of a part of the work, which begins after `before` rows; a `total` of None is not known yet."""
-    if total is None:
-        return lambda done, _, unit: progress(before + done, None, unit)
-    return lambda done, _, unit: progress(min(before + done, total), total, unit)
+    return executor.combine(joined, partial(DiffAccumulator, settings), progress=part_of(progress, done, None))
 
 
 def _named(data: object) -> dict[str, Source]:

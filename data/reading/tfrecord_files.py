@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError, missing_extra
 from ...progress import Progress
+from ..aggregates.tables import is_utf8
 from ..sources import Shard, Source
 from ..types import normal_schema, settle
 from .tf_example import FeatureValues, NotAnExampleError, parse_example
@@ -149,7 +150,7 @@ class _FeatureKind:
         if len(values) > 1:
             self.many = True
         if kind == "bytes" and self.text:
-            self.text = all(map(_is_utf8, values))
+            self.text = all(map(is_utf8, values))
         return True
 
     @property
@@ -161,16 +162,6 @@ class _FeatureKind:
         else:
             kind = {1: pa.float32() if "float" in self.kinds else pa.int64(), 2: pa.float64()}[len(self.kinds)]
         return pa.list_(kind) if self.many else kind
-
-
-def _is_utf8(value: bytes) -> bool:
-    if value.isascii():
-        return True
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _column(features: list[FeatureValues | None], kind: pa.DataType) -> pa.Array:

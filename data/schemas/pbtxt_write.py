@@ -179,6 +179,7 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
                 notes.append(f"{key} {end} of {feature.name} is beyond TFDV's 64 bits; it is left out")
         kept: dict[str, Any] = {key: end for key, end in whole.items() if -(2**63) <= end < 2**63}
     else:
+        # Away from the range, so that no value that this schema allows is an anomaly to TFDV.
         near = {key: _outwards(float(end), -1 if key == "min" else 1) for key, end in ends.items()}
         for key, end in ends.items():
             if near[key] != end:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ..arrays import arrow_of
 from ..derived import derived
 from ..sources import Source
+from ..types import is_list
 from .feature import UNCHECKED
 
 _NULL: Final = pa.nulls(1, pa.int64())[0]  # for None, as for any value of Python's, pyarrow would import pandas
@@ -99,7 +100,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def _lengths(column: pa.Array) -> pa.Array:
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         lengths = pc.list_value_length(column).cast(pa.int64())
         return pc.if_else(column.is_valid(), lengths, arrow_of(np.zeros(len(column), np.int64)))
     return column.is_valid().cast(pa.int64())

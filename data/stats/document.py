@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ...digest import write_durably
 from ...errors import InputError, missing_extra, suggest
-from ...progress import Progress, no_progress
+from ...progress import Progress, no_progress, part_of
 from ...redaction import printable
 from ..base import Executor
 from ..reading.source_of import source_of
@@ -276,7 +276,7 @@ def statistics(
         states[name] = executor.combine(
             _read(source, options).with_dictionaries(),
             partial(StatisticsAccumulator, options=options),
-            progress=_shifted(progress, before, total),
+            progress=part_of(progress, before, total),
         )
         before += source.rows
     described = from_states(states)
@@ -302,10 +302,6 @@ def _read(source: Source, options: StatisticsOptions) -> Source:
         return source
     wanted = {*options.columns, *options.needed}
     return source.select(name for name in source.columns if name in wanted)
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Progress:
-    return lambda done, _, unit: progress(before + done, total, unit)
 
 
 def from_states(states: Mapping[str, StatisticsAccumulator]) -> Statistics:

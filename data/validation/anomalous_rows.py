@@ -20,6 +20,7 @@ from ..schemas.schema import (
 from ..schemas.struct_fields import feature_at
 from ..schemas.weighted_feature import MISMATCHES
 from ..sources import Source
+from ..types import is_list
 from .anomalies import Anomalies
 from .row_tests import RowTest, batch_test
 from .weighted_features import mismatch_test
@@ -180,7 +181,7 @@ def _beyond_python(value: Any) -> Any:
         return None
     if pa.types.is_struct(kind):
         return {kind.field(index).name: _beyond_python(value[index]) for index in range(kind.num_fields)}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return [_beyond_python(item) for item in value.values]
     if pa.types.is_timestamp(kind):
         return str(np.datetime64(value.value, kind.unit)) + ("Z" if kind.tz else "")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...data.types import is_list
 from ...errors import InputError
 
 
@@ -76,19 +77,15 @@ class ColumnsByRole:
 
     def flat(self) -> ColumnsByRole:
         """The same with lists and vectors taken apart: every element has its row's key, weight and label."""
-        if not any(_is_list(column.type) for column in self.values):
+        if not any(is_list(column.type) for column in self.values):
             return self
         others = {"key": self.key, "weight": self.weight, "label": self.label}
         if all(other is None for other in others.values()):
-            return ColumnsByRole([column.flatten() if _is_list(column.type) else column for column in self.values])
+            return ColumnsByRole([column.flatten() if is_list(column.type) else column for column in self.values])
         (column,) = self.values
         parents = pc.list_parent_indices(column)
         others = {role: None if other is None else other.take(parents) for role, other in others.items()}
         return ColumnsByRole([column.flatten()], **others)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def numbers_of(column: pa.Array) -> NDArray[Any]:

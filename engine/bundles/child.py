@@ -208,7 +208,7 @@ class Answer:
 
 
 def framed(head: Mapping[str, object], parts: Sequence[bytes | memoryview] = ()) -> bytes:
-    """A message's bytes."""
+    """A message as bytes: the length of its head, the head as JSON, and the parts one after another."""
     text = json.dumps({**head, "parts": [len(part) for part in parts]}).encode()
     return b"".join([_LENGTH.pack(len(text)), text, *parts])
 

@@ -94,7 +94,7 @@ def manifest(
 
 
 def described(signatures: Mapping[str, Signature]) -> list[Any]:
-    """Signatures as JSON."""
+    """Signatures as the manifest has them: a list of JSON values, which `Signature` is read from."""
 
     def fields(specs: Mapping[str, FieldSpec], **known: Mapping[str, object]) -> list[Any]:
         return [

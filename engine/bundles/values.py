@@ -67,7 +67,7 @@ def _decoded(value: Any, parts: Sequence[bytes]) -> Any:
     if value["dtype"] not in _DTYPES:
         raise ValueError(f"the dtype {value['dtype']!r:.40}")
     shape = tuple(int(size) for size in value["shape"])
-    dtype = _dtype(value["dtype"])
+    dtype = dtype_named(value["dtype"])
     data = parts[int(value["part"])]
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError(f"{len(data)} bytes for {dtype.name}{list(shape)}")
@@ -79,7 +79,8 @@ def array_of(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArr
     return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def dtype_named(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name, or `ml_dtypes.bfloat16`, which is imported for it alone."""
     if name == "bfloat16":
         import ml_dtypes
 

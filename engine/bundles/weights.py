@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .values import dtype_named
+
 _DTYPES: Final = {
     "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "I32": "int32", "I16": "int16",
     "I8": "int8", "U32": "uint32", "U16": "uint16", "U8": "uint8",
@@ -44,7 +46,7 @@ def read_weights(data: memoryview | bytes) -> dict[str, NDArray[Any]]:
     header.pop("__metadata__", None)
     arrays, end = {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        dtype, shape = _dtype(entry["dtype"]), entry["shape"]
+        dtype, shape = dtype_named(_DTYPES[entry["dtype"]]), entry["shape"]
         if not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError(f"the weights: {name!r:.80} has the shape {shape!r:.80}")
         count = math.prod(shape)
@@ -65,12 +67,3 @@ def give_back(weights: Iterable[NDArray[Any]]) -> None:
             owner = owner.base
         if isinstance(owner, memoryview) and isinstance(owner.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             owner.obj.madvise(mmap.MADV_DONTNEED)
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    if name == "BF16":
-        import ml_dtypes
-
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(_DTYPES[name])

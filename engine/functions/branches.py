@@ -156,6 +156,8 @@ def _joined(name: str, a: Any, b: Any, yes: Taken, no: Taken, wanted: list[_Want
             known = b if a is NO_VALUE else a
             if isinstance(known, Unset):
                 return known
+            # One path has returned nothing yet, and the flag of having returned keeps all from reading what stands in
+            # for it. Zeros of the other path's shape do, since a cond needs equal shapes on both.
             blank = jax.tree.map(lambda leaf: Spec.of(leaf).zeros() if isinstance(leaf, jax.Array) else leaf, known)
             a, b = (blank, b) if a is NO_VALUE else (a, blank)
         else:
@@ -174,6 +176,7 @@ def _joined(name: str, a: Any, b: Any, yes: Taken, no: Taken, wanted: list[_Want
         return _unlike(name, described(a), described(b))
     sources: list[_Source] = []
     for leaf_a, leaf_b in zip(leaves_a, leaves_b, strict=True):
+        # A leaf that both paths leave alone is no output of the cond, so that it keeps what is known of it.
         if same(leaf_a, leaf_b):
             sources.append(lambda _, leaf=leaf_a: leaf)  # type: ignore[misc]  # mypy infers no type for a default
             continue

@@ -143,6 +143,8 @@ class _Jumps:
         skips = any(_contains(inner, ast.Continue) for inner in item.body)
         returns = self.returns and any(_contains(inner, ast.Return, into_loops=True) for inner in item.body)
         body = self.block(item.body, flags)
+        # `continue` is over with its item, so its flag begins anew at each; `break` and `return` last to the loop's
+        # end.
         if skips:
             body.insert(0, statement(f"{flags.skipped} = False", item))
         ends = ([flags.broke] if breaks else []) + ([RETURNED] if returns else [])
@@ -151,6 +153,7 @@ class _Jumps:
             test = item.test
             if ends:
                 going = expression(f"ag__.none_of({', '.join(ends)})", item)
+                # The flags come first: after a break Python evaluates the test no more, and it may raise by then.
                 test = ast.copy_location(ast.BoolOp(ast.And(), [going, test]), item)
             statements.append(ast.copy_location(ast.While(test, body, []), item))
         else:

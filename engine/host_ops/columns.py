@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...data.types import is_list
 from ...errors import InputError
 from ..graphs.nodes import LIST_DTYPES
 from .dates import as_millisecond, as_milliseconds, is_time
-from .lists import enter, enter_row, is_list, lists_of
+from .lists import enter, enter_row, lists_of
 
 Params = Mapping[str, Any]  # Any: JSON
 Assets = tuple[pa.Table, ...]

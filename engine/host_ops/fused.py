@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from ...data.types import is_list
 from .columns import Assets, Kernel, Params
-from .lists import is_list
 
 STEPS: Final = ("strip", "lower", "upper", "regex_replace", "substr")
 """Ops that make text of one text: what a fused op starts with."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...data.types import is_list
 from ...errors import InputError
 from . import (
     analysis_results,
@@ -33,7 +34,6 @@ from .columns import (
     present,
     too_wide,
 )
-from .lists import is_list
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...data.types import is_list
+
 NAN: Final = float("nan")
 
 
@@ -60,11 +62,6 @@ class Lists(NamedTuple):
         """The same lists with only the flat values that the mask keeps; a list may become empty, and stays valid."""
         lengths = np.bincount(self.rows[kept], minlength=len(self.lengths)).astype(np.int64)
         return Lists(self.flat.filter(pa.array(kept)), lengths, self.valid)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of the lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def lists_of(column: pa.Array) -> Lists:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...data.types import is_list
 from ...errors import InputError
 from .columns import (
     ARROW,
@@ -20,7 +21,7 @@ from .columns import (
     by_word,
 )
 from .fingerprint64 import fingerprint64
-from .lists import is_list, lists_of, on_each, on_flat
+from .lists import lists_of, on_each, on_flat
 from .siphash import siphash
 
 

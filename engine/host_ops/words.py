@@ -14,9 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...data.types import is_list
 from ...errors import InputError
 from .columns import ARROW, Assets, Kernel, Params
-from .lists import is_list, lists_of
+from .lists import lists_of
 
 Words = Callable[[pa.Array], pa.Array]  # a string array → an array as long, null for null
 Plain = Callable[[Params], Callable[[str], Any]]  # one text → its result by Python, None where Arrow must say

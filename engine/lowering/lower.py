@@ -186,6 +186,8 @@ class _Stage:
         held = dict.fromkeys(name for node in nodes if isinstance(node, DeviceStage) for name in node.weights)
         inputs = tuple(tensors[name] for name in read if name not in graph.weights)
         if counting:
+            # A size that the shape of an input shows is known inside the program; of any other, the values that it
+            # counts must come in too, although nothing is computed from them.
             dims_of_inputs = {dim for tensor in inputs for dim in tensor.shape}
             sizes = set().union(*map(_sizes_of, nodes)) & counting.keys()
             inputs += tuple(counting[dim] for dim in sorted(sizes - dims_of_inputs))
@@ -250,6 +252,7 @@ class _Stage:
         tensors = graph.tensors()
         parts: list[Graph | DeviceStage] = []
         wanted = {tensor.id for tensor in self.outputs}
+        # From the last run back: what later runs read is known by then, and is what a run has to give.
         for run in reversed(runs):
             if isinstance(run[0], DeviceStage):
                 parts.append(run[0])
@@ -276,10 +279,11 @@ class _Stage:
                 sizes = {telling[dim] for dim in _sizes_of(node) if dim in telling} if counted else set()
                 reach[tensor.id] = sizes.union(*(reach.get(name, set()) for name in read if name is not None))
         batched = [position for position, tensor in enumerate(self.inputs) if tensor.batched]
+        # An output that depends on no batched input still has as many rows as the batch: whoever evaluates it needs one
+        # input that shows how many, the cheapest being the first, or the node that counts rows.
         counting = set(batched[:1]) if not self.extra else {len(self.inputs) - 1}
         return tuple(
-            tuple(sorted(reach[t.id] if set(batched[:]) & reach[t.id] else reach[t.id] | counting))
-            for t in self.outputs
+            tuple(sorted(reach[t.id] if set(batched) & reach[t.id] else reach[t.id] | counting)) for t in self.outputs
         )
 
 

@@ -58,6 +58,7 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     replaced = replace(graph, signatures=signatures, updates=updates, checks=checks)
     if not literals:
         return replaced
+    # An equation takes a literal as it is; what is read by name alone, an output or a host node, needs it as a weight.
     read = {root for name in signatures for root in replaced.roots(name)}
     read.update(name for node in graph.nodes if not isinstance(node, DeviceOp) for name in node.inputs if name)
     arrays = {name: array_of(literal) for name, literal in literals.items() if name in read}

@@ -184,6 +184,7 @@ def _calls(
             same.append((places, nodes, names))
     if not _pays(len(same), len(first)):
         return []
+    # One function for all parts: it gives what any of them has read from outside, even where this one has not.
     wanted = [
         (at, position)
         for at, node in enumerate(first)

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...data.types import is_list
 from ...errors import InputError
-from ..host_ops.lists import is_list, lists_of
+from ..host_ops.lists import lists_of
 
 SMALLEST: Final = 16
 """The smallest bucket."""

@@ -228,6 +228,8 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
     if column is not None:
         array = column.values
         if column.valid is not None:
+            # What leaves as an array has no room for missing values: the graph refuses them when it runs, by the
+            # output's name.
             described = {"output": name, "dtype": str(array.dtype)}
             signature = (str(array.dtype), ("b", *array.shape[1:]), False)
             (array,) = bind_host("require", [array, column.valid], [signature], described)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, missing_extra, suggest
+from ...progress import Progress, no_progress
 from ..graphs.graph import FieldSpec
 from .loader import WINDOW_BYTES, Batch, Loader, split_rows
 from .strategy import STRATEGIES, Strategy
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import jax
     import optax
 
-    from ...progress import Progress
     from .model import Model, Outputs, Params
 
     Arrays = Mapping[str, jax.Array]
@@ -69,9 +69,6 @@ class Trained:
     examples: int = 0
 
 
-def _no_progress(done: int, total: int | None, unit: str) -> None: ...
-
-
 def _no_note(text: str) -> None: ...
 
 
@@ -116,7 +113,7 @@ class TrainingRun:
     checkpoint_seconds: float = 30.0
     depth: int = 32
     window_bytes: int = WINDOW_BYTES
-    progress: Progress = _no_progress
+    progress: Progress = no_progress
     note: Callable[[str], None] = _no_note
     rehearse: Callable[[Callable[..., Outputs], Params, Predict, str], object] = _no_rehearsal
 

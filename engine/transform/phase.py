@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ...data.base import Executor
 from ...errors import InputError
-from ...progress import Progress
+from ...progress import Progress, part_of
 from ..analyzers.analysis import Analysis, AnalyzerPass, analysis_of, finish
 from ..analyzers.cache import AnalyzerCache, state_of
 from ..analyzers.spans import Span
@@ -24,7 +24,7 @@ def run_phase(
     analyzers: Sequence[Analyzer],
     spans: Sequence[Span],
     executor: Executor,
-    report: Callable[[int], None],
+    progress: Progress,
     cache: AnalyzerCache | None,
 ) -> None:
     """Compute the analyzers of one phase and keep their results.
@@ -37,7 +37,7 @@ def run_phase(
         analyzers: Several may read one state.
         spans: The training data.
         executor: Who walks the shards.
-        report: Called with the rows done in this phase.
+        progress: Told how many rows are done in this phase.
         cache: Where states are taken from and kept; or None.
     """
     partition = results.partition
@@ -55,7 +55,7 @@ def run_phase(
         keys = {analysis: key for analysis in groups if (key := inputs.key(analysis)) is not None}
     whole, done = AnalyzerPass(tuple(groups)), 0
     for index, span in enumerate(spans):
-        states = _states(span, tuple(groups), keys, inputs, executor, partial(_shifted, report, done), cache)
+        states = _states(span, tuple(groups), keys, inputs, executor, part_of(progress, done, None), cache)
         # In the order of the spans: a user's reducer need not commute.
         if index:
             whole.merge(states)
@@ -63,15 +63,11 @@ def run_phase(
         else:
             whole = states
         done += span.source.rows
-        report(done)
+        progress(done, None, "rows")
     whole.compact()
     state_of_analysis = dict(zip(groups, whole.states, strict=True))
     for analyzer, analysis in zip(analyzers, analysis_by_analyzer, strict=True):
         results.take(analyzer, _finished(analyzer, state_of_analysis[analysis]))
-
-
-def _shifted(report: Callable[[int], None], before: int, done: int, _total: int | None, _unit: str) -> None:
-    report(before + done)
 
 
 def _states(

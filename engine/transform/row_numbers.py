@@ -77,16 +77,21 @@ class RowNumbers:
         if name == "dim_as_value":
             return (_RowCount(params["dim"]),)
         if name == "iota":
+            # 0, 1, … along an axis of unknown size are the numbers of its rows; along a fixed one they are just
+            # integers.
             size = params["shape"][params["dimension"]]
             return (None if isinstance(size, int) else size,)
         if name in _KEEPS:
             kept = self._marks.get(id(arguments[0]), (None,))
             return kept if len(kept) == 1 else (None,)
+        # Indexing by several arrays joins them on the last axis, a column for each axis that is indexed: each keeps its
+        # mark.
         if name == "concatenate" and params["dimension"] == len(equation.outvars[0].aval.shape) - 1:
             return self._concatenated(arguments)
         if name in ("add", "mul"):
             return (self._after_arithmetic(arguments, neutral=0 if name == "add" else 1),)
         if name == "select_n":
+            # JAX wraps negative indices by choosing between i and i + n: both are the same row, or it is no row number.
             first, *others = (self.mark_of(atom) for atom in arguments[1:])
             return (first if all(_same_mark(first, other) for other in others) else None,)
         return (None,)

@@ -16,7 +16,7 @@ from ...data.reading.source_of import source_of
 from ...data.sources import Source
 from ...digest import digest_file
 from ...errors import InputError
-from ...progress import Progress, no_progress
+from ...progress import Progress, no_progress, part_of
 from ..analyzers.cache import AnalyzerCache
 from ..analyzers.spans import Span
 from ..bundles.batch_fn import BundleFn
@@ -84,11 +84,7 @@ def analyze(
     phases = max((analyzer.phase for analyzer in analyzers), default=0)
     for phase in range(1, phases + 1):
         wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
-
-        def report(done: int, before: int = (phase - 1) * rows) -> None:
-            progress(before + done, phases * rows, "rows")
-
-        run_phase(results, wanted, spans, executor, report, cache)
+        run_phase(results, wanted, spans, executor, part_of(progress, (phase - 1) * rows, phases * rows), cache)
     vocabularies = {value: len(results.assets[name]) for value, name in results.known.items() if name in results.assets}
     return results.with_inverses(
         results.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
@@ -132,12 +128,9 @@ def apply(
     written = []
     frozen = BundleFn(graph, TRANSFORM)  # for all splits, so that its programs are compiled once
     for name, source in sources.items():
-
-        def report(done: int, _: int | None, unit: str, before: int = before) -> None:
-            progress(before + done, total, unit)
-
         columns = source.select(signature.read_from(source.schema.names)).with_dictionaries()
-        written.append(executor.map(columns, frozen, sinks(content, [name]), progress=report))
+        part = part_of(progress, before, total)
+        written.append(executor.map(columns, frozen, sinks(content, [name]), progress=part))
         before += source.rows
     manifest = replace(Manifest.joined(written), graph=digest_file(graph / MANIFEST))
     return manifest.write(content, span=span)

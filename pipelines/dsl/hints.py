@@ -64,6 +64,7 @@ def accepts(hint: Any, value: object) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(accepts(member, value) for member in arguments)
     if origin is Literal:
+        # 1 == True == 1.0 in Python, and JSON keeps them apart.
         return any(value == option and type(value) is type(option) for option in arguments)
     if hint is None or hint is type(None):
         return value is None
@@ -98,6 +99,7 @@ def fits(hint: Any, wanted: Any) -> bool:
     base, outer = typing.get_origin(hint) or hint, typing.get_origin(wanted) or wanted
     if base is Literal:
         return all(accepts(wanted, value) for value in typing.get_args(hint))
+    # To Python a bool is an int; to a pipeline it is none, so it is taken out before subclasses are looked at.
     if not isinstance(base, type) or not isinstance(outer, type) or (base is bool and outer in (int, float)):
         return False
     if not (issubclass(base, outer) or (base is int and outer is float)):

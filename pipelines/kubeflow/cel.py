@@ -216,6 +216,7 @@ def _among(member: _Term, container: _Term) -> str:
         items = [_literal(item) for item in container.literal]
         if any(item.kind == "list" and _twins(item.literal) for item in items):
             raise Untranslatable("a list in which 1 could be true")
+        # Python finds True in [1], CEL does not: with both spellings in the list the two agree.
         twins = [twin for item in items if (twin := _twin(item)) is not None]
         return f"{member.text} in [{', '.join(dict.fromkeys(item.text for item in [*items, *twins]))}]"
     if container.kind == "map" and member.kind == "string":

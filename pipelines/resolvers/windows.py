@@ -1,4 +1,4 @@
-"""Windows over spans, as pure functions: which of the things that carry a span and a version are taken together.
+"""Windows over spans, as pure functions: which of the artifacts that carry a span and a version are taken together.
 
 The semantics are those of TFX's resolver functions of the same names. Of each span the newest version counts, unless
 all versions are kept; of several of the same version, the last one in the order given. Too few spans raise `Absent`.
@@ -32,20 +32,20 @@ class Absent(InputError):  # noqa: N818 - no fault of anybody
     """Too few spans are there: the node that asked is skipped, not failed. The message says which are missing."""
 
 
-def latest_version(things: Iterable[Spanned[T]], n: int = 1) -> list[Spanned[T]]:
+def latest_version(artifacts: Iterable[Spanned[T]], n: int = 1) -> list[Spanned[T]]:
     """The n of the largest versions of the largest spans, these first."""
     at_least("n", n, 1)
-    return list(reversed(_sorted(things)))[:n]
+    return list(reversed(_sorted(artifacts)))[:n]
 
 
-def all_spans(things: Iterable[Spanned[T]], *, keep_all_versions: bool = False) -> list[Spanned[T]]:
+def all_spans(artifacts: Iterable[Spanned[T]], *, keep_all_versions: bool = False) -> list[Spanned[T]]:
     """Every span, ascending, with its newest version alone unless all are kept."""
-    ordered = _sorted(things)
-    return ordered if keep_all_versions else list({thing.span: thing for thing in ordered}.values())
+    ordered = _sorted(artifacts)
+    return ordered if keep_all_versions else list({artifact.span: artifact for artifact in ordered}.values())
 
 
 def static_range(
-    things: Iterable[Spanned[T]],
+    artifacts: Iterable[Spanned[T]],
     start: int | None = None,
     end: int | None = None,
     *,
@@ -56,7 +56,7 @@ def static_range(
     """The spans from `start` to `end`, both included.
 
     Args:
-        things: To choose from.
+        artifacts: To choose from.
         start: The first span; any where None.
         end: The last span; any where None.
         exclude: Spans that are left out.
@@ -73,9 +73,11 @@ def static_range(
     if start is not None and end is not None and start > end:
         raise InputError(f"a range from span {start} to {end} has no spans", fix="let it start before it ends")
     window = [
-        thing
-        for thing in all_spans(things, keep_all_versions=keep_all_versions)
-        if (start is None or thing.span >= start) and (end is None or thing.span <= end) and thing.span not in exclude
+        artifact
+        for artifact in all_spans(artifacts, keep_all_versions=keep_all_versions)
+        if (start is None or artifact.span >= start)
+        and (end is None or artifact.span <= end)
+        and artifact.span not in exclude
     ]
     if min_spans is None and start is not None and end is not None:
         without = {span for span in exclude if start <= span <= end}
@@ -85,7 +87,7 @@ def static_range(
 
 
 def rolling_range(
-    things: Iterable[Spanned[T]],
+    artifacts: Iterable[Spanned[T]],
     n: int = 1,
     *,
     start: int = 0,
@@ -97,7 +99,7 @@ def rolling_range(
     """The last n spans that are there, ascending.
 
     Args:
-        things: To choose from.
+        artifacts: To choose from.
         n: How many spans.
         start: Earlier spans do not count.
         skip: So many of the newest spans are passed over.
@@ -111,15 +113,15 @@ def rolling_range(
     at_least("n", n, 1)
     at_least("start", start, 0)
     at_least("skip", skip, 0)
-    left = [thing for thing in things if thing.span >= start and thing.span not in exclude]
-    spans = sorted({thing.span for thing in left})
+    left = [artifact for artifact in artifacts if artifact.span >= start and artifact.span not in exclude]
+    spans = sorted({artifact.span for artifact in left})
     chosen = spans[: max(len(spans) - skip, 0)][-n:]
-    window = [thing for thing in all_spans(left, keep_all_versions=keep_all_versions) if thing.span in chosen]
+    window = [artifact for artifact in all_spans(left, keep_all_versions=keep_all_versions) if artifact.span in chosen]
     return _enough(window, n if min_spans is None else min_spans)
 
 
 def consecutive_spans(
-    things: Iterable[Spanned[T]],
+    artifacts: Iterable[Spanned[T]],
     start: int | None = None,
     *,
     skip: int = 0,
@@ -129,7 +131,7 @@ def consecutive_spans(
     """The spans from `start` on without a gap, ascending.
 
     Args:
-        things: To choose from.
+        artifacts: To choose from.
         start: The first span; the smallest there is where None.
         skip: The last span that counts is the largest there is less this.
         exclude: Spans that are left out; they make no gap.
@@ -138,8 +140,8 @@ def consecutive_spans(
     at_least("start", 0 if start is None else start, 0)
     at_least("skip", skip, 0)
     by_span: dict[int, list[Spanned[T]]] = {}
-    for thing in all_spans(things, keep_all_versions=keep_all_versions):
-        by_span.setdefault(thing.span, []).append(thing)
+    for artifact in all_spans(artifacts, keep_all_versions=keep_all_versions):
+        by_span.setdefault(artifact.span, []).append(artifact)
     if not by_span:
         return []
     consecutive: list[Spanned[T]] = []
@@ -152,15 +154,15 @@ def consecutive_spans(
     return consecutive
 
 
-def sliding_window(things: Sequence[T], size: int, *, stride: int = 1) -> list[list[T]]:
-    """Windows of `size` things that follow each other, each begun `stride` after the one before; none is shorter."""
+def sliding_window(artifacts: Sequence[T], size: int, *, stride: int = 1) -> list[list[T]]:
+    """Windows of `size` artifacts that follow each other, each begun `stride` after the one before; none is shorter."""
     at_least("size", size, 1)
     at_least("stride", stride, 1)
-    return [list(things[at : at + size]) for at in range(0, len(things) - size + 1, stride)]
+    return [list(artifacts[at : at + size]) for at in range(0, len(artifacts) - size + 1, stride)]
 
 
 def sequential_rolling_range(
-    things: Iterable[Spanned[T]],
+    artifacts: Iterable[Spanned[T]],
     n: int = 1,
     *,
     start: int | None = None,
@@ -170,18 +172,18 @@ def sequential_rolling_range(
     stride: int = 1,
 ) -> list[list[Spanned[T]]]:
     """Windows of n spans over those that follow each other without a gap, see `consecutive_spans`; oldest first."""
-    consecutive = consecutive_spans(things, start, skip=skip, exclude=exclude, keep_all_versions=keep_all_versions)
+    consecutive = consecutive_spans(artifacts, start, skip=skip, exclude=exclude, keep_all_versions=keep_all_versions)
     groups: dict[int, list[Spanned[T]]] = {}
-    for thing in consecutive:
-        groups.setdefault(thing.span, []).append(thing)
+    for artifact in consecutive:
+        groups.setdefault(artifact.span, []).append(artifact)
     windows = sliding_window(list(groups.values()), n, stride=stride)
-    return [[thing for group in window for thing in group] for window in windows]
+    return [[artifact for group in window for artifact in group] for window in windows]
 
 
 def paired_spans(
     named: Mapping[str, Iterable[Spanned[T]]], *, match_version: bool = True, keep_all_versions: bool = False
 ) -> list[dict[str, Spanned[T]]]:
-    """One thing of each name, for every span that all names have; ascending.
+    """One artifact of each name, for every span that all names have; ascending.
 
     Args:
         named: What to pair, by name.
@@ -196,8 +198,8 @@ def paired_spans(
             "keep_all_versions needs match_version: versions that differ make no pairs", fix="leave one of them out"
         )
     by_key: list[dict[Hashable, Spanned[T]]] = [
-        {(thing.order if match_version else thing.span): thing for thing in _sorted(things)}
-        for things in named.values()
+        {(artifact.order if match_version else artifact.span): artifact for artifact in _sorted(artifacts)}
+        for artifacts in named.values()
     ]
     common = [key for key in by_key[0] if all(key in other for other in by_key[1:])] if by_key else []
     pairs = [dict(zip(named, (by_span[key] for by_span in by_key), strict=True)) for key in common]
@@ -206,12 +208,12 @@ def paired_spans(
     return list({next(iter(pair.values())).span: pair for pair in pairs}.values())
 
 
-def _sorted(things: Iterable[Spanned[T]]) -> list[Spanned[T]]:
-    return sorted(things, key=lambda thing: thing.order)  # stable: of equal ones, the last given stays last
+def _sorted(artifacts: Iterable[Spanned[T]]) -> list[Spanned[T]]:
+    return sorted(artifacts, key=lambda artifact: artifact.order)  # stable: of equal ones, the last given stays last
 
 
 def _enough(window: list[Spanned[T]], wanted: int, which: Iterable[int] = ()) -> list[Spanned[T]]:
-    spans = {thing.span for thing in window}
+    spans = {artifact.span for artifact in window}
     there = sorted(spans)
     missing = wanted - len(there)
     if missing <= 0:

@@ -115,6 +115,7 @@ class Machine:
             if wanted and (wanted > free or name in self._short)
         }
         locks: dict[str, int] = {}
+        # Locks come last: what a node would not get anyway must not keep other runs from a device meanwhile.
         if asked.accelerators and not short:
             if "accelerators" not in self._short:
                 locks = self._lock(asked.accelerators)
@@ -144,6 +145,8 @@ class Machine:
         for device in self.devices:
             lock = os.open(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
+                # A lock of the kernel ends with the last process that has it open, however that ends: none is left
+                # behind.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 os.close(lock)

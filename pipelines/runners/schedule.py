@@ -83,6 +83,7 @@ class TaskSchedule:
             node, indexes = self._nodes[rank[1]], self._ready_indexes[rank[1]]
             full = self._full(node, indexes[0])
             if full is not None:
+                # Out of the heaps until an item of that loop ends, so that no later call looks at it again.
                 self._held[full].append((rank, heapq.heappop(indexes)))
             elif fits(node):
                 task = self._start(node, heapq.heappop(indexes))

@@ -20,7 +20,7 @@ class _ArtifactTrigger(Trigger):
 
     @property
     def _kind(self) -> str:
-        """The type's name."""
+        """The name of the artifact type that is waited for."""
         raise NotImplementedError
 
     def _why(self, artifacts: Sequence[ArtifactRecord]) -> tuple[int, str]:
@@ -38,6 +38,8 @@ class _ArtifactTrigger(Trigger):
         before = {self.key: artifacts[count - 1].id if count else int(mark)}
         if not why:
             return Signal(False, f"{self}: nothing new", before, before, watches=frozenset({ARTIFACTS}))
+        # A run that begins sees all that came, so it is for all of them; the mark before is kept for a run that is put
+        # off, and goes only as far as what had no effect.
         after = {self.key: artifacts[-1].id}
         return Signal(True, f"{self}: {why}", before, after, watches=frozenset({ARTIFACTS}))
 
@@ -139,7 +141,7 @@ class MetricDrop(_ArtifactTrigger):
         return "Evaluation"
 
     def check(self, view: TriggerView, marks: Marks) -> Signal:
-        """See `Trigger.check`. Its mark also holds the metric's value in the last evaluation that was looked at."""
+        """See `Trigger.check`. Its mark also holds the metric's value in the last evaluation that has one."""
         mark = marks.get(self.key)
         if mark is None:
             begin = {self.key: [view.newest_artifact(), None]}
@@ -148,13 +150,14 @@ class MetricDrop(_ArtifactTrigger):
         evaluations = view.artifacts(self._kind, int(number), self.pipeline, self.made_by)
         values = [(record, _metric(record, self.metric)) for record in evaluations]
         unchanged = {self.key: [number, before]}
-        newest = {self.key: [evaluations[-1].id, values[-1][1]]} if evaluations else unchanged
+        last = next((value for _, value in reversed(values) if value is not None), before)
+        newest = {self.key: [evaluations[-1].id, last]} if evaluations else unchanged
         for record, value in values:
             if why := self._worse(before, value):
                 reason = f"{self}: {self.metric} is {value:.6g}, {why} ({record.uri})"
                 return Signal(True, reason, unchanged, newest, watches=frozenset({ARTIFACTS}))
-            unchanged = {self.key: [record.id, value]}
             before = before if value is None else value
+            unchanged = {self.key: [record.id, before]}
         return Signal(False, f"{self}: nothing new", unchanged, unchanged, watches=frozenset({ARTIFACTS}))
 
     def _worse(self, before: float | None, value: float | None) -> str:

@@ -183,6 +183,7 @@ class Debounce(Trigger):
         inner = self.trigger.check(view, marks)
         if not inner.due:
             return _with_marks(inner, {self.key: None})
+        # The marks that a run would leave name the last that came: as long as they stay the same, nothing new has come.
         seen = canonical_json(inner.started).decode()
         mark = marks.get(self.key)
         since = marked_moment(mark["since"], view.now) if mark is not None and mark["seen"] == seen else None
@@ -237,6 +238,7 @@ def _joined(signals: Sequence[Signal], enough: Callable[[list[bool]], bool]) -> 
     """The signals of several triggers as one: due where enough of them are; the reasons are of those that decide."""
     due = enough([signal.due for signal in signals])
     marks = {key: mark for signal in signals for key, mark in signal.marks.items()}
+    # What a trigger saw is used up by a run that it was due for; one that was not keeps watching from where it was.
     started = {
         key: mark for signal in signals for key, mark in (signal.started if signal.due else signal.marks).items()
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from drivetrain import metadata
 from drivetrain.errors import InputError
 from drivetrain.metadata import (
     Anomalies,
@@ -21,6 +22,7 @@ from drivetrain.metadata import (
     Statistics,
     artifact_type,
     staging,
+    types,
 )
 
 
@@ -47,6 +49,12 @@ def test_standard_types_have_their_properties() -> None:
     assert Evaluation.new().properties == evaluated
     pushed = {"destination": "", "folder": "", "version": 0, "digest": "", "bundle": "", "server": "", "serving": {}}
     assert PushedModel.new().properties == pushed
+
+
+def test_every_standard_type_is_public() -> None:
+    standard = {name for name, kind in vars(types).items() if isinstance(kind, type) and issubclass(kind, Artifact)}
+    assert standard <= set(metadata.__all__)
+    assert len(set(metadata.__all__)) == len(metadata.__all__)
 
 
 def test_new_has_folders_and_no_identity() -> None:

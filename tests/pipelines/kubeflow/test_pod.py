@@ -369,6 +369,29 @@ def shop(count: int = 3) -> None:
     home.close()
 
 
+def test_without_the_store_only_what_asks_for_earlier_runs_is_refused(image: Make) -> None:
+    pipeline = """
+import drivetrain as dt
+from shop.parts import Double, Make, Numbers
+
+@dt.component
+def Compare(earlier: Numbers | None) -> int:
+    return 0
+
+@dt.pipeline
+def shop(count: int = 3) -> None:
+    Compare(dt.latest(Numbers))
+    Double(Make(count=count))
+"""
+    shop = image(pipeline=pipeline)
+    shop.environment |= {"DRIVETRAIN_STORE": "/dev/null/metadata.db", "DRIVETRAIN_STORE_PATIENCE": "0.01"}
+    _made(shop)
+    assert shop.start("--node", "Double", artifacts=("numbers",)).end() == 0
+    pod = shop.start("--node", "Compare", outputs=("Compare",))
+    assert pod.end() == 1
+    assert "Compare asks for what earlier runs made, which only the store knows" in pod.err
+
+
 @pytest.mark.slow
 def test_an_attempt_that_kfp_gave_up_and_its_successor_publish_once(image: Make) -> None:
     waits = """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from drivetrain.metadata import Payloads
+from drivetrain.metadata import LocalPayloads, Payloads
 from drivetrain.pipelines import Home, RunOptions, run_pipeline
 from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.pipelines.launcher.runs import open_run
@@ -13,13 +15,13 @@ from drivetrain.tests.pipelines.processes import Pipe
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Payloads]:
     payloads: list[Payloads] = []
-    begin = Payloads.__init__
+    begin = LocalPayloads.__init__  # a protocol is never called itself
 
-    def count(self: Payloads, *arguments: object, **named: object) -> None:
+    def count(self: LocalPayloads, root: Path) -> None:
         payloads.append(self)
-        begin(self, *arguments, **named)
+        begin(self, root)
 
-    monkeypatch.setattr(Payloads, "__init__", count)
+    monkeypatch.setattr(LocalPayloads, "__init__", count)
     return payloads
 
 

@@ -85,6 +85,15 @@ def test_a_fall_between_two_looks_is_seen() -> None:
     assert not watcher.look(10).due
 
 
+@pytest.mark.parametrize("looks", [(6, 8, 10), (6, 10), (10,)])
+def test_a_fall_is_seen_past_an_evaluation_without_the_metric(looks: tuple[int, ...]) -> None:
+    """However often it was looked at meanwhile."""
+    values = {1: (5, {"auc": 0.9}), 2: (7, {"rmse": 0.1}), 3: (9, {"auc": 0.7})}
+    published = [artifact(n, "Evaluation", at, metrics=metrics) for n, (at, metrics) in values.items()]
+    watcher = Watcher(MetricDrop("auc", by=0.05), HandMadeView(published=published))
+    assert [watcher.look(at).due for at in looks] == [False] * (len(looks) - 1) + [True]
+
+
 def test_runs_that_ended() -> None:
     states = {-5: "COMPLETE", 15: "FAILED", 25: "COMPLETE", 26: "COMPLETE", 35: "STOPPED"}
     ends = [("shop", EndedRun(f"r{at}", state, BEGIN + timedelta(minutes=at))) for at, state in states.items()]
