@@ -140,18 +140,6 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     return wrapped
 
 
-def user_name() -> str:
-    """The name of this shell's user.
-
-    Raises:
-        InputError: It has none.
-    """
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number alone
-        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None
-
-
 def print_text(console: Console, text: str) -> None:
     """Print a text as it is."""
     console.print(text.rstrip("\n"), markup=False, soft_wrap=True)

@@ -207,7 +207,7 @@ def test_pages_give_each_record_once_in_order(store: MetadataStore, order: str, 
     records: list[ArtifactRecord] = []
     after: str | None = None
     while True:
-        page = store.find_artifacts(query)
+        page = store.find_artifacts(RecordQuery("", order, limit, after))
         records += page.records
         after = page.next
         if after is None:
