@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,6 +14,7 @@ from ..errors import InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, Model, NotFound, PushedModel, TransformGraph
 from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.files_read import files_read
 from ..pipelines.launcher.flow import Flow
 from .exit_codes import OK
 from .live import STYLES
@@ -189,30 +189,6 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
             for e in graph.edges
         ],
     }
-
-
-def files_read(home: Home, execution: ExecutionRecord) -> Iterator[dict[str, Any]]:
-    """The files that an execution read: those that its parameters name, by parameter, and those that its code opened.
-
-    Yields:
-        `parameter` (None of what code opened), `name`, `size` in bytes and `sha256`, as far as they are known.
-    """
-    preimage = home.store.preimage(execution.cache_key) if execution.cache_key else None
-    for parameter, value in (preimage or {}).get("parameters", {}).items():
-        for name, size, digest in _files_in(value):
-            yield {"parameter": parameter, "name": name, "size": size, "sha256": digest}
-    for name, stamp, digest in execution.properties.get("reads", ()):
-        # Neither what was not there, nor a folder, nor the second name of a file beside the project.
-        if stamp is not None and stamp[0] >= 0 and not str(name).startswith("../"):
-            yield {"parameter": None, "name": str(name), "size": stamp[0], "sha256": digest or None}
-
-
-def _files_in(value: object) -> Iterator[list[Any]]:
-    if isinstance(value, dict) and "$files" in value:
-        yield from value["$files"]
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _files_in(item)
 
 
 def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGraph, *, down: bool, fold: bool) -> Tree:

@@ -16,9 +16,10 @@ from ..digest import canonical_json
 from ..errors import InputError
 from ..metadata import ArtifactRecord, Decision, Evaluation, Examples, ExecutionRecord, LineageGraph, Model, PushedModel
 from ..pipelines import Home
+from ..pipelines.launcher.files_read import files_read
 from ..pipelines.launcher.verdicts import decisions
 from .exit_codes import OK
-from .lineage import files_read, find_artifact, node_of, sealed_by
+from .lineage import find_artifact, node_of, sealed_by
 from .options import ConsoleSettings, shared
 from .session import run_of
 
