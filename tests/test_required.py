@@ -27,3 +27,17 @@ def test_a_required_skip_fails(tmp_path: Path, required: str, code: int) -> None
     if code:
         assert "DRIVETRAIN_REQUIRE names beam" in done.stdout
         assert "no worker came up" in done.stdout
+
+
+def test_an_error_in_a_thread_fails_a_test_whatever_the_thread_is_called(tmp_path: Path) -> None:
+    """A worker of Beam's in this process is heard as any other, but in the tests that end its server first."""
+    (tmp_path / "test_it.py").write_text(
+        "import threading\n\ndef test_it():\n"
+        "    thread = threading.Thread(target=lambda: 1 / 0, name='run_worker_1')\n"
+        "    thread.start()\n    thread.join()\n"
+    )
+    config = Path(__file__).parents[1] / "pyproject.toml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(config), str(tmp_path)]
+    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "ZeroDivisionError" in done.stdout

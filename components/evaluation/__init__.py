@@ -5,12 +5,11 @@ from __future__ import annotations
 from .confidence import Confidence
 from .config import EXACT_ROWS, EvaluationConfig, Slice, Threshold
 from .definitions import Metric
-from .metrics import DEFAULT_METRICS, METRICS, metric
+from .metrics import METRICS, metric
 from .read import SliceMetrics, read_slices, read_validation
 from .rows import SliceRows
 
 __all__ = [
-    "DEFAULT_METRICS",
     "EXACT_ROWS",
     "METRICS",
     "Confidence",

@@ -57,8 +57,6 @@ DEFAULTS: Mapping[Task, tuple[str, ...]] = {
 }
 """What is measured of each kind of model where a configuration names no metrics."""
 
-DEFAULT_METRICS = DEFAULTS["binary"]
-
 
 @dataclass(frozen=True)
 class MetricConfig:

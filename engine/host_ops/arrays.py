@@ -15,6 +15,15 @@ from .lists import NAN, Lists, lists_of
 Flat = tuple[NDArray[Any], Any]  # values, and the lengths of the rows: an array, or of one row a number
 
 
+def _flat_values(lists: Lists, dtype: np.dtype[Any], column: str) -> NDArray[Any]:
+    """The values of all rows; refuses the first that the device's int32 cannot hold, by its row."""
+    values: NDArray[Any] = lists.flat.to_numpy(zero_copy_only=False)
+    if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
+        position = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
+        raise too_wide(column, int(lists.rows[position]), values[position])
+    return values
+
+
 def dense_batch(params: Params, assets: Assets) -> Kernel:
     """float32 or int32 [rows, width]: each row's values, then the fill; a missing list is all fill, or NaN."""
     width, dtype, fill = int(params["width"]), np.dtype(params["dtype"]), _fill(params)
@@ -22,10 +31,7 @@ def dense_batch(params: Params, assets: Assets) -> Kernel:
     def kernel(column: pa.Array) -> NDArray[Any]:
         lists = lists_of(column)
         _check_lengths(params, lists)
-        values = lists.flat.to_numpy(zero_copy_only=False)
-        if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
-            position = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
-            raise too_wide(params["column"], int(lists.rows[position]), values[position])
+        values = _flat_values(lists, dtype, params["column"])
         dense = np.full((len(column), width), fill, dtype)
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
             dense[lists.rows, lists.places] = values
@@ -150,10 +156,7 @@ def flatten_batch(params: Params, assets: Assets) -> Kernel:
 
     def kernel(column: pa.Array) -> Flat:
         lists = lists_of(column)
-        values = lists.flat.to_numpy(zero_copy_only=False)
-        if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
-            position = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
-            raise too_wide(name, int(lists.rows[position]), values[position])
+        values = _flat_values(lists, dtype, name)
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
             return values.astype(dtype), lists.lengths.astype(np.int32)
 

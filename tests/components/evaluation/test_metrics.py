@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import DEFAULT_METRICS, EvaluationConfig
+from drivetrain.components.evaluation import EvaluationConfig
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.metrics import DEFAULTS
 from drivetrain.components.evaluation.score_table import BINS, bin_middle, bin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from sklearn import metrics as sk
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tfma_cases.json").read_text())
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
-ALL = ("weighted_example_count", *DEFAULT_METRICS)
+ALL = ("weighted_example_count", *DEFAULTS["binary"])
 
 
 def batch(label: Any, score: Any, weight: Any = None, **slices: Any) -> pa.RecordBatch:
@@ -349,8 +350,8 @@ def test_bytes_of_another_kind_are_refused() -> None:
 
 
 def test_the_metrics_of_a_configuration_that_names_none() -> None:
-    assert EvaluationConfig("label", "candidate").metrics == DEFAULT_METRICS
-    assert DEFAULT_METRICS == (
+    assert EvaluationConfig("label", "candidate").metrics == DEFAULTS["binary"]
+    assert DEFAULTS["binary"] == (
         "example_count", "auc", "pr_auc", "accuracy", "precision", "recall", "log_loss", "calibration", "mean_label",
         "mean_prediction",
     )  # fmt: skip
