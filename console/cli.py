@@ -56,6 +56,7 @@ VERBS = {
     "kubeflow": "The same pipeline on Kubeflow: compile, lint, compare, simulate, submit, follow and schedule it.",
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",
     "openlineage": "Send what ran as OpenLineage events, to where that client's settings say.",
+    "mlflow": "Mirror runs into an MLflow tracking server: parameters, metrics with their steps, tags, how they ended.",
     "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
     "fsck": "Check every payload against its digest, and look for what crashes left behind.",
     "pin": "Keep an ARTIFACT, or all outputs of a run, whatever a retention policy says; without either, list the "
