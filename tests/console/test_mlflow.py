@@ -51,13 +51,7 @@ class Tracking(ThreadingHTTPServer):
             case "runs/create":
                 number = f"{len(self.runs):032x}"
                 tags = {tag["key"]: tag["value"] for tag in body["tags"]}
-                self.runs[number] = {
-                    "run_id": number,
-                    "tags": tags,
-                    "params": {},
-                    "points": set(),
-                    **body,
-                }
+                self.runs[number] = {**body, "run_id": number, "tags": tags, "params": {}, "points": set()}
                 return 200, {"run": {"info": {"run_id": number}}}
             case "runs/log-batch":
                 run = self.runs[body["run_id"]]
