@@ -41,7 +41,7 @@ PATHS = [
     "/v1/models/net:explain", "/v1/models/net/versions/1:explain", "/v1/models/no:explain", "/v1/models/spare/traffic",
     "/v1/models/net/traffic", "/v1/models/no/traffic", "/v2/repository/models/spare/load", "/openapi.json", "/",
     "/v2/repository/models/spare/unload", "/v2/repository/models/no/load", "/v2/repository/models/net/%00",
-    *(f"/v1/models/net/rollout/{action}" for action in ("hold", "resume", "advance", "abort", "rollback", "retry", "x")),
+    *(f"/v1/models/net/rollout/{each}" for each in ("hold", "resume", "advance", "abort", "rollback", "retry", "x")),
     "/v1/models/spare/rollout/hold", "/v2/health/ready", "/v2/health/live/", "//v1/models",
 ]  # fmt: skip
 MODELS = "{models: {net: {base_path: net, rollout: {steps: [{share: 50}], guard: {}}}, spare: {base_path: net}}}"
