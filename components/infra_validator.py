@@ -102,7 +102,7 @@ def InfraValidator(
         sent = batch.num_rows
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            shutil.copytree(model.content, folder / "model" / "1", copy_function=_link)
+            _copy(model.content, folder / "model" / "1")
             problems = _served(bundle, batch, folder, max_start_seconds, max_latency_ms, max_memory_mb, measured)
             shutil.copy(folder / "server.log", validation.extra / "server.log")
         if not problems:
@@ -233,6 +233,18 @@ def _as_clients_send(batch: pa.RecordBatch, inputs: Mapping[str, FieldSpec]) -> 
 
     columns = {name: as_column(batch.column(name), inputs[name].dtype, name) for name in batch.schema.names}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _copy(bundle: Path, folder: Path) -> None:
+    """Have a bundle's files in a folder, too."""
+    try:
+        shutil.copytree(bundle, folder, copy_function=_link)
+    except OSError as error:
+        causes = error.args[0] if isinstance(error, shutil.Error) else error.strerror
+        cause = causes[0][2] if isinstance(causes, list) else causes
+        raise InputError(
+            f"the model cannot be copied to {folder}: {cause}", fix="set TMPDIR to a folder with room for it"
+        ) from error
 
 
 def _link(source: str, target: str) -> None:

@@ -194,7 +194,7 @@ def footer_of(path: str) -> LogFooter:
 
     try:
         metadata = pq.read_metadata(path).metadata or {}
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
         raise damaged_parquet(path, error) from error
     try:
         return LogFooter.from_bytes(metadata[FOOTER])

@@ -1,4 +1,4 @@
-"""The server as a process of its own: started, asked whether it is up, ended."""
+"""The server as a process of its own: started, asked whether it is up, ended, also where its parent is killed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from ..errors import DrivetrainError
+
+_DRIVETRAIN: Final = """
+import os, runpy, signal, threading
+
+def end_with_parent():
+    os.read(0, 1)  # until the parent is gone
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_with_parent, daemon=True).start()
+runpy.run_module("drivetrain", run_name="__main__", alter_sys=True)
+"""
+"""`python -m drivetrain`, which ends when its standard input does."""
 
 
 class ServerStartError(DrivetrainError):
@@ -54,31 +67,24 @@ class ServerProcess:
         Raises:
             ServerStartError: It ended, took longer, or refused the version.
         """
-        command = [
-            sys.executable,
-            "-m",
-            "drivetrain",
-            "serve",
-            str(base_path),
-            "--json",
-            "--rest-port",
-            "0",
-            "--poll",
-            "0",
-        ]
+        arguments = ["serve", str(base_path), "--json", "--rest-port", "0", "--poll", "0"]
         start = time.monotonic()
         with log.open("wb") as errors:
             process = subprocess.Popen(  # noqa: S603 - this Python, with our own arguments
-                command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, env=dict(os.environ)
-            )
+                [sys.executable, "-c", _DRIVETRAIN, *arguments],
+                stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.PIPE, env=dict(os.environ),
+            )  # fmt: skip
         assert process.stdout is not None
+        assert process.stdin is not None
         try:
             readable, _, _ = select.select([process.stdout], [], [], most_seconds)
             line = process.stdout.readline() if readable else b""
             seconds = time.monotonic() - start
             if not line:
-                ended = process.poll()
-                how = f"took more than {most_seconds:g} s to start" if not readable else f"ended with code {ended}"
+                how = f"took more than {most_seconds:g} s to start"
+                if readable:  # it has closed its output, and is just about to be gone
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        how = f"ended with code {process.wait(10)}"
                 raise ServerStartError(f"the server {how}")
             started = json.loads(line)
             if not started["ready"]:
@@ -91,4 +97,5 @@ class ServerProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            process.stdin.close()
             process.stdout.close()

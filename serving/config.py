@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from .watched_file import text_of
 
 _DIGITS: Final = 19  # of a number that no version has
 _FIX: Final = "see docs/serving.md for what it holds"
+_OF_TENSORFLOW: Final = re.compile(r"(\s|#.*\n)*model_config_list\b")  # what its text format begins with
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,23 @@ class SigningKeys:
 
 
 def read_models(path: Path) -> list[ModelConfig]:
-    """The models of a YAML file.
+    """The models of a file: YAML, or TensorFlow Serving's `model_config_list` as protobuf writes it as text.
 
-    Its `models` maps names to `base_path` (a URL, or a folder, from the file's own folder on), `versions` ("all",
-    "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`, from
-    versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`,
+    The `models` of YAML map names to `base_path` (a URL, or a folder, from the file's own folder on), `versions`
+    ("all", "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`,
+    from versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`,
     `require_signed`, the file of a public key, `rollout` with the fields of `Rollout`, and `shadow` with those of
     `ShadowTraffic`.
 
     Raises:
         InputError: It is no such file; the line is named.
     """
-    top = read_yaml(text_of(path, _FIX), str(path), name="the file")
+    text = text_of(path, _FIX)
+    if _OF_TENSORFLOW.match(text):
+        from .tensorflow_config import models_of_text  # late: a YAML file needs no protobuf
+
+        return models_of_text(text, path)
+    top = read_yaml(text, str(path), name="the file")
     if top is None:
         raise InputError(f"{path} is empty", fix=_FIX)
     models = top.mapping(("models",), required=("models",))["models"].mapping()

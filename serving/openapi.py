@@ -122,12 +122,14 @@ def _static_paths(names: Sequence[str]) -> Json:
         "/openapi.json": _get("This document", _object()),
         "/": {
             "get": {
-                "summary": "A page for people, where text/html is accepted",
+                "summary": "A page for people, where text/html is accepted; else whether the process lives",
                 "tags": ["server"],
                 "security": [],
                 "responses": {
-                    "200": {"description": "The page.", "content": {"text/html": {"schema": _text()}}},
-                    **_errors({"401", "404"}),
+                    "200": {
+                        "description": "The page, or a status.",
+                        "content": {"text/html": {"schema": _text()}, "application/json": {"schema": _object()}},
+                    },
                 },
             }
         },

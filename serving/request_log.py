@@ -389,5 +389,5 @@ def is_logged(path: Path) -> bool:
     """Whether a file is of a request log, whatever it is called."""
     try:
         return FOOTER in (pq.read_metadata(path).metadata or {})
-    except (OSError, pa.ArrowException):
+    except (OSError, pa.ArrowException, UnicodeDecodeError):  # the last: of a column's name
         return False

@@ -29,7 +29,7 @@ from .metrics import ServingMetrics
 from .openapi import openapi_document, served_versions
 from .shadow import merged
 from .tracing import RequestSpan, RequestTracing
-from .web_page import is_own_page, page_response, wants_page
+from .web_page import is_own_page, root_response
 
 Encode: TypeAlias = Callable[[InferenceAnswer], bytes | tuple[bytes, int | None]]
 """The body of an answer; with how many bytes of it are JSON, where bytes follow it."""
@@ -80,8 +80,8 @@ class RestApi:
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:
         """Answer a request, at once or later."""
-        if wants_page(request):
-            respond(page_response())
+        if (root := root_response(request)) is not None:
+            respond(root)
             return
         if self.keys is not None:
             try:

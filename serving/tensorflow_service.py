@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from ..engine.bundles.manifest import Signature
 from ..engine.graphs.graph import FieldSpec
-from ..errors import InputError, suggest
+from ..errors import suggest
 from .api import (
     DEFAULT_SIGNATURE,
     Described,
@@ -40,6 +40,7 @@ from .protos import (
 )
 from .tensor_columns import Allowance, columns_of, dense, dense_outputs, invalid, shown_shape
 from .tensor_proto import data_type, example_columns, to_array, to_tensor_proto
+from .tensorflow_config import models_of
 from .tfs import classifications, regressions
 
 PREDICT: Final = "tensorflow/serving/predict"
@@ -160,7 +161,7 @@ class TensorFlowServing:
         """Serve these models, and no others."""
         if self._reload is None:
             raise RequestError(StatusCode.UNIMPLEMENTED, "this server's models cannot be changed by a request")
-        await self._reload(_configs(request.config))
+        await self._reload(models_of(request.config))
         response = ReloadConfigResponse()
         response.status.error_code = int(StatusCode.OK)
         return response
@@ -277,34 +278,3 @@ def _fill_info(info: Message, name: str, spec: FieldSpec) -> None:
     info.dtype = data_type(spec.value_dtype)
     for size in shown_shape(spec):
         info.tensor_shape.dim.add(size=size)
-
-
-# --- configuration ---
-
-
-def _configs(config: Message) -> list[ModelConfig]:
-    """The models of a ModelServerConfig.
-
-    Raises:
-        RequestError: INVALID_ARGUMENT: it has no list of them, or lists one twice or without a name or a folder.
-    """
-    if config.WhichOneof("config") != "model_config_list":
-        raise invalid("the configuration has no model_config_list", fix="list every model that is to be served")
-    configs: dict[str, ModelConfig] = {}
-    for model in config.model_config_list.config:
-        if not model.base_path:
-            raise invalid(f"model {model.name!r:.80} has no base_path")
-        if model.name in configs:
-            raise invalid(f"model {model.name!r:.80} is configured twice")
-        policy = model.model_version_policy
-        versions = tuple(policy.specific.versions)
-        labels = dict(model.version_labels)
-        choice: Any = policy.WhichOneof("policy_choice") or "latest"
-        try:
-            # A policy of no number is TensorFlow Serving's default: the newest alone.
-            configs[model.name] = ModelConfig(
-                model.name, model.base_path, choice, policy.latest.num_versions or 1, versions, labels
-            )
-        except InputError as error:
-            raise invalid(error.message, fix=error.fix) from error
-    return list(configs.values())

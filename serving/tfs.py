@@ -102,7 +102,7 @@ def columns_of_rows(rows: Any, signature: Signature, where: str) -> tuple[dict[s
         raise _refused(f"{where!r} is {kind(rows)}", "send a list, one item for each row")
     if not rows:
         raise _refused(f"{where!r} is empty", "send at least one row")
-    if isinstance(rows[0], dict) and not _is_base64(rows[0]):
+    if _has_names(rows[0], signature):
         if not all(isinstance(row, dict) for row in rows):
             raise _refused(f"{where!r} has objects and other values", "send objects alone")
         return _of_rows(rows, signature, where)
@@ -137,7 +137,7 @@ def _of_differing_rows(rows: Sequence[Json], signature: Signature) -> dict[str, 
 
 
 def _of_inputs(inputs: Any, signature: Signature) -> tuple[dict[str, list[Any]], int]:
-    if not isinstance(inputs, dict) or _is_base64(inputs):
+    if not _has_names(inputs, signature):
         name = _only_input(signature, "inputs")
         inputs = {name: inputs}
     columns: dict[str, list[Any]] = {}
@@ -184,6 +184,11 @@ def _column(name: str, values: list[Any], spec: FieldSpec) -> list[Any]:
         return values
     flat = [value[0] if type(value) is list and len(value) == 1 else value for value in values]
     return [_text(name, value) for value in flat] if spec.dtype == "string" else flat
+
+
+def _has_names(value: Any, signature: Signature) -> bool:
+    """Whether a value is an object of inputs, and not text in base64; of an input called b64, its name wins."""
+    return isinstance(value, dict) and (not _is_base64(value) or "b64" in signature.inputs)
 
 
 def _is_base64(value: Any) -> bool:

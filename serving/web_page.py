@@ -12,11 +12,13 @@ from urllib.parse import urlsplit
 from .http import HttpRequest, HttpResponse
 
 
-def wants_page(request: HttpRequest) -> bool:
-    """Whether a browser asks for the page; other clients are answered at `/` as at any path that is not there."""
-    return (
-        request.target == "/" and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
-    )
+def root_response(request: HttpRequest) -> HttpResponse | None:
+    """The answer at `/`: to a browser the page, to other clients KServe's word that the server lives; else None."""
+    if request.target != "/" or request.method not in ("GET", "HEAD"):
+        return None
+    if "text/html" in request.headers.get("accept", ""):
+        return page_response()
+    return HttpResponse(200, b'{"status":"alive"}', headers=(("vary", "accept"),))
 
 
 @cache

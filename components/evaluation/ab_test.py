@@ -423,7 +423,7 @@ def _read(path: str, footer: LogFooter, key: str, prediction: str) -> pa.Table:
         columns[key] = key
     try:
         rows = pq.ParquetFile(path).read(columns=list(dict.fromkeys(columns.values())))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
         raise damaged_parquet(path, error) from error
     return pa.table({name: rows[column] for name, column in columns.items()})
 

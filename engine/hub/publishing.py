@@ -182,5 +182,5 @@ def _version(there: Versions, record: VersionRecord) -> Version:
 
 
 def _check_number(version: object) -> None:
-    if version is not None and (type(version) is not int or not 0 < version < 10**9):
+    if version is not None and (type(version) is not int or not 0 < version < 10**18):  # as addresses list them
         raise InputError(f"version is {version!r:.40}", fix="use 1, 2, 3 …, or leave it out")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -105,6 +110,44 @@ def test_what_cannot_be_asked(tmp_path: Path, examples: Examples) -> None:
         InfraValidator(model, examples, split="train")
     with pytest.raises(InputError, match="rows must be above 0"):
         InfraValidator(model, examples, rows=0)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, examples: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    model = model_of(tmp_path)
+    monkeypatch.setattr("os.link", full)
+    monkeypatch.setattr("shutil.copy", full)
+    with pytest.raises(InputError, match=r"cannot be copied to .*No space left on device"):
+        InfraValidator(model, examples)
+
+
+SERVES = """
+import sys, time
+from pathlib import Path
+from drivetrain.serving.child import ServerProcess
+
+with ServerProcess.start(Path(sys.argv[1]), Path(sys.argv[2]), 60) as server:
+    print(server.process.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    model_of(tmp_path).content.rename(tmp_path / "net" / "1")
+    command = [sys.executable, "-c", SERVES, str(tmp_path / "net"), str(tmp_path / "server.log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        server = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    try:
+        server.wait(30)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            server.kill()
+    assert "told to end" in (tmp_path / "server.log").read_text()
 
 
 PIPELINE = """

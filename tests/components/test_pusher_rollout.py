@@ -135,6 +135,30 @@ def test_who_was_overtaken_by_another_push_is_told_so(
         assert answers_whole(server.address, {1: 1, 3: 3}) in (1, 3)
 
 
+def test_of_two_pushers_at_a_slow_first_step_the_later_one_goes_on(workplace: Path, bundles: Path) -> None:
+    """The earlier one ends with an error at once, not when the hour of the step is over."""
+    push(bundles / "1", workplace / "served" / "net")
+    slow = CONFIG.replace("share: 10, minutes: 0.03", "share: 1, minutes: 60").replace("minutes: 0.05", "minutes: 60")
+    (workplace / "models.yaml").write_text(slow % "null")
+    with (
+        serving(workplace, "--config", "models.yaml", "--poll", "3600") as server,
+        Client(server.address, "net") as client,
+        pushing(bundles / "2", server.address) as first,
+    ):
+        until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
+        with pushing(bundles / "3", server.address) as second:
+            until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 3)
+            assert first.wait(12) == 1  # before it would say that the server does not turn to its version
+            assert answers_whole(server.address, {1: 1, 3: 3}) in (1, 3)
+            for _ in range(3):
+                assert second.poll() is None
+                assert (client.traffic()["rollout"] or {})["candidate"] == 3
+                urllib.request.urlopen(f"{server.address}/v1/models/net/rollout/advance", b"").close()
+            assert second.wait(60) == 0
+        assert answers_whole(server.address, {3: 3}) == 3
+        assert client.traffic()["rollout"]["previous"] == 1
+
+
 def test_a_server_that_is_killed_between_the_steps_goes_on_with_them(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
     (workplace / "models.yaml").write_text(CONFIG % "null")

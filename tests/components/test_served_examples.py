@@ -123,6 +123,10 @@ def test_mistakes_are_named(log: Path) -> None:
         pq.write_table(table, log / "other.parquet")
         with pytest.raises(InputError, match="is of no request log"):
             ServedExamples(str(log / "other.parquet"))
+    path = write(log, ["UA"], version=6)
+    path.write_bytes(path.read_bytes().replace(b"carrier", b"\xa7arrier"))
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        ServedExamples(str(path))
     (log / "half.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="not a whole Parquet file"):
         ServedExamples(str(log / "half.parquet"))

@@ -2,8 +2,8 @@
 
 tritonclient (HTTP with JSON and binary tensors, gRPC, a stream) and the kserve SDK (its protocols v1 and v2, and gRPC),
 each in an environment of its own, for their pins conflict with ours. Prints what each has done; the first answer that
-is not what was sent ends it. Two calls of kserve's v1 are left out, whose answers TensorFlow Serving does not have, and
-so neither has ours: `is_server_live` asks for `/`, and `is_model_ready` for a `ready` beside the states of versions.
+is not what was sent ends it. Of kserve's v1 `is_model_ready` is left out: it asks for a `ready` beside the states of
+versions, and what TensorFlow Serving answers there is a message without it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ async def main(address, target):
     assert predictions == [dict(zip(expected, each)) for each in zip(*expected.values())], predictions
     (explanation,) = (await v1.explain(address, "m", {"instances": rows[:1], "output": "score"}))["explanations"]
     assert abs(explanation["inputs"][0]["attribution"] - 1.5) < 1e-3, explanation
-    print("REST v1: predict, explain")
+    assert await v1.is_server_live(address)
+    print("REST v1: live, predict, explain")
     assert await v2.is_server_live(address) and await v2.is_server_ready(address)
     assert await v2.is_model_ready(address, "m")
     for is_binary in (False, True):

@@ -138,6 +138,57 @@ def test_mistakes_are_named(tmp_path: Path, text: str, words: str) -> None:
     assert "models.yaml" in str(error.value)
 
 
+TENSORFLOW = """
+# as in TensorFlow Serving's documentation
+model_config_list {
+  config {
+    name: 'my_first_model'
+    base_path: '/tmp/my_first_model/'
+    model_platform: 'tensorflow'
+  }
+  config {
+    name: 'my_second_model'
+    base_path: 'second'
+    model_platform: 'tensorflow'
+    model_version_policy {
+      specific {
+        versions: 42
+        versions: 43
+      }
+    }
+    version_labels {
+      key: 'stable'
+      value: 43
+    }
+  }
+}
+"""
+
+
+def test_a_file_of_tensorflow_serving(tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    path = tmp_path / "models.config"
+    path.write_text(TENSORFLOW)
+    second = ModelConfig(
+        "my_second_model", str(tmp_path / "second"), "specific", versions=(42, 43), labels={"stable": 43}
+    )
+    assert read_models(path) == [ModelConfig("my_first_model", "/tmp/my_first_model"), second]
+    for text, words in (
+        ("model_config_list {}", "has no model"),
+        ("model_config_list { config { name: 'a' } }", "no base_path"),
+        ("model_config_list { config { name: 'a/b' base_path: 'x' } }", "no name for a model"),
+        (TENSORFLOW.replace("my_second_model", "my_first_model"), "configured twice"),
+        (
+            TENSORFLOW.replace("model_platform", "logging_config"),
+            r'models.config:7:5 .*no field named "logging_config"',
+        ),
+        (TENSORFLOW[:-3], "models.config:2"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            read_models(path)
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_models(tmp_path / "none.yaml")

@@ -419,6 +419,8 @@ def test_retention_deletes_what_the_log_wrote_and_nothing_else(tmp_path: Path) -
     old, kept, users = write(9), write(7), write(9, "copy.parquet")
     alike = old.with_name(file_name("predict", now))
     pq.write_table(pa.table({"a": [1]}), alike)
+    damaged = old.with_name(file_name("a", now))  # the first by name
+    damaged.write_bytes(old.read_bytes().replace(b"carrier", b"\xa7arrier"))
     half = write(30, f".{file_name('predict', now)}.0123abcd.tmp")
     link = old.with_name(file_name("predict", now))
     link.symlink_to(kept)
@@ -434,6 +436,7 @@ def test_retention_deletes_what_the_log_wrote_and_nothing_else(tmp_path: Path) -
     assert kept.exists()
     assert users.exists()
     assert alike.exists()
+    assert damaged.exists()
     assert link.is_symlink()
     assert not half.parent.exists()
 

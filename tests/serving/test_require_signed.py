@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import http.client
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -97,6 +99,49 @@ def test_the_last_version_that_is_signed_goes_on(signed: Path, tmp_path: Path) -
         wait_for(lambda: statuses(server).get(5, ("",))[0] == "END")
         assert "is not as it was signed" in statuses(server)[5][1]
         assert statuses(server)[4] == ("AVAILABLE", "")
+
+
+def changed_statement(path: Path) -> None:
+    """What was signed lists a file less; the signature is as it was."""
+    body = json.loads(path.read_text())
+    statement = json.loads(base64.b64decode(body["dsseEnvelope"]["payload"]))
+    statement["predicate"]["resources"].pop()
+    body["dsseEnvelope"]["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
+    path.write_text(json.dumps(body))
+
+
+def changed_weights(path: Path) -> None:
+    """One bit of the weights is another."""
+    weights = path.with_suffix("") / "weights" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (changed_weights, r"weights/model\.safetensors does not match its digest"),
+        (changed_statement, "is not a signature of the key of"),
+        (lambda path: path.write_bytes(path.read_bytes()[:300]), "is not a signature that can be read"),
+        (Path.unlink, "is not signed, and is to be"),
+    ],
+)
+def test_what_is_altered_after_it_was_signed_is_refused(
+    signed: Path, tmp_path: Path, change: Callable[[Path], Any], reason: str
+) -> None:
+    for seed in ("1", "4"):
+        push(signed / seed, tmp_path / "net")
+    change(tmp_path / "net" / "2.sig")
+    configs = [ModelConfig("net", str(tmp_path / "net"))]
+    manager = ModelManager(configs, poll_seconds=0, require_signed=signed / "ours.pub")
+
+    async def use() -> None:
+        newest, before = manager.statuses(ModelRef("net"))
+        assert (newest.version, newest.state, before.state) == (2, VersionState.END, VersionState.AVAILABLE)
+        assert re.search(reason, newest.message)
+
+    with_manager(manager, use)
 
 
 def test_what_is_signed_later_is_served_then(signed: Path, tmp_path: Path) -> None:

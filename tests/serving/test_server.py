@@ -398,6 +398,16 @@ def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_pat
     assert seen == {1, 3}
 
 
+def test_a_version_after_one_that_is_numbered_by_the_time_is_served(bundles: Path, tmp_path: Path) -> None:
+    """TFX numbers versions by seconds, and Pusher goes on from there."""
+    base = tmp_path / "net"
+    shutil.copytree(bundles / "1", base / "1732800000")
+    with serving(tmp_path, "net", "--poll", "0.1") as server, Client(server.address, "net") as client:
+        assert client.predict(ROWS[:1]).version == 1732800000
+        assert push(bundles / "2", base)[0] == 1732800001
+        until(lambda: client.predict(ROWS[:1]).version == 1732800001)
+
+
 def test_a_split_is_kept_by_key(bundles: Path, tmp_path: Path) -> None:
     base = tmp_path / "net"
     for seed in (1, 2):

@@ -53,6 +53,15 @@ def test_base64_is_text_wherever_a_value_may_stand() -> None:
             columns({"instances": [{"tag": broken}]})
 
 
+def test_the_name_of_an_input_called_b64_wins() -> None:
+    word = {"b64": base64.b64encode("größe".encode()).decode()}
+    for dtype, value, expected in (("string", "a", "a"), ("string", word, "größe"), ("int64", 3, 3)):
+        only = Described("m", 1, {"predict": Signature({"b64": FieldSpec(dtype)}, {})})
+        assert columns({"instances": [{"b64": value}, {"b64": None}]}, only) == {"b64": [expected, None]}
+        assert columns({"inputs": {"b64": [value]}}, only) == {"b64": [expected]}
+        assert columns({"instances": [value if value != word else "größe"]}, only) == {"b64": [expected]}
+
+
 def test_a_scalar_may_stand_in_a_list_of_its_own() -> None:
     assert columns({"instances": [{"count": [3], "tag": ["a"]}]}) == {"count": [3], "tag": ["a"]}
     assert columns({"instances": [[1.5], [2]]}, NARROW) == {"x": [1.5, 2]}

@@ -323,7 +323,7 @@ def test_what_is_not_there(tmp_path: Path, encoder_module: Any) -> None:
     hub.save(encoder_module, tmp_path)
     with pytest.raises(InputError, match="has no version 3"):
         hub.load(tmp_path, version=3)
-    for number in (0, -1, True, 10**9, "1"):
+    for number in (0, -1, True, 10**18, "1"):
         with pytest.raises(InputError, match="version is"):
             hub.load(tmp_path, version=number)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="version is"):
