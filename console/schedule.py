@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..pipelines import Home, PipelineFunction, load_pipeline
 from ..pipelines.launcher.root import holds_runs
 from .exit_codes import OK
+from .notify import say_when
 from .options import ConsoleSettings, pipeline_option, shared
 from .terminal import echo
 from .verbs import Verbs
@@ -69,26 +70,50 @@ def register(settings: ConsoleSettings, project: Path, which: str | None, name: 
     help="How often to look.",
 )
 @click.option("--once", is_flag=True, help="Look once, and end when what was due has run.")
+@click.option(
+    "--notify",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Tell people what happens, as this notifications.yaml says: `notify run` beside it.",
+)
 @shared
-def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
+def run(settings: ConsoleSettings, poll: float, once: bool, notify: Path | None) -> int:
     """Start the runs that are due, until Ctrl-C or SIGTERM; each in a process of its own, which goes on then.
 
     Of several schedulers on one store one works and the others wait; a run that is due begins once. With --once, cron
     or a timer of systemd can be the clock.
     """
+    from ..pipelines.notifications import Notifier, read_notifications
     from ..pipelines.scheduler import Scheduler
 
+    wanted = None if notify is None else read_notifications(notify)
+    if wanted is not None:
+        wanted.check()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with settings.home(readonly=False) as home:
-        scheduler = Scheduler(home, report=lambda line: echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {line}"))
+        scheduler = Scheduler(home, report=say_when)
+        notifier = None if wanted is None else Notifier(home, wanted, report=say_when)
         if once:
+            if notifier is not None:
+                notifier.look(at_once=True)  # so that it watches what begins now
             scheduler.look()
             scheduler.join()
-        else:
-            echo(f"looking at the schedules in {home.root} every {poll:g} s", err=True)
+            if notifier is not None:
+                notifier.look(at_once=True)
+            return OK
+        echo(f"looking at the schedules in {home.root} every {poll:g} s", err=True)
+        teller = None
+        if notifier is not None:  # a thread of its own: a mail server that is slow keeps no run waiting
+            teller = threading.Thread(target=notifier.run, args=[stop], kwargs={"poll": poll})
+            teller.start()
+        try:
             scheduler.run(stop, poll=poll)
+        finally:
+            stop.set()
+            if teller is not None:
+                teller.join()
     return OK
 
 
