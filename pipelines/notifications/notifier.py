@@ -31,6 +31,28 @@ _KEEP: Final = 600_000_000
 Report = Callable[[str], None]
 
 
+class _Looks:
+    """What sources said in one look: for rules that have looked as far before, none is asked again."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._begun: dict[str, Mark] = {}
+        self._looks: dict[tuple[str, bytes], tuple[list[Event], Mark]] = {}
+
+    def begin(self, source: EventSource) -> Mark:
+        """The mark of who begins now."""
+        if source.name not in self._begun:
+            self._begun[source.name] = source.begin(self._home)
+        return self._begun[source.name]
+
+    def at(self, source: EventSource, mark: Mark) -> tuple[list[Event], Mark]:
+        """What came since a mark, and the mark afterwards."""
+        key = (source.name, canonical_json(mark))
+        if key not in self._looks:
+            self._looks[key] = source.look(self._home, mark)
+        return self._looks[key]
+
+
 @dataclass(frozen=True)
 class _Sending:
     """A message on its way."""
@@ -80,7 +102,7 @@ class Notifier:
 
     def look(self, *, at_once: bool = False) -> None:
         """Look once for events, and send what is due; `at_once`: without waiting for what may come with it."""
-        looks: dict[tuple[str, bytes], tuple[list[Event], Mark]] = {}
+        looks = _Looks(self._home)
         sendings = []
         for rule in self._settings.rules:
             for channel in rule.channels:
@@ -101,22 +123,19 @@ class Notifier:
         if failure is not None:
             raise failure
 
-    def _collected(self, rule: Rule, channel: str, looks: dict[tuple[str, bytes], tuple[list[Event], Mark]]) -> Outbox:
+    def _collected(self, rule: Rule, channel: str, looks: _Looks) -> Outbox:
         """An outbox with what came since the last look."""
         home = self._home
         outbox = find_outbox(home, rule.name, channel)
         if outbox is None:
-            outbox = begin_outbox(home, rule.name, channel, {each.name: each.begin(home) for each in self._sources})
+            outbox = begin_outbox(home, rule.name, channel, {each.name: looks.begin(each) for each in self._sources})
         version, marks = self._ahead.get(outbox.name, (0, outbox.marks))
         before = marks if version == outbox.context.version else outbox.marks
         events: list[Event] = []
         after: dict[str, Mark] = {}
         for source in self._sources:
-            mark = before[source.name] if source.name in before else source.begin(home)
-            key = (source.name, canonical_json(mark))
-            if key not in looks:
-                looks[key] = source.look(home, mark)
-            news, after[source.name] = looks[key]
+            mark = before[source.name] if source.name in before else looks.begin(source)
+            news, after[source.name] = looks.at(source, mark)
             events += [event for event in news if rule.wants(event)]
         if events or (after != outbox.marks and home.store.now() > outbox.marked + _KEEP):
             return put(home, outbox, sorted(events, key=lambda event: event.at), after)
