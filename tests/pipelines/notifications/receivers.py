@@ -163,7 +163,7 @@ def mail_receiver(certificate: tuple[Path, Path] | None = None, *, tls: bool = F
                     while (data := self.rfile.readline()) != b".\r\n":
                         lines.append(data.removeprefix(b"."))
                     letter = message_from_bytes(b"".join(lines), policy=policy.default)
-                    receiver.letters.append((readers, letter))  # type: ignore[arg-type]  # of the policy's class
+                    receiver.letters.append((readers, letter))
                     receiver.encrypted.append(self.encrypted)
                     readers = []
                     self.say("250 ok")

@@ -272,7 +272,7 @@ def test_tried_again_with_pauses_then_on_record(
     pipeline = pipe("Make()")
     notifier = Notifier(home, read_notifications(settings()), report=lines.append)
     notifier.look()
-    web.answers = [503, 500] + [503] * (ATTEMPTS - 1)
+    web.answers = [503, 500, *[503] * (ATTEMPTS - 1)]
     first = ended(home, pipeline, RunState.FAILED)
     notifier.look()
     second = ended(home, pipeline, RunState.FAILED)
@@ -292,7 +292,7 @@ def test_tried_again_with_pauses_then_on_record(
     assert {body["id"] for body in web.bodies[:3]} == {web.bodies[0]["id"]}  # who gets it twice can tell
     notifier.look()
     assert web.runs == [first.id] * 3 + [second.id]
-    web.answers = [503] * ATTEMPTS
+    web.answers = [503 for _ in range(ATTEMPTS)]
     third = ended(home, pipeline, RunState.FAILED)
     for _ in range(ATTEMPTS + 2):
         notifier.look()
