@@ -23,6 +23,7 @@ from ..run import check_runner
 from ..triggers.reading import read_schedule
 from ..triggers.schedule import Schedule
 from ..triggers.trigger import Marks
+from .snapshot import keep_code
 
 _KIND: Final = "schedule"
 TAG: Final = "schedule"
@@ -60,6 +61,8 @@ class ScheduleRecord:
         digest: Of the pipeline when it was registered.
         project: The folder of its pipeline.py.
         source: The modification time of that file when it was registered, in nanoseconds; None where it was missing.
+        code: Names the modules that runs have, of one that is pinned: see `snapshot`; None of others, and of one that
+            an earlier release registered.
         schedule: When it runs, and how.
         marks: What its trigger remembers.
         paused: Whether it starts no runs.
@@ -74,6 +77,7 @@ class ScheduleRecord:
     digest: str
     project: Path
     source: int | None
+    code: str | None
     schedule: Schedule
     marks: Marks
     paused: bool
@@ -98,6 +102,7 @@ class ScheduleRecord:
                 facts["digest"],
                 Path(facts["project"]),
                 facts["source"],
+                facts.get("code"),
                 read_schedule(facts["schedule"]),
                 dict(facts["marks"]),
                 facts["paused"],
@@ -180,7 +185,10 @@ def register_schedule(
         "digest": built.digest,
         "project": str(pipeline.project),
         "schedule": pipeline.schedule.to_json(),
+        "code": None,
     }
+    if pipeline.schedule.version == "pin":
+        facts["code"] = keep_code(home, pipeline.project)
     source = {"source": modified(pipeline.project)}
     check_runner(pipeline.schedule.runner)
     name = name or built.name
@@ -206,7 +214,7 @@ def register_schedule(
                 f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
-        is_unchanged = facts.items() <= context.properties.items()
+        is_unchanged = facts.items() <= {"code": None, **context.properties}.items()
         if is_unchanged and source["source"] == record.source:
             return record, "unchanged"
         keys = pipeline.schedule.trigger.keys

@@ -19,6 +19,7 @@ from ..launcher.home import STORE, Home
 from ..launcher.runs import RunOptions
 from ..run import run_pipeline
 from .records import TAG, ScheduleRecord, Tick, find_schedule, record_tick, register_schedule
+from .snapshot import lay_out
 from .tick import give_up
 
 
@@ -41,7 +42,9 @@ def _start(home: Home, name: str, run: str) -> int:
     if run and (record.pending is None or record.pending.run != run):
         return 0  # another process was faster
     try:
-        pipeline = load_pipeline(record.project, record.pipeline)
+        pinned = record.code if run else None
+        project = record.project if pinned is None else lay_out(home, record.project, pinned)
+        pipeline = load_pipeline(project, record.pipeline)
         if not run:
             register_schedule(home, pipeline, name)
             return 0
@@ -67,10 +70,15 @@ def _start(home: Home, name: str, run: str) -> int:
 
 
 def _refuse_edited(record: ScheduleRecord, pipeline: PipelineFunction[..., object]) -> None:
-    """Refuse a pipeline that is no longer the one that was registered, where the schedule is pinned to that."""
+    """Refuse a pipeline that is no longer the one that was registered, where the schedule is pinned to that.
+
+    Its own modules are those that were kept, unless an earlier release registered it; what it imports from outside of
+    its folder is not kept.
+    """
     if record.schedule.version == "pin" and pipeline.build().digest != record.digest:
+        what = record.project if record.code is None else f"what {record.project} imports from elsewhere"
         raise InputError(
-            f"{record.project} was edited since the schedule {record.name} was registered, which is pinned",
+            f"{what} was edited since the schedule {record.name} was registered, which is pinned",
             fix=f"register it again: `drivetrain schedule register {record.project}`",
         )
 

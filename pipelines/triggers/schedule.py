@@ -20,8 +20,8 @@ class Schedule:
         trigger: When.
         parameters: Values of the pipeline's parameters; the others have their defaults.
         max_active: How many of its runs may be at work at once; a run that is due waits for its turn.
-        version: What an edit of the project does: with "follow" each run takes the code as it is then; with "pin" no
-            run begins until the schedule is registered again.
+        version: What an edit of the project does: with "follow" each run takes the code as it is then; with "pin" each
+            goes on with the modules as they were when the schedule was registered.
         runner: Which runner carries runs out.
     """
 

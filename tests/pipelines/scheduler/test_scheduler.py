@@ -290,14 +290,77 @@ def test_an_edit_is_followed_or_refused(home: Home, write: Write, clock: Clock, 
     write('on.Every("2h")')
     look()
     waits(lambda: "2h" in str(find_schedule(home, "shop").schedule.trigger))
-    pinned = write('on.Schedule(on.Every("1h"), version="pin")')
-    register_schedule(home, pinned)
+
+
+def test_a_pinned_schedule_goes_on_with_the_code_that_was_registered(
+    home: Home, project: Callable[..., Path], clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    def written(more: int) -> PipelineFunction[..., Any]:
+        parts = """
+        import drivetrain as dt
+        from drivetrain.pipelines import Files, resolve_files
+        from .deep.numbers import MORE
+
+        class Thing(dt.Artifact):
+            count: int = 0
+
+        @dt.component
+        def Make(data: Files) -> Thing:
+            return Thing.new(count=MORE + sum(int(each.path.read_text()) for each in resolve_files(data).files))
+        """
+        text = """
+        import drivetrain as dt
+        from drivetrain import triggers as on
+        from .parts import Make
+
+        @dt.pipeline(schedule=on.Schedule(on.Every("1h"), version="pin"))
+        def shop() -> None:
+            Make.options(cache=False)(dt.files("data/*.txt"))
+        """
+        folder = project("shop", parts=parts, pipeline=text)
+        for path in (folder / "deep" / "numbers.py", folder / "data" / "1.txt"):
+            path.parent.mkdir(exist_ok=True)
+        (folder / "deep" / "numbers.py").write_text(f"MORE = {more}\n")
+        (folder / "deep" / "note.txt").write_text("no code")
+        return load_pipeline(folder)
+
+    pipeline = written(100)
+    (pipeline.project / "data" / "1.txt").write_text("1")
+    register_schedule(home, pipeline)
+    look()
+    edited = written(200)
+    (pipeline.project / "parts.py").write_text("this is no Python")
+    (pipeline.project / "data" / "2.txt").write_text("20")
+    for _ in range(2):  # laid out, and there already
+        clock.forward(hours=1)
+        look()
+    assert [run.state for run in list_runs(home)] == ["COMPLETE", "COMPLETE"]
+    assert [record.properties["count"] for record in home.store.artifacts(type="Thing")] == [121, 121]
+    edited = written(200)
+    assert register_schedule(home, edited)[1] == "changed"
+    clock.forward(hours=1)
+    look()
+    assert home.store.artifacts(type="Thing")[0].properties["count"] == 221
+    assert home.store.artifacts(type="Thing")[0].producer is not None
+    assert register_schedule(home, written(200))[1] == "unchanged"
+
+
+def test_a_schedule_that_an_earlier_release_pinned_or_whose_code_lies_elsewhere_starts_nothing_after_an_edit(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    register_schedule(home, write('on.Schedule(on.Every("1h"), version="pin")'))
+    home.store.update_context(find_schedule(home, "shop").context, {"code": None})
     look()
     write('on.Schedule(on.Every("3h"), version="pin")')
     clock.forward(hours=1)
     look()
     assert list_runs(home) == []
     assert any("was edited since the schedule shop was registered" in tick.reason for tick in ticks(home, "shop"))
+    home.store.update_context(find_schedule(home, "shop").context, {"code": "0" * 64})
+    clock.forward(hours=1)
+    look()
+    assert list_runs(home) == []
+    assert any("is not in this store" in tick.reason for tick in ticks(home, "shop"))
 
 
 def test_what_unchanged_triggers_remember_stays(
