@@ -21,6 +21,7 @@ from ...metadata import Claim, ConflictError, LeaseLost
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import STORE, Home
 from ..triggers.trigger import ARTIFACTS, RUNS, Signal
+from .listings import SpanListings
 from .records import ScheduleRecord, UnreadableSchedule, modified, recorded_schedules
 from .tick import decide_tick, give_up, settle
 from .view import Patience, StoreView
@@ -47,6 +48,7 @@ class _Watched:
         process: The last of them.
         source: The modification time of the pipeline.py that it was last told to register, in nanoseconds.
         error: Why the last look failed, "" where it did not.
+        listings: What files there were.
     """
 
     version: int = 0
@@ -56,6 +58,7 @@ class _Watched:
     process: subprocess.Popen[bytes] | None = None
     source: int | None = None
     error: str = ""
+    listings: SpanListings = field(default_factory=SpanListings)
 
 
 class Scheduler:
@@ -153,7 +156,7 @@ class Scheduler:
         self._follow_edits(record, watched)
         if record.context.version == watched.version and not _may_differ(watched, now, changed):
             return
-        decision = decide_tick(self._home, record, self._view(record, now))
+        decision = decide_tick(self._home, record, self._view(record, now, watched.listings))
         # Where it started a run, or waits for one to end, nothing tells when to look again.
         keeps = not decision.signal.due
         watched.signal, watched.looked = (decision.signal, now) if keeps else (None, now)
@@ -163,8 +166,8 @@ class Scheduler:
             watched.attempts = 0
             self._begin(decision.record, watched, now)
 
-    def _view(self, record: ScheduleRecord, now: datetime) -> StoreView:
-        return StoreView(self._home, record.project, now, self._patience.of(record.name))
+    def _view(self, record: ScheduleRecord, now: datetime, listings: SpanListings) -> StoreView:
+        return StoreView(self._home, record.project, now, self._patience.of(record.name), listings)
 
     def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> None:
         """See that a pending run begins."""
