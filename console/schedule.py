@@ -185,8 +185,19 @@ def remove(settings: ConsoleSettings, name: str) -> int:
 @click.option("--at", default="", metavar="TIME", help="Up to when; else a week from now, with history now.")
 @click.option("--with-history", is_flag=True, help="Over what the store recorded, as if it had been registered before.")
 @click.option("--since", default="", metavar="TIME", help="From when, with history; else 30 days before --at.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many runs."
+)
 @shared
-def test(settings: ConsoleSettings, project: Path, which: str | None, at: str, with_history: bool, since: str) -> int:
+def test(
+    settings: ConsoleSettings,
+    project: Path,
+    which: str | None,
+    at: str,
+    with_history: bool,
+    since: str,
+    limit: int,
+) -> int:
     """Say which runs the schedule of PROJECT would start, and why, without starting any.
 
     Without history: from now on, by what its triggers remember where it is registered; what has yet to happen in the
@@ -199,14 +210,17 @@ def test(settings: ConsoleSettings, project: Path, which: str | None, at: str, w
     answering = settings.of(project)
     is_there = answering.location.store is not None or holds_runs(answering.location.root)
     with answering.home(readonly=is_there, create=True) as home:
-        firings, said, begin, end = _tried(home, pipeline, _moment(at), _moment(since), with_history=with_history)
+        firings, said, begin, end = _tried(
+            home, pipeline, _moment(at), _moment(since), limit, with_history=with_history
+        )
         answer = {
             "from": begin.isoformat(),
             "to": end.isoformat(),
             "runs": [each.to_json() for each in firings],
             "said": said,
+            "is_cut": len(firings) == limit,
         }
-        settings.answer(answer, lambda console: _show_tried(console, firings, said, begin, end))
+        settings.answer(answer, lambda console: _show_tried(console, firings, said, begin, end, limit))
     return OK
 
 
@@ -215,6 +229,7 @@ def _tried(
     pipeline: PipelineFunction[..., object],
     at: datetime | None,
     since: datetime | None,
+    limit: int,
     *,
     with_history: bool,
 ) -> tuple[list[Firing], str, datetime, datetime]:
@@ -236,6 +251,7 @@ def _tried(
         end,
         moments_of(home) if with_history else (),
         known[0].marks if known and not with_history else None,
+        limit,
     )
     return firings, said, begin, end
 
@@ -278,9 +294,12 @@ def _log(console: Console, decided: list[Tick]) -> None:
         _say(console, f"{tick.at:%Y-%m-%d %H:%M:%S} UTC  {what}{tick.reason}")
 
 
-def _show_tried(console: Console, firings: list[Firing], said: str, begin: datetime, end: datetime) -> None:
+def _show_tried(console: Console, firings: list[Firing], said: str, begin: datetime, end: datetime, limit: int) -> None:
     for firing in firings:
         _say(console, f"{firing.at:%Y-%m-%d %H:%M:%S} UTC  {firing.reason}")
+    if len(firings) == limit:
+        _say(console, f"the first {limit} runs after {begin:%Y-%m-%d %H:%M} UTC; --limit asks for more, --at for fewer")
+        return
     count = f"{len(firings)} run{'' if len(firings) == 1 else 's'}" if firings else "no run"
     _say(console, f"{count} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; then: {said}")
 

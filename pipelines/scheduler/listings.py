@@ -46,7 +46,7 @@ _Folders: TypeAlias = dict[tuple[str, str], _Folder]
 
 
 @dataclass(frozen=True)
-class _Listing:
+class _PatternListing:
     """The folders behind a pattern, and each span in them with its newest version."""
 
     folders: _Folders = field(default_factory=dict)
@@ -62,7 +62,7 @@ class SpanListings:
     """What the folders behind patterns held. One schedule's: its questions come one after another."""
 
     def __init__(self) -> None:
-        self._listings: dict[tuple[str, str], _Listing] = {}
+        self._listings: dict[tuple[str, str], _PatternListing] = {}
 
     def newest(self, pattern: SpanPattern, folders: Sequence[Path]) -> Sequence[tuple[int, int | None]]:
         """Each span with its newest version, in the first of the folders that has any file.
@@ -73,11 +73,11 @@ class SpanListings:
         """
         parts = pattern.filled({}).split("/")
         for base in [""] if parts[0] == "" else [f"{folder}/" for folder in dict.fromkeys(folders)]:
-            before = self._listings.get((base, pattern.text), _Listing())
-            now = _Listing({})
+            before = self._listings.get((base, pattern.text), _PatternListing())
+            now = _PatternListing({})
             files = _files(base, parts, pattern, before.folders, now.folders)
             is_unchanged = now.times == before.times and all(each.changed for each in now.folders.values())
-            now = _Listing(now.folders, before.spans if is_unchanged else _newest(files))
+            now = _PatternListing(now.folders, before.spans if is_unchanged else _newest(files))
             self._listings[base, pattern.text] = now
             if any(folder.spans for folder in files):
                 return now.spans
