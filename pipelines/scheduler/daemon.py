@@ -153,7 +153,8 @@ class Scheduler:
         self, record: ScheduleRecord, watched: _Watched, now: datetime, changed: set[str], *, follows: bool
     ) -> None:
         if record.pending is not None:
-            self._begin(record, watched, now)
+            record = self._begin(record, watched, now)
+        if record.pending is not None:
             return
         if record.paused:
             watched.signal = None
@@ -177,21 +178,21 @@ class Scheduler:
     def _view(self, record: ScheduleRecord, now: datetime, listings: SpanListings) -> StoreView:
         return StoreView(self._home, record.project, now, self._patience.of(record.name), listings)
 
-    def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> None:
-        """See that a pending run begins."""
-        assert record.pending is not None
-        if settle(self._home, record).pending is None:
+    def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> ScheduleRecord:
+        """See that a pending run begins; gives the schedule afterwards, without it where it has begun."""
+        record = settle(self._home, record)
+        if record.pending is None:
             watched.process, watched.attempts, watched.signal = None, 0, None
-            return
+            return record
         if watched.process is not None and watched.process.poll() is None:
-            return
+            return record
         if watched.attempts >= _ATTEMPTS:
             reason = f"its process ended {_ATTEMPTS} times before it began, see {self._log(record.pending.run)}"
-            give_up(self._home, record, record.pending, reason, now)
             watched.process, watched.attempts = None, 0
-            return
+            return give_up(self._home, record, record.pending, reason, now)
         watched.attempts += 1
         watched.process = self._spawn(record.name, record.pending.run)
+        return record
 
     def _resumes(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> bool:
         """See that a run of a schedule whose process died goes on; whether one is just being resumed."""

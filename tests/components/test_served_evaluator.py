@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -79,12 +80,13 @@ def test_metrics_are_those_of_a_library_that_is_not_ours(tmp_path: Path) -> None
     assert (every.extra / "report.html").is_file()
     only = ServedEvaluator(log, labels, label="was_late", versions=[4], metrics=["auc"])
     assert only.metrics == {"auc": pytest.approx(expected(4), abs=1e-6)}
-    for parameters, message in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"versions": [9]}, "the log has no answers of version 9"),
         ({"label": "late"}, "the labels have no column 'late'"),
         ({"task": "ranking"}, "task is 'ranking'"),
         ({"until": "2026-11-01"}, "not one of the log's 800 rows"),
-    ):
+    )
+    for parameters, message in wrong:
         with pytest.raises(InputError, match=message):
             ServedEvaluator(log, labels, **{"label": "was_late", **parameters})
     write_labels(tmp_path / "labels.csv", {"another": 1})
@@ -107,7 +109,7 @@ def test_a_trigger_sees_answers_get_worse(project: Callable[..., Path]) -> None:
     home = Home(folder / "root")
     trigger = MetricDrop("auc", below=0.7, pipeline="watch", made_by="ServedEvaluator")
     truth: dict[str, int] = {}
-    dues, marks = [], {}
+    dues, marks = [], dict[str, Any]()
     for day, share in enumerate((0.9, 0.9, 0.1, 0.1, 0.1)):  # of answers that are right
         numbers = random.Random(day)
         labels = [numbers.randrange(2) for _ in range(200)]

@@ -64,6 +64,16 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
 
 
+def test_each_single_look_starts_what_is_due(scheduled: Path, drivetrain: Command, last_json: Read) -> None:
+    """A run that the look before started has begun, which a look sees, and then looks on."""
+    drivetrain("schedule", "register", "shop")
+    command = [sys.executable, "-m", "drivetrain", "schedule", "run", "--once"]
+    for runs in range(4):
+        subprocess.run(command, check=True)
+        assert len(last_json(drivetrain("runs", "--json"))["runs"]) == runs
+        time.sleep(1.1)
+
+
 def test_what_would_run_is_told_without_running(shop: Path, drivetrain: Command, last_json: Read) -> None:
     schedule(shop, 'on.Cron("30 2 * * *", tz="Europe/Oslo")')
     drivetrain("schedule", "register", "shop")
