@@ -12,9 +12,18 @@ import time
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from socket import socket
 from typing import TYPE_CHECKING, Any, Final
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    Request,
+    build_opener,
+)
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from _typeshed import WriteableBuffer
 
 LEAST: Final = 64 << 10
@@ -110,6 +119,17 @@ class _SecureHandler(HTTPSHandler):
         return self.do_open(_PacedSecureConnection, req, context=self._context)  # type: ignore[attr-defined]
 
 
-def opener() -> OpenerDirector:
-    """What opens requests as `urllib.request.urlopen` does; a request's timeout is the period of its answer."""
-    return build_opener(_Handler, _SecureHandler)
+class _NoRedirection(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:  # Any: as HTTPRedirectHandler has them
+        return None  # then the answer is an HTTPError
+
+
+def opener(*, context: SSLContext | None = None, redirects: bool = True) -> OpenerDirector:
+    """What opens requests as `urllib.request.urlopen` does; a request's timeout is the period of its answer.
+
+    Args:
+        context: What is trusted; what the machine trusts where None.
+        redirects: Whether redirections are followed; else one is an HTTPError.
+    """
+    handlers = () if redirects else (_NoRedirection(),)
+    return build_opener(_Handler, _SecureHandler(context=context), *handlers)

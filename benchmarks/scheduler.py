@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from drivetrain.benchmarks.common import Bars, report, timed
-from drivetrain.pipelines import Home, load_pipeline
+from drivetrain.pipelines import Home
+from drivetrain.pipelines.dsl.pipeline import load_pipelines
 from drivetrain.pipelines.scheduler import Scheduler, register_schedule
 
 POLL: Final = timedelta(seconds=5)
@@ -40,12 +41,12 @@ TRIGGERS: Final = (
 )
 
 
-def project(folder: Path) -> Path:
-    """A project with a pipeline for each kind of trigger."""
+def project(folder: Path, count: int) -> Path:
+    """A project with so many pipelines, which have the triggers in turn."""
     folder.mkdir()
     pipelines = [
-        f"@dt.pipeline(schedule={trigger})\ndef p{number}() -> None:\n    Make()\n"
-        for number, trigger in enumerate(TRIGGERS)
+        f"@dt.pipeline(schedule={TRIGGERS[number % len(TRIGGERS)]})\ndef p{number}() -> None:\n    Make()\n"
+        for number in range(count)
     ]
     (folder / "pipeline.py").write_text("\n\n".join([PIPELINES, *pipelines]))
     return folder
@@ -54,10 +55,8 @@ def project(folder: Path) -> Path:
 def measure(folder: Path, count: int, repeat: int) -> dict[str, float]:
     """All figures."""
     home = Home(folder / ".drivetrain")
-    shop = project(folder / "shop")
-    pipelines = [load_pipeline(shop, f"p{number}") for number in range(len(TRIGGERS))]
-    for number in range(count):
-        register_schedule(home, pipelines[number % len(pipelines)], f"s{number}")
+    for pipeline in load_pipelines(project(folder / "shop", count)).values():
+        register_schedule(home, pipeline)
     now = datetime.now(UTC)
     scheduler = Scheduler(home, clock=lambda: now)
     first, _ = timed(scheduler.look)

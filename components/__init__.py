@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .infra_validator import InfraValidator as InfraValidator
     from .pusher import Pusher as Pusher
     from .schema_gen import SchemaGen as SchemaGen
+    from .served_evaluator import ServedEvaluator as ServedEvaluator
     from .served_examples import ServedExamples as ServedExamples
     from .statistics_gen import StatisticsGen as StatisticsGen
     from .trainer import Trainer as Trainer
@@ -41,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "infra_validator": "InfraValidator",
         "pusher": "Pusher",
         "schema_gen": "SchemaGen",
+        "served_evaluator": "ServedEvaluator",
         "served_examples": "ServedExamples",
         "statistics_gen": "StatisticsGen",
         "trainer": "Trainer",

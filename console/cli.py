@@ -31,6 +31,7 @@ VERBS = {
     "backfill": "Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.",
     "schedule": "Runs that begin by themselves: by the clock, on new data, on drift, when a metric falls, "
     "after other runs.",
+    "notify": "Tell people of failures, recoveries, stops, questions and new champions, by chat, mail or webhook.",
     "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
     "bless": "Bless the model that NODE of RUN (the newest unless given) judged and did not bless.",
     "unbless": "Take the blessing from the model that NODE of RUN (the newest unless given) blessed.",

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..pipelines import Home, PipelineFunction, load_pipeline
 from ..pipelines.launcher.root import holds_runs
 from .exit_codes import OK
+from .notify import say_when
 from .options import ConsoleSettings, pipeline_option, shared
 from .terminal import echo
 from .verbs import Verbs
@@ -69,26 +70,50 @@ def register(settings: ConsoleSettings, project: Path, which: str | None, name: 
     help="How often to look.",
 )
 @click.option("--once", is_flag=True, help="Look once, and end when what was due has run.")
+@click.option(
+    "--notify",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Tell people what happens, as this notifications.yaml says: `notify run` beside it.",
+)
 @shared
-def run(settings: ConsoleSettings, poll: float, once: bool) -> int:
+def run(settings: ConsoleSettings, poll: float, once: bool, notify: Path | None) -> int:
     """Start the runs that are due, until Ctrl-C or SIGTERM; each in a process of its own, which goes on then.
 
     Of several schedulers on one store one works and the others wait; a run that is due begins once. With --once, cron
     or a timer of systemd can be the clock.
     """
+    from ..pipelines.notifications import Notifier, read_notifications
     from ..pipelines.scheduler import Scheduler
 
+    wanted = None if notify is None else read_notifications(notify)
+    if wanted is not None:
+        wanted.check()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with settings.home(readonly=False) as home:
-        scheduler = Scheduler(home, report=lambda line: echo(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {line}"))
+        scheduler = Scheduler(home, report=say_when)
+        notifier = None if wanted is None else Notifier(home, wanted, report=say_when)
         if once:
+            if notifier is not None:
+                notifier.look(at_once=True)  # so that it watches what begins now
             scheduler.look()
             scheduler.join()
-        else:
-            echo(f"looking at the schedules in {home.root} every {poll:g} s", err=True)
+            if notifier is not None:
+                notifier.look(at_once=True)
+            return OK
+        echo(f"looking at the schedules in {home.root} every {poll:g} s", err=True)
+        teller = None
+        if notifier is not None:  # a thread of its own: a mail server that is slow keeps no run waiting
+            teller = threading.Thread(target=notifier.run, args=[stop], kwargs={"poll": poll})
+            teller.start()
+        try:
             scheduler.run(stop, poll=poll)
+        finally:
+            stop.set()
+            if teller is not None:
+                teller.join()
     return OK
 
 
@@ -160,8 +185,19 @@ def remove(settings: ConsoleSettings, name: str) -> int:
 @click.option("--at", default="", metavar="TIME", help="Up to when; else a week from now, with history now.")
 @click.option("--with-history", is_flag=True, help="Over what the store recorded, as if it had been registered before.")
 @click.option("--since", default="", metavar="TIME", help="From when, with history; else 30 days before --at.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=1000, show_default=True, help="At most so many runs."
+)
 @shared
-def test(settings: ConsoleSettings, project: Path, which: str | None, at: str, with_history: bool, since: str) -> int:
+def test(
+    settings: ConsoleSettings,
+    project: Path,
+    which: str | None,
+    at: str,
+    with_history: bool,
+    since: str,
+    limit: int,
+) -> int:
     """Say which runs the schedule of PROJECT would start, and why, without starting any.
 
     Without history: from now on, by what its triggers remember where it is registered; what has yet to happen in the
@@ -174,14 +210,17 @@ def test(settings: ConsoleSettings, project: Path, which: str | None, at: str, w
     answering = settings.of(project)
     is_there = answering.location.store is not None or holds_runs(answering.location.root)
     with answering.home(readonly=is_there, create=True) as home:
-        firings, said, begin, end = _tried(home, pipeline, _moment(at), _moment(since), with_history=with_history)
+        firings, said, begin, end = _tried(
+            home, pipeline, _moment(at), _moment(since), limit, with_history=with_history
+        )
         answer = {
             "from": begin.isoformat(),
             "to": end.isoformat(),
             "runs": [each.to_json() for each in firings],
             "said": said,
+            "is_cut": len(firings) == limit,
         }
-        settings.answer(answer, lambda console: _show_tried(console, firings, said, begin, end))
+        settings.answer(answer, lambda console: _show_tried(console, firings, said, begin, end, limit))
     return OK
 
 
@@ -190,6 +229,7 @@ def _tried(
     pipeline: PipelineFunction[..., object],
     at: datetime | None,
     since: datetime | None,
+    limit: int,
     *,
     with_history: bool,
 ) -> tuple[list[Firing], str, datetime, datetime]:
@@ -211,6 +251,7 @@ def _tried(
         end,
         moments_of(home) if with_history else (),
         known[0].marks if known and not with_history else None,
+        limit,
     )
     return firings, said, begin, end
 
@@ -253,9 +294,12 @@ def _log(console: Console, decided: list[Tick]) -> None:
         _say(console, f"{tick.at:%Y-%m-%d %H:%M:%S} UTC  {what}{tick.reason}")
 
 
-def _show_tried(console: Console, firings: list[Firing], said: str, begin: datetime, end: datetime) -> None:
+def _show_tried(console: Console, firings: list[Firing], said: str, begin: datetime, end: datetime, limit: int) -> None:
     for firing in firings:
         _say(console, f"{firing.at:%Y-%m-%d %H:%M:%S} UTC  {firing.reason}")
+    if len(firings) == limit:
+        _say(console, f"the first {limit} runs after {begin:%Y-%m-%d %H:%M} UTC; --limit asks for more, --at for fewer")
+        return
     count = f"{len(firings)} run{'' if len(firings) == 1 else 's'}" if firings else "no run"
     _say(console, f"{count} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; then: {said}")
 

@@ -80,6 +80,10 @@ SECURITY: an error that tells nothing of what is
   test_a_model_that_fails_tells_nothing_of_what_is_inside
 SECURITY: CI carries out the same cases on each change
   test_an_attack_finds_nothing test_a_longer_attack_finds_nothing
+SECURITY: no redirection is followed, and what leaves this machine
+  test_an_answer_that_is_no_success test_what_is_not_encrypted_stays_on_this_machine
+SECURITY: Secrets stand there by reference, and are in no record, log or error of
+  test_no_secret_is_anywhere test_a_secret_is_read_where_it_stands_and_redacted
 SECURITY: `make attack SEED=…` repeats them
   test_equal_seeds_draw_equal_cases
 storage: another URL for the same store is refused
@@ -293,7 +297,7 @@ def test_a_promise_stands_and_is_kept_by_tests(page: str, words: str, kept_by: l
 def test_every_point_of_the_security_policy_is_among_them() -> None:
     page = (ROOT / PAGES["SECURITY"]).read_text("utf-8").partition("\n## ")[0]
     points = [" ".join(point.split()) for point in re.findall(r"^- (.*?)(?=^- |^\n|\Z)", page, re.M | re.S)]
-    assert len(points) == 12
+    assert len(points) == 13
     words = [words for which, words, _ in promises() if which == "SECURITY"]
     assert [point for point in points if not any(each in point for each in words)] == []
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "model_version"
 _LABEL: Final = "\0label"  # names that no column of a user has
-_ANSWERED_BY: Final = "\0version"
+ANSWERED_BY: Final = "\0version"
 _PREDICTION: Final = "\0prediction"
 _POSITION: Final = "\0position"
 _BUCKETS: Final = 20
@@ -183,6 +183,68 @@ class ABTest:
         return printable("\n".join(lines))
 
 
+@dataclass(frozen=True)
+class LabelledAnswers:
+    """The answers of a request log beside what came true.
+
+    Attributes:
+        model: The model's name.
+        rows: Each key once, as it was answered first: `ANSWERED_BY`, the version; the label's column, null where it is
+            not known; and the prediction's.
+        prediction: The name of its column.
+        asked: How many rows asked for the prediction, each as often as it came.
+        logged: All rows of the log that are of the time, as they came.
+        task: What the predictions say that they are; None where they say nothing.
+    """
+
+    model: str
+    rows: pa.Table
+    prediction: str
+    asked: int
+    logged: pa.Table
+    task: Task | None
+
+
+def labelled_answers(
+    log: str | Path | Sequence[str | Path],
+    labels: object,
+    *,
+    label: str,
+    key: str = "request_id",
+    prediction: str | None = None,
+    signature: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> LabelledAnswers:
+    """The answers of a request log joined with labels; arguments and errors are those of `ab_test`."""
+    window = moment("since", since), moment("until", until)
+    model, logged = _answered(log, key, prediction, signature, window)
+    # A score for each class: labels here are one value a row.
+    task: Task | None = "multiclass" if _is_list(logged[_PREDICTION].type) else None
+    known = _labels(labels, label, key)
+    if key == "request_id" and "request_row" not in known.column_names:
+        known = _of_the_only_row(known, logged)
+    keys = ["request_id", "request_row"] if key == "request_id" else [key]
+    for name in keys:
+        try:
+            known = known.set_column(
+                known.column_names.index(name), name, known[name].cast(logged.schema.field(name).type)
+            )
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"the column {name!r} of the labels is {known.schema.field(name).type}, that of the log "
+                f"{logged.schema.field(name).type}",
+                fix="give both the same type",
+            ) from error
+    asked = _with_prediction(logged)
+    output = label + " as predicted"  # a label and an output are often called alike
+    first = _first_of_each(asked, keys)
+    positions = first.select(keys).append_column(_POSITION, pa.array(np.arange(first.num_rows)))
+    joined = positions.join(_one_label_each(known, keys), keys, join_type="left outer").sort_by(_POSITION)
+    rows = pa.table({ANSWERED_BY: first[_VERSION], label: joined[_LABEL], output: first[_PREDICTION]})
+    return LabelledAnswers(model, rows, output, asked.num_rows, logged, task)
+
+
 def ab_test(
     log: str | Path | Sequence[str | Path],
     labels: object,
@@ -233,36 +295,13 @@ def ab_test(
             none that asked for the prediction; the shares cannot be.
     """
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
-    window = moment("since", since), moment("until", until)
-    model, answered = _answered(log, key, prediction, signature, window)
-    if task is None and is_list(answered[_PREDICTION].type):
-        task = "multiclass"  # a score for each class: labels here are one value a row
-    known = _labels(labels, label, key)
-    if key == "request_id" and "request_row" not in known.column_names:
-        known = _of_the_only_row(known, answered)
-    keys = ["request_id", "request_row"] if key == "request_id" else [key]
-    for name in keys:
-        try:
-            known = known.set_column(
-                known.column_names.index(name), name, known[name].cast(answered.schema.field(name).type)
-            )
-        except (pa.ArrowException, ValueError) as error:
-            raise InputError(
-                f"the column {name!r} of the labels is {known.schema.field(name).type}, that of the log "
-                f"{answered.schema.field(name).type}",
-                fix="give both the same type",
-            ) from error
-    ratio = None if shares is None else _sample_ratio(answered, shares)
-    logged = answered.num_rows
-    answered = _with_prediction(answered)
-    output = label + " as predicted"  # a label and an output are often called alike
-    every = answered.num_rows
-    answered = _first_of_each(answered, keys)
-    positions = answered.select(keys).append_column(_POSITION, pa.array(np.arange(answered.num_rows)))
-    joined = positions.join(_one_label_each(known, keys), keys, join_type="left outer").sort_by(_POSITION)
-    rows = pa.table({_ANSWERED_BY: answered[_VERSION], label: joined[_LABEL], output: answered[_PREDICTION]})
+    answers = labelled_answers(
+        log, labels, label=label, key=key, prediction=prediction, signature=signature, since=since, until=until
+    )
+    ratio = None if shares is None else _sample_ratio(answers.logged, shares)
+    rows, output, task = answers.rows, answers.prediction, task or answers.task
     labelled = rows.filter(pc.is_valid(rows[label]))
-    numbers = sorted(set(rows[_ANSWERED_BY].to_pylist()))
+    numbers = sorted(set(rows[ANSWERED_BY].to_pylist()))
     counts = {number: (_count(rows, number), _count(labelled, number)) for number in numbers}
     if len(numbers) < 2:
         raise InputError(f"the log has answers of version {numbers[0]} alone", fix="compare two versions")
@@ -274,7 +313,7 @@ def ab_test(
         if not some:
             raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
     result = evaluate(
-        labelled, label=label, predictions=output, slices=[[], [_ANSWERED_BY]], metrics=metrics, task=task,
+        labelled, label=label, predictions=output, slices=[[], [ANSWERED_BY]], metrics=metrics, task=task,
         classes=classes, threshold=threshold, confidence=confidence,
     )  # fmt: skip
     (judged,) = result.models.values()
@@ -288,8 +327,8 @@ def ab_test(
         for metric in outcome.metrics
         if (apart := _difference(outcome, before, metric, confidence)) is not None
     ]
-    repeated = every - answered.num_rows
-    return ABTest(model, baseline, level, outcomes, tuple(differences), repeated, ratio, logged - every)
+    repeated, unasked = answers.asked - rows.num_rows, answers.logged.num_rows - answers.asked
+    return ABTest(answers.model, baseline, level, outcomes, tuple(differences), repeated, ratio, unasked)
 
 
 def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:
@@ -358,7 +397,7 @@ def _sample_ratio(answered: pa.Table, shares: Mapping[int, float]) -> SampleRati
 
 
 def _count(rows: pa.Table, number: int) -> int:
-    return int(pc.sum(pc.equal(rows[_ANSWERED_BY], number)).as_py() or 0)
+    return int(pc.sum(pc.equal(rows[ANSWERED_BY], number)).as_py() or 0)
 
 
 # --- the log ---

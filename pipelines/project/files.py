@@ -189,7 +189,7 @@ def resolve_files(
     if takes_spans(file_set):
         match = find_span(file_set, folders)
         return with_span(resolve_files(FileSet(match.pattern), folders, fetched, progress), match)
-    if _is_uri(file_set.pattern):
+    if is_uri(file_set.pattern):
         copies = _FETCH_FILES(file_set.pattern, fetched or current().work_dir / "fetched", progress)
     else:
         copies = [("", path) for path in _paths(file_set.pattern, folders or (Path.cwd(),))]
@@ -219,7 +219,7 @@ def lister(folders: tuple[Path, ...] = ()) -> Lister:
     """Finds the files of a glob pattern, in the first of the folders that has any, or behind its URI."""
 
     def find(pattern: str) -> tuple[list[str], str]:
-        if _is_uri(pattern):
+        if is_uri(pattern):
             return listed(_LIST_FILES(pattern), pattern), "there"
         fixed = Path(re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] or "/")
         places = [fixed] if Path(pattern).is_absolute() else list(dict.fromkeys(folders or (Path.cwd(),)))
@@ -234,10 +234,11 @@ def lister(folders: tuple[Path, ...] = ()) -> Lister:
 
 def local(pattern: str) -> str:
     """A pattern of files on this machine as its paths are spelled."""
-    return pattern if _is_uri(pattern) else os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111 - keeps ./
+    return pattern if is_uri(pattern) else os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111 - keeps ./
 
 
-def _is_uri(pattern: str) -> bool:
+def is_uri(pattern: str) -> bool:
+    """Whether a pattern is of files behind a URI, and not on this machine."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", pattern) is not None and not pattern.startswith("file://")
 
 

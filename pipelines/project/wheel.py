@@ -108,6 +108,11 @@ def build_wheel(
     )
 
 
+def module_files(folder: Path) -> list[str]:
+    """The paths of a project's modules below its folder, as a wheel has them."""
+    return [path for path in _walk(folder)[0] if path.endswith(".py")]
+
+
 def _pyproject(folder: Path) -> Mapping[str, Any]:
     path = folder / "pyproject.toml"
     if not path.is_file():

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,8 +21,9 @@ from ...metadata import Claim, ConflictError, LeaseLost
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import STORE, Home
 from ..triggers.trigger import ARTIFACTS, RUNS, Signal
-from .records import ScheduleRecord, UnreadableSchedule, modified, recorded_schedules
-from .tick import decide_tick, give_up, settle
+from .listings import SpanListings
+from .records import ScheduleRecord, Tick, UnreadableSchedule, modified, record_tick, recorded_schedules
+from .tick import decide_tick, give_up, is_interrupted, settle
 from .view import Patience, StoreView
 
 _LEASE: Final = 60.0
@@ -44,9 +45,11 @@ class _Watched:
         signal: What its trigger said then.
         looked: When that was (UTC).
         attempts: Processes started for its pending run.
-        process: The last of them.
+        process: The last of them, or that which resumes a run.
+        resuming: The run that it resumes, "" for none.
         source: The modification time of the pipeline.py that it was last told to register, in nanoseconds.
         error: Why the last look failed, "" where it did not.
+        listings: What files there were.
     """
 
     version: int = 0
@@ -54,8 +57,10 @@ class _Watched:
     looked: datetime = field(default_factory=lambda: datetime.min.replace(tzinfo=UTC))
     attempts: int = 0
     process: subprocess.Popen[bytes] | None = None
+    resuming: str = ""
     source: int | None = None
     error: str = ""
+    listings: SpanListings = field(default_factory=SpanListings)
 
 
 class Scheduler:
@@ -119,6 +124,7 @@ class Scheduler:
         now = self._clock()
         changed = self._changed(now)
         records = recorded_schedules(self._home)
+        following = _following(records)
         for record in records:
             watched = self._watched.setdefault(record.name, _Watched())
             if watched.error and watched.looked <= now < watched.looked + _AFTER_ERROR:
@@ -126,7 +132,7 @@ class Scheduler:
             try:
                 if isinstance(record, UnreadableSchedule):
                     raise record.error
-                self._look_at(record, watched, now, changed)
+                self._look_at(record, watched, now, changed, follows=record.name in following)
                 watched.error = ""
             except ConflictError:
                 watched.signal = None  # at the next look
@@ -143,17 +149,23 @@ class Scheduler:
         for process in self._processes:
             process.wait()
 
-    def _look_at(self, record: ScheduleRecord, watched: _Watched, now: datetime, changed: set[str]) -> None:
+    def _look_at(
+        self, record: ScheduleRecord, watched: _Watched, now: datetime, changed: set[str], *, follows: bool
+    ) -> None:
         if record.pending is not None:
-            self._begin(record, watched, now)
+            record = self._begin(record, watched, now)
+        if record.pending is not None:
             return
         if record.paused:
             watched.signal = None
             return
-        self._follow_edits(record, watched)
+        if record.schedule.interrupted == "resume" and self._resumes(record, watched, now):
+            return
+        if follows:
+            self._follow_edits(record, watched)
         if record.context.version == watched.version and not _may_differ(watched, now, changed):
             return
-        decision = decide_tick(self._home, record, self._view(record, now))
+        decision = decide_tick(self._home, record, self._view(record, now, watched.listings))
         # Where it started a run, or waits for one to end, nothing tells when to look again.
         keeps = not decision.signal.due
         watched.signal, watched.looked = (decision.signal, now) if keeps else (None, now)
@@ -163,28 +175,49 @@ class Scheduler:
             watched.attempts = 0
             self._begin(decision.record, watched, now)
 
-    def _view(self, record: ScheduleRecord, now: datetime) -> StoreView:
-        return StoreView(self._home, record.project, now, self._patience.of(record.name))
+    def _view(self, record: ScheduleRecord, now: datetime, listings: SpanListings) -> StoreView:
+        return StoreView(self._home, record.project, now, self._patience.of(record.name), listings)
 
-    def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> None:
-        """See that a pending run begins."""
-        assert record.pending is not None
-        if settle(self._home, record).pending is None:
+    def _begin(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> ScheduleRecord:
+        """See that a pending run begins; gives the schedule afterwards, without it where it has begun."""
+        record = settle(self._home, record)
+        if record.pending is None:
             watched.process, watched.attempts, watched.signal = None, 0, None
-            return
+            return record
         if watched.process is not None and watched.process.poll() is None:
-            return
+            return record
         if watched.attempts >= _ATTEMPTS:
             reason = f"its process ended {_ATTEMPTS} times before it began, see {self._log(record.pending.run)}"
-            give_up(self._home, record, record.pending, reason, now)
             watched.process, watched.attempts = None, 0
-            return
+            return give_up(self._home, record, record.pending, reason, now)
         watched.attempts += 1
         watched.process = self._spawn(record.name, record.pending.run)
+        return record
 
-    def _spawn(self, name: str, run: str = "") -> subprocess.Popen[bytes]:
+    def _resumes(self, record: ScheduleRecord, watched: _Watched, now: datetime) -> bool:
+        """See that a run of a schedule whose process died goes on; whether one is just being resumed."""
+        if watched.process is not None and watched.process.poll() is None:
+            return watched.resuming != "" and is_interrupted(self._home, watched.resuming)
+        watched.process, watched.resuming = None, ""
+        for run in record.active:
+            attempts = record.resumed.get(run, 0)
+            if attempts < _ATTEMPTS and is_interrupted(self._home, run):
+                counted = {**record.resumed, run: attempts + 1}
+                kept = {name: count for name, count in counted.items() if name in record.active}
+                # Before it is resumed, so that one that ends its process is resumed so often and no more.
+                self._home.store.update_context(
+                    record.context, {"resumed": kept}, expected_version=record.context.version
+                )
+                reason = f"resumes run {run}, whose process died (attempt {attempts + 1} of {_ATTEMPTS})"
+                record_tick(self._home, record.name, Tick(now, "", reason))
+                self._report(f"{record.name}: {reason}")
+                watched.process, watched.resuming = self._spawn(record.name, run, "--resume"), run
+                return True
+        return False
+
+    def _spawn(self, name: str, run: str = "", *more: str) -> subprocess.Popen[bytes]:
         """Start a process that begins a schedule's run, or registers the schedule again where there is none."""
-        command = [sys.executable, "-P", "-m", f"{__package__}.start", "--root", str(self._home.root), name, run]
+        command = [sys.executable, "-P", "-m", f"{__package__}.start", "--root", str(self._home.root), *more, name, run]
         store = {} if self._home.url is None else {STORE: self._home.url}  # not as an argument: it may hold a password
         log = self._log(run or "registrations")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -227,6 +260,20 @@ class Scheduler:
             self._newest_run = min(max(run.updated_at for run in runs), now)
             changed.add(RUNS)
         return changed
+
+
+def _following(records: Sequence[ScheduleRecord | UnreadableSchedule]) -> frozenset[str]:
+    """The schedules that follow edits: of each pipeline that which was registered last, since a file declares one.
+
+    Those that were registered before from another version of the file keep their trigger.
+    """
+    newest: dict[tuple[Path, str], ScheduleRecord] = {}
+    for record in records:
+        if isinstance(record, ScheduleRecord):
+            key = (record.project, record.pipeline)
+            if key not in newest or newest[key].registered < record.registered:
+                newest[key] = record
+    return frozenset(record.name for record in newest.values())
 
 
 def _may_differ(watched: _Watched, now: datetime, changed: set[str]) -> bool:

@@ -23,6 +23,7 @@ from ..run import check_runner
 from ..triggers.reading import read_schedule
 from ..triggers.schedule import Schedule
 from ..triggers.trigger import Marks
+from .snapshot import keep_code
 
 _KIND: Final = "schedule"
 TAG: Final = "schedule"
@@ -60,11 +61,16 @@ class ScheduleRecord:
         digest: Of the pipeline when it was registered.
         project: The folder of its pipeline.py.
         source: The modification time of that file when it was registered, in nanoseconds; None where it was missing.
+        registered: When it was registered or an edit of it was followed, in microseconds since 1970; 0 where an earlier
+            release did so.
+        code: Names the modules that runs have, of one that is pinned: see `snapshot`; None of others, and of one that
+            an earlier release registered.
         schedule: When it runs, and how.
         marks: What its trigger remembers.
         paused: Whether it starts no runs.
         pending: The run that it starts now.
         active: Runs that it has started, of which some may be at work.
+        resumed: How often each of these was resumed after its process had died.
         said: The reason of its last decision.
         context: Its record.
     """
@@ -74,11 +80,14 @@ class ScheduleRecord:
     digest: str
     project: Path
     source: int | None
+    registered: int
+    code: str | None
     schedule: Schedule
     marks: Marks
     paused: bool
     pending: PendingRun | None
     active: tuple[str, ...]
+    resumed: Mapping[str, int]
     said: str
     context: ContextRecord
 
@@ -98,11 +107,14 @@ class ScheduleRecord:
                 facts["digest"],
                 Path(facts["project"]),
                 facts["source"],
+                facts.get("registered", 0),
+                facts.get("code"),
                 read_schedule(facts["schedule"]),
                 dict(facts["marks"]),
                 facts["paused"],
                 None if pending is None else PendingRun.of(pending),
                 tuple(facts["active"]),
+                dict(facts.get("resumed", {})),
                 facts["said"],
                 context,
             )
@@ -167,7 +179,8 @@ def register_schedule(
 
     Raises:
         BuildError: The pipeline is wrong.
-        InputError: It has no schedule, or a runner that there is not; the name cannot be one, or is taken.
+        InputError: It has no schedule, or a runner that there is not; the name cannot be one, or is taken; another name
+            has the very schedule.
     """
     built = pipeline.build()
     if pipeline.schedule is None:
@@ -180,14 +193,18 @@ def register_schedule(
         "digest": built.digest,
         "project": str(pipeline.project),
         "schedule": pipeline.schedule.to_json(),
+        "code": None,
     }
-    source = {"source": modified(pipeline.project)}
+    if pipeline.schedule.version == "pin":
+        facts["code"] = keep_code(home, pipeline.project)
+    source = {"source": modified(pipeline.project), "registered": home.store.now()}
     check_runner(pipeline.schedule.runner)
     name = name or built.name
     if re.fullmatch(r"\w[\w.-]{0,199}", name) is None:
         raise InputError(
             f"{name!r:.80} cannot be the name of a schedule", fix="give letters, digits and . _ -, 200 at most"
         )
+    _refuse_second(home, name, facts)
     while True:
         context = home.store.find_context(_KIND, name)
         if context is None:
@@ -206,7 +223,7 @@ def register_schedule(
                 f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
-        is_unchanged = facts.items() <= context.properties.items()
+        is_unchanged = facts.items() <= {"code": None, **context.properties}.items()
         if is_unchanged and source["source"] == record.source:
             return record, "unchanged"
         keys = pipeline.schedule.trigger.keys
@@ -217,8 +234,19 @@ def register_schedule(
             return ScheduleRecord.of(context), "unchanged" if is_unchanged else "changed"
 
 
+def _refuse_second(home: Home, name: str, facts: Mapping[str, Any]) -> None:
+    """Refuse a schedule that is registered under another name: each occasion would start two runs."""
+    same = {key: facts[key] for key in ("pipeline", "project", "schedule")}
+    for context in home.store.contexts(_KIND, limit=None):
+        if context.name != name and not _is_removed(context) and same.items() <= context.properties.items():
+            raise InputError(
+                f"the schedule {context.name!r} is this one already, and each occasion would start two runs",
+                fix=f"remove it (`drivetrain schedule remove {context.name}`), or declare another trigger",
+            )
+
+
 _AT_FIRST: Final[Mapping[str, object]] = {
-    "marks": {}, "paused": False, "removed": False, "pending": None, "active": [], "said": "",
+    "marks": {}, "paused": False, "removed": False, "pending": None, "active": [], "resumed": {}, "said": "",
 }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def replay(
     end: datetime,
     moments: Iterable[datetime] = (),
     marks: Marks | None = None,
+    most: int | None = None,
 ) -> tuple[list[Firing], str]:
     """What a trigger starts between two moments, and what it says at the end.
 
@@ -39,6 +40,7 @@ def replay(
         end: The last moment.
         moments: When something came that it may wait for, beside what it asks for itself.
         marks: What it remembers at the beginning.
+        most: How many firings at most; it ends there.
     """
     coming = [moment for moment in moments if begin < moment < end]
     heapify(coming)
@@ -48,6 +50,8 @@ def replay(
         remembered |= signal.started if signal.due else signal.marks
         if signal.due:
             firings.append(Firing(now, signal.reason))
+            if most is not None and len(firings) >= most:
+                return firings, signal.reason
         elif now >= end:  # asked for again after each firing: another may be due at the same moment
             return firings, signal.reason
         else:

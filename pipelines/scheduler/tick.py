@@ -85,6 +85,11 @@ def give_up(home: Home, record: ScheduleRecord, pending: PendingRun, reason: str
     return change(home, record, without)
 
 
+def is_interrupted(home: Home, run: str) -> bool:
+    """Whether the process of a run died."""
+    return home.store.find_context("run", run) is not None and open_run(home, run).state is RunState.INTERRUPTED
+
+
 def _is_active(home: Home, run: str) -> bool:
     """Whether a run that was started is at work, or has yet to begin."""
     context = home.store.find_context("run", run)

@@ -13,13 +13,12 @@ from typing import Any, Protocol, TypeVar
 from ...errors import InputError
 from ...metadata import ArtifactRecord
 from ..launcher.home import Home
-from ..project.files import fetch_watermark, lister, local
+from ..project.files import fetch_watermark, is_uri, lister, local
 from ..project.spans import parse
 from ..triggers.trigger import EndedRun
+from .listings import SPANS, SpanListings
 
 _Answer = TypeVar("_Answer")
-_SPANS = 1 << 63
-"""Spans are below this: the store keeps 64 bits."""
 _SKEW = timedelta(hours=1)
 """How far the clocks of two machines may be apart: one dates the end of a run, another the record of it."""
 
@@ -84,11 +83,20 @@ class StoreView:
         project: Where relative patterns are looked up first; then beside the root.
         now: The moment, in UTC.
         ask: Carries out a question to what may not answer, which it gets with a name.
+        listings: What files there were at the last look.
     """
 
-    def __init__(self, home: Home, project: Path, now: datetime, ask: Ask = _ask_at_once) -> None:
+    def __init__(
+        self,
+        home: Home,
+        project: Path,
+        now: datetime,
+        ask: Ask = _ask_at_once,
+        listings: SpanListings | None = None,
+    ) -> None:
         self.now = now
         self._ask = ask
+        self._listings = SpanListings() if listings is None else listings
         self._home = home
         self._folders = (project, home.base)
 
@@ -131,6 +139,8 @@ class StoreView:
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """See `TriggerView.spans`."""
         parsed = parse(local(pattern))
+        if not is_uri(pattern) and "**" not in pattern:
+            return self._ask(pattern, partial(self._listings.newest, parsed, self._folders))
         paths, _ = self._ask(pattern, partial(lister(self._folders), parsed.filled({})))
         newest: dict[int, int | None] = {}
         for path in paths:
@@ -138,7 +148,7 @@ class StoreView:
                 read = parsed.read(path)
             except InputError:  # a date that is none: ExampleGen says so when it is asked for it
                 continue
-            if read is not None and read[0] < _SPANS:  # digits that are no span: the store could not keep it
+            if read is not None and read[0] < SPANS:  # digits that are no span: the store could not keep it
                 span, version, _ = read
                 known = newest.get(span)
                 newest[span] = version if known is None or version is None else max(known, version)

@@ -10,6 +10,7 @@ from ...errors import BuildError, InputError
 from .trigger import Json, Trigger
 
 Version: TypeAlias = Literal["follow", "pin"]
+Interrupted: TypeAlias = Literal["leave", "resume"]
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,11 @@ class Schedule:
         trigger: When.
         parameters: Values of the pipeline's parameters; the others have their defaults.
         max_active: How many of its runs may be at work at once; a run that is due waits for its turn.
-        version: What an edit of the project does: with "follow" each run takes the code as it is then; with "pin" no
-            run begins until the schedule is registered again.
+        version: What an edit of the project does: with "follow" each run takes the code as it is then; with "pin" each
+            goes on with the modules as they were when the schedule was registered.
         runner: Which runner carries runs out.
+        interrupted: What becomes of a run whose process died: with "leave" it waits for `drivetrain resume`, with
+            "resume" it goes on by itself, three times at most.
     """
 
     trigger: Trigger
@@ -30,6 +33,7 @@ class Schedule:
     max_active: int = 1
     version: Version = "follow"
     runner: str = "inline"
+    interrupted: Interrupted = "leave"
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):
@@ -42,6 +46,8 @@ class Schedule:
             raise InputError(f"max_active is {self.max_active!r:.40}", fix="give 1 or more")
         if self.version not in ("follow", "pin"):
             raise InputError(f"version is {self.version!r:.40}", fix="give 'follow' or 'pin'")
+        if self.interrupted not in ("leave", "resume"):
+            raise InputError(f"interrupted is {self.interrupted!r:.40}", fix="give 'leave' or 'resume'")
 
     def to_json(self) -> Json:
         """The schedule as it stands in the IR, without what has its default."""
@@ -50,8 +56,9 @@ class Schedule:
             "max_active": self.max_active,
             "version": self.version,
             "runner": self.runner,
+            "interrupted": self.interrupted,
         }
-        default = {"parameters": {}, "max_active": 1, "version": "follow", "runner": "inline"}
+        default = {"parameters": {}, "max_active": 1, "version": "follow", "runner": "inline", "interrupted": "leave"}
         return {"trigger": self.trigger.to_json()} | {
             name: value for name, value in more.items() if value != default[name]
         }

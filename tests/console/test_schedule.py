@@ -64,6 +64,16 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
 
 
+def test_each_single_look_starts_what_is_due(scheduled: Path, drivetrain: Command, last_json: Read) -> None:
+    """A run that the look before started has begun, which a look sees, and then looks on."""
+    drivetrain("schedule", "register", "shop")
+    command = [sys.executable, "-m", "drivetrain", "schedule", "run", "--once"]
+    for runs in range(4):
+        subprocess.run(command, check=True)
+        assert len(last_json(drivetrain("runs", "--json"))["runs"]) == runs
+        time.sleep(1.1)
+
+
 def test_what_would_run_is_told_without_running(shop: Path, drivetrain: Command, last_json: Read) -> None:
     schedule(shop, 'on.Cron("30 2 * * *", tz="Europe/Oslo")')
     drivetrain("schedule", "register", "shop")
@@ -128,6 +138,7 @@ def test_a_schedule_that_cannot_be_read_is_listed_and_removed(
     scheduled: Path, drivetrain: Command, last_json: Read
 ) -> None:
     drivetrain("schedule", "register", "shop")
+    schedule(scheduled, 'on.Every("2s")')
     drivetrain("schedule", "register", "shop", "--name", "whole")
     with Home(find_root().root).store as store:
         context = store.find_context("schedule", "shop")
@@ -135,7 +146,7 @@ def test_a_schedule_that_cannot_be_read_is_listed_and_removed(
         store.update_context(context, {"schedule": {"trigger": {"$trigger": "Magic"}}})
     listed = drivetrain("schedule", "list").stdout
     assert "the schedule 'shop' cannot be read: there is no trigger 'Magic'" in listed
-    assert "whole  Every('1s')" in listed
+    assert "whole  Every('2s')" in listed
     answer = last_json(drivetrain("schedule", "list", "--json"))
     assert (len(answer["schedules"]), list(answer["unreadable"])) == (1, ["shop"])
     assert "cannot be read" in drivetrain("schedule", "pause", "shop").stderr
@@ -147,3 +158,12 @@ def test_a_moment_that_is_none(scheduled: Path, drivetrain: Command) -> None:
     drivetrain("run", "shop")
     assert "'soon' is not a moment" in drivetrain("schedule", "test", "shop", "--at", "soon").stderr
     assert "is not after" in drivetrain("schedule", "test", "shop", "--at", "2020-01-01").stderr
+
+
+def test_what_would_run_is_bounded(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    schedule(shop, 'on.Every("1s")')
+    answer = last_json(drivetrain("schedule", "test", "shop", "--json"))
+    assert (len(answer["runs"]), answer["is_cut"]) == (1000, True)
+    text = drivetrain("schedule", "test", "shop", "--limit", "3").stdout.splitlines()
+    assert len(text) == 4
+    assert text[-1].startswith("the first 3 runs after ")

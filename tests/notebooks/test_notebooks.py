@@ -196,6 +196,22 @@ def test_the_serving_notebook_rolls_out_and_takes_back(tmp_path: Path, monkeypat
     assert areas[3] == pytest.approx(1 - areas[2], abs=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_schedules_notebook_starts_runs_and_tells_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = [_COLOUR.sub("", cell["text"]) for cell in _run("schedules.ipynb")]
+    assert "registered shop: NewSpan('sales/{SPAN}.csv') | Cron('30 2 * * mon', tz='Europe/Oslo')" in shown[2]
+    assert "the first 2 runs after" in shown[2]
+    assert len(re.findall(r"0[01]:30:00 UTC  Cron", shown[2])) == 2
+    (run,) = re.findall(r"shop: NewSpan\('sales/\{SPAN\}.csv'\): span 2; run (\S+)", shown[3])
+    assert f"run {run}: NewSpan('sales/{{SPAN}}.csv'): span 2" in shown[4]
+    assert re.search(r"shop failed: \S+pipeline.py:12: ValueError: invalid literal for int\(\)", shown[6])
+    assert "told printer: shop failed" in shown[6]
+    assert "shop works again: run " in shown[7]
+
+
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 

@@ -290,14 +290,77 @@ def test_an_edit_is_followed_or_refused(home: Home, write: Write, clock: Clock, 
     write('on.Every("2h")')
     look()
     waits(lambda: "2h" in str(find_schedule(home, "shop").schedule.trigger))
-    pinned = write('on.Schedule(on.Every("1h"), version="pin")')
-    register_schedule(home, pinned)
+
+
+def test_a_pinned_schedule_goes_on_with_the_code_that_was_registered(
+    home: Home, project: Callable[..., Path], clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    def written(more: int) -> PipelineFunction[..., Any]:
+        parts = """
+        import drivetrain as dt
+        from drivetrain.pipelines import Files, resolve_files
+        from .deep.numbers import MORE
+
+        class Thing(dt.Artifact):
+            count: int = 0
+
+        @dt.component
+        def Make(data: Files) -> Thing:
+            return Thing.new(count=MORE + sum(int(each.path.read_text()) for each in resolve_files(data).files))
+        """
+        text = """
+        import drivetrain as dt
+        from drivetrain import triggers as on
+        from .parts import Make
+
+        @dt.pipeline(schedule=on.Schedule(on.Every("1h"), version="pin"))
+        def shop() -> None:
+            Make.options(cache=False)(dt.files("data/*.txt"))
+        """
+        folder = project("shop", parts=parts, pipeline=text)
+        for path in (folder / "deep" / "numbers.py", folder / "data" / "1.txt"):
+            path.parent.mkdir(exist_ok=True)
+        (folder / "deep" / "numbers.py").write_text(f"MORE = {more}\n")
+        (folder / "deep" / "note.txt").write_text("no code")
+        return load_pipeline(folder)
+
+    pipeline = written(100)
+    (pipeline.project / "data" / "1.txt").write_text("1")
+    register_schedule(home, pipeline)
+    look()
+    edited = written(200)
+    (pipeline.project / "parts.py").write_text("this is no Python")
+    (pipeline.project / "data" / "2.txt").write_text("20")
+    for _ in range(2):  # laid out, and there already
+        clock.forward(hours=1)
+        look()
+    assert [run.state for run in list_runs(home)] == ["COMPLETE", "COMPLETE"]
+    assert [record.properties["count"] for record in home.store.artifacts(type="Thing")] == [121, 121]
+    edited = written(200)
+    assert register_schedule(home, edited)[1] == "changed"
+    clock.forward(hours=1)
+    look()
+    assert home.store.artifacts(type="Thing")[0].properties["count"] == 221
+    assert home.store.artifacts(type="Thing")[0].producer is not None
+    assert register_schedule(home, written(200))[1] == "unchanged"
+
+
+def test_a_schedule_that_an_earlier_release_pinned_or_whose_code_lies_elsewhere_starts_nothing_after_an_edit(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    register_schedule(home, write('on.Schedule(on.Every("1h"), version="pin")'))
+    home.store.update_context(find_schedule(home, "shop").context, {"code": None})
     look()
     write('on.Schedule(on.Every("3h"), version="pin")')
     clock.forward(hours=1)
     look()
     assert list_runs(home) == []
     assert any("was edited since the schedule shop was registered" in tick.reason for tick in ticks(home, "shop"))
+    home.store.update_context(find_schedule(home, "shop").context, {"code": "0" * 64})
+    clock.forward(hours=1)
+    look()
+    assert list_runs(home) == []
+    assert any("is not in this store" in tick.reason for tick in ticks(home, "shop"))
 
 
 def test_what_unchanged_triggers_remember_stays(
@@ -347,9 +410,8 @@ def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[.
 def test_a_damaged_record_or_one_of_a_newer_release_stops_no_other(
     home: Home, write: Write, clock: Clock, damage: dict[str, object], message: str
 ) -> None:
-    pipeline = write()
-    damaged = register_schedule(home, pipeline, "damaged")[0]
-    register_schedule(home, pipeline, "whole")
+    damaged = register_schedule(home, write(), "damaged")[0]
+    register_schedule(home, write('on.Schedule(on.Every("1h"), parameters={"count": 5})'), "whole")
     lines: list[str] = []
     scheduler = Scheduler(home, clock=clock, report=lines.append)
     scheduler.look()
@@ -368,7 +430,7 @@ def test_a_damaged_record_or_one_of_a_newer_release_stops_no_other(
             pause_schedule(home, "damaged", paused=True)
     ticks(home, "damaged")
     remove_schedule(home, "damaged")
-    assert register_schedule(home, pipeline, "damaged")[1] == "registered"
+    assert register_schedule(home, write(), "damaged")[1] == "registered"
     scheduler.join()
 
 
@@ -557,3 +619,93 @@ def test_two_schedulers_one_of_which_is_killed_now_and_then(home: Home, write: W
     assert runs <= {tick.run for tick in decided}
     assert len({open_run(home, run).tags["schedule"] for run in runs}) == 1
     assert times == sorted(times, reverse=True)
+
+
+def test_two_schedules_of_a_pipeline_never_share_a_trigger(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    register_schedule(home, write('on.Every("1h")'), "first")
+    with pytest.raises(InputError, match="the schedule 'first' is this one already, and each occasion would start two"):
+        register_schedule(home, write('on.Every("1h")'), "second")
+    register_schedule(home, write('on.Every("2h")'), "second")
+    edited = write('on.Every("3h")').project / "pipeline.py"
+    os.utime(edited, ns=(10**18, 10**18))
+    look()
+    waits(lambda: "3h" in str(find_schedule(home, "second").schedule.trigger))
+    look()
+    assert "1h" in str(find_schedule(home, "first").schedule.trigger)
+    clock.forward(hours=3)
+    assert sorted(line.partition(":")[0] for line in look()) == ["first", "second"]
+
+
+def test_a_pipeline_that_hangs_when_it_is_imported_is_given_up(home: Home, write: Write, clock: Clock) -> None:
+    register_schedule(home, write('on.Every("1h")'))
+    scheduler = Scheduler(home, clock=clock)
+    scheduler.look()
+    project = find_schedule(home, "shop").project
+    source = (project / "pipeline.py").stat()
+    (project / "pipeline.py").write_text("import time\ntime.sleep(600)")
+    os.utime(project / "pipeline.py", ns=(source.st_atime_ns, source.st_mtime_ns))
+    clock.forward(hours=1)
+    decision = decide_tick(home, find_schedule(home, "shop"), StoreView(home, project, clock.now))
+    script = f"""
+import sys
+from drivetrain.pipelines.scheduler import start
+start.LONGEST_LOAD = 0.5
+sys.argv = ["start", "--root", {str(home.root)!r}, "shop", {decision.run!r}]
+sys.exit(start.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert 'pipeline.py", line 2 in <module>' in ended.stderr  # where it stood
+    assert find_schedule(home, "shop").pending is None
+    reason = f"run {decision.run} could not begin: its pipeline.py has not loaded within 0.5 s"
+    assert any(reason in tick.reason for tick in ticks(home, "shop"))
+
+
+def test_a_run_whose_process_died_is_resumed_where_the_schedule_says_so(
+    home: Home, project: Callable[..., Path], clock: Clock
+) -> None:
+    text = """
+    import os, signal
+    import drivetrain as dt
+    from drivetrain import triggers as on
+    from drivetrain.pipelines import current
+
+    @dt.component
+    def Make() -> dt.Artifact:
+        with (current().base / "lines.txt").open("a") as file:
+            file.write("x")
+        if len((current().base / "lines.txt").read_text()) < {deaths}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return dt.Artifact.new()
+
+    @dt.pipeline(schedule=on.Schedule(on.Every("1h"), interrupted={policy!r}))
+    def shop() -> None:
+        Make.options(cache=False)()
+    """
+
+    def outcome(deaths: int, policy: str) -> tuple[str, int, list[str]]:
+        folder = project("shop", pipeline=textwrap.dedent(text).format(deaths=deaths, policy=policy))
+        (home.base / "lines.txt").unlink(missing_ok=True)
+        for record in schedules(home):
+            remove_schedule(home, record.name)
+        register_schedule(home, load_pipeline(folder))
+        scheduler = Scheduler(home, clock=clock)
+        scheduler.look()
+        clock.forward(hours=1)
+        for _ in range(12):
+            scheduler.look()
+            scheduler.join()
+            clock.forward(seconds=1)
+        resumed = [tick.reason for tick in ticks(home, "shop", None) if "resumes run" in tick.reason]
+        (run,) = [each for each in list_runs(home) if each.id not in seen]
+        seen.add(run.id)
+        return str(run.state), len((home.base / "lines.txt").read_text()), resumed
+
+    seen: set[str] = set()
+    assert outcome(2, "leave")[:2] == ("INTERRUPTED", 1)
+    state, lines, resumed = outcome(3, "resume")
+    assert (state, lines, len(resumed)) == ("COMPLETE", 3, 2)
+    state, lines, resumed = outcome(99, "resume")
+    assert (state, lines, len(resumed)) == ("INTERRUPTED", 4, 5)  # three more
