@@ -220,7 +220,7 @@ def labelled_answers(
     window = moment("since", since), moment("until", until)
     model, logged = _answered(log, key, prediction, signature, window)
     # A score for each class: labels here are one value a row.
-    task: Task | None = "multiclass" if _is_list(logged[_PREDICTION].type) else None
+    task: Task | None = "multiclass" if is_list(logged[_PREDICTION].type) else None
     known = _labels(labels, label, key)
     if key == "request_id" and "request_row" not in known.column_names:
         known = _of_the_only_row(known, logged)
