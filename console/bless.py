@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-
 import click
 
 from ..errors import InputError, suggest
@@ -14,7 +12,7 @@ from ..pipelines.ir.tasks import task_name
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.verdicts import decisions, overrule
 from .exit_codes import OK
-from .options import ConsoleSettings, print_text, shared
+from .options import ConsoleSettings, print_text, shared, who
 
 
 @click.command(
@@ -42,7 +40,7 @@ def decide(
     with settings.home(readonly=False) as home:
         run = open_run(home, run_id)
         task, evaluation = _evaluation(home, run, node)
-        by = by or _user()
+        by = who(by)
         changed = overrule(home.store, evaluation, blessed=blessed, by=by, reason=reason)
         others = [] if blessed else _others_that_bless(home, evaluation)
         for other in others:  # else the model would still be `latest_blessed()` by one of them
@@ -58,13 +56,6 @@ def decide(
         answer = {"run": run.id, "node": task, **entry, "others": len(others), "pushed": pushed}
         settings.answer(answer, lambda console: print_text(console, "\n".join(lines)))
     return OK
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number alone
-        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None
 
 
 def _evaluation(home: Home, run: Run, node: str | None) -> tuple[str, ArtifactRecord]:
