@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         otherwise,
         pipeline,
         query,
+        registered,
         resolvers,
         secret,
         triggers,
@@ -84,6 +85,7 @@ __all__ = [
     "otherwise",
     "pipeline",
     "query",
+    "registered",
     "resolvers",
     "runs",
     "secret",
@@ -107,7 +109,7 @@ _load = lazy_names(
         "metadata": "Artifact",
         "pipelines": (
             "Secret artifact component files latest latest_blessed map_ not_ on_exit one_of optional "
-            "otherwise pipeline query secret when"
+            "otherwise pipeline query registered secret when"
         ),
         "pipelines.external": "container_component kfp_component notebook_component shell_component",
     },

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .import_schema import ImportSchema as ImportSchema
     from .infra_validator import InfraValidator as InfraValidator
     from .pusher import Pusher as Pusher
+    from .register import Register as Register
     from .schema_gen import SchemaGen as SchemaGen
     from .served_examples import ServedExamples as ServedExamples
     from .statistics_gen import StatisticsGen as StatisticsGen
@@ -40,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "import_schema": "ImportSchema",
         "infra_validator": "InfraValidator",
         "pusher": "Pusher",
+        "register": "Register",
         "schema_gen": "SchemaGen",
         "served_examples": "ServedExamples",
         "statistics_gen": "StatisticsGen",

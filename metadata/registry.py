@@ -281,10 +281,7 @@ class Registry:
             InputError: The name cannot be one, or nobody registers it.
             StateError: The artifact was deleted.
         """
-        if _NAME.fullmatch(name) is None or _NUMBER.fullmatch(name):
-            raise InputError(
-                f"{name!r:.130} cannot be the name of a model", fix="give letters, digits and . _ -, 120 at most"
-            )
+        check_name(name)
         if artifact.state not in {"LIVE", "REFERENCE"}:
             raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix="train it again")
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))
@@ -319,7 +316,7 @@ class Registry:
             InputError: The alias cannot be one.
             NotFound: There is no such model or version.
         """
-        _check_alias(alias)
+        check_alias(alias)
 
         def allowed(model: RegisteredModel) -> None:
             chosen = model.version(version)
@@ -342,7 +339,7 @@ class Registry:
             NotFound: There is no such model, or no such alias.
         """
         self.model(name).version(alias)
-        _check_alias(alias)
+        check_alias(alias)
         return self._move(name, alias, None, by, why, expected, lambda model: None)
 
     def require(self, name: str, alias: str, rule: ApprovalRule | None, *, by: str, why: str = "") -> RegisteredModel:
@@ -352,7 +349,7 @@ class Registry:
             InputError: The alias cannot be one.
             NotFound: There is no such model.
         """
-        _check_alias(alias)
+        check_alias(alias)
         body = None if rule is None else rule.to_json()
         return self._append(
             name,
@@ -480,7 +477,24 @@ def split_reference(reference: str) -> tuple[str, str]:
     return name, which
 
 
-def _check_alias(alias: str) -> None:
+def check_name(name: str) -> None:
+    """See that a name can be a registered model's.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if _NAME.fullmatch(name) is None or _NUMBER.fullmatch(name):
+        raise InputError(
+            f"{name!r:.130} cannot be the name of a model", fix="give letters, digits and . _ -, 120 at most"
+        )
+
+
+def check_alias(alias: str) -> None:
+    """See that a text can be an alias.
+
+    Raises:
+        InputError: It cannot.
+    """
     if _ALIAS.fullmatch(alias) is None or _NUMBER.fullmatch(alias) or alias.lower() == LATEST:
         raise InputError(
             f"{alias!r:.80} cannot be an alias",

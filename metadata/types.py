@@ -339,6 +339,17 @@ class Model(Artifact):
     graph: str | None = None
 
 
+class Registration(Artifact):
+    """What came of registering a model: the version that it is of a registered model, and the alias that moved to it.
+
+    `alias`: "" where none did.
+    """
+
+    name: str = ""
+    version: int = 0
+    alias: str = ""
+
+
 class Evaluation(Artifact):
     """Metrics by slice. `blessed`: whether every threshold was met. `metrics`: over all examples, by name.
 

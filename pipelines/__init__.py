@@ -25,7 +25,7 @@ from .project.files import (
 )
 from .project.functions import Fn, FunctionRef, load
 from .project.secret import Secret, secret
-from .resolvers import artifact, latest, latest_blessed
+from .resolvers import artifact, latest, latest_blessed, registered
 from .run import RunResult, resume, run_pipeline
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "pipeline",
     "query",
     "recorded_runs",
+    "registered",
     "resolve_files",
     "resume",
     "run_pipeline",
