@@ -21,6 +21,7 @@ from .approvals import ApprovalAnswer, ApprovalRule, Judgement
 from .errors import ConflictError, NotFound, StateError
 from .records import ArtifactRecord, ContextRecord
 from .store import MetadataStore
+from .types import Artifact, Model, artifact_type
 
 LATEST: Final = "latest"
 """The alias that every model has: its newest version."""
@@ -32,7 +33,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 _ALIAS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _NUMBER: Final = re.compile(r"v?[0-9]+", re.IGNORECASE)  # what looks like a version
 _VERSION: Final = re.compile(r"[0-9]{1,9}")
-_ANY: Final = -1
+ANY_VERSION: Final = -1
+"""`expected` of an alias that may stand for any version, or none."""
 
 
 @dataclass(frozen=True)
@@ -278,10 +280,13 @@ class Registry:
         The same artifact again is the version that it is already.
 
         Raises:
-            InputError: The name cannot be one, or nobody registers it.
+            InputError: The name cannot be one, nobody registers it, or the artifact is no model.
             StateError: The artifact was deleted.
         """
         check_name(name)
+        known = artifact_type(artifact.type)  # a type whose code is not loaded may be a model's
+        if known is not Artifact and not issubclass(known, Model):
+            raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
         if artifact.state not in {"LIVE", "REFERENCE"}:
             raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix="train it again")
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))
@@ -297,7 +302,7 @@ class Registry:
         return next(version for version in model.versions if version.artifact == artifact.uid)
 
     def set_alias(
-        self, name: str, alias: str, version: int, *, by: str, why: str = "", expected: int | None = _ANY
+        self, name: str, alias: str, version: int, *, by: str, why: str = "", expected: int | None = ANY_VERSION
     ) -> RegisteredModel:
         """Have an alias stand for a version: "champion" for the one that is to be used, say.
 
@@ -330,7 +335,7 @@ class Registry:
         return self._move(name, alias, version, by, why, expected, allowed)
 
     def remove_alias(
-        self, name: str, alias: str, *, by: str, why: str = "", expected: int | None = _ANY
+        self, name: str, alias: str, *, by: str, why: str = "", expected: int | None = ANY_VERSION
     ) -> RegisteredModel:
         """Have an alias stand for nothing; no approvals are asked for.
 
@@ -411,11 +416,11 @@ class Registry:
         expected: int | None,
         allowed: Callable[[RegisteredModel], None],
     ) -> RegisteredModel:
-        before = self.model(name).aliases.get(alias) if expected == _ANY else expected
+        before = self.model(name).aliases.get(alias) if expected == ANY_VERSION else expected
 
         def entry(model: RegisteredModel) -> Json | None:
             now = model.aliases.get(alias)
-            if now == version and expected == _ANY:
+            if now == version and expected == ANY_VERSION:
                 return None
             if now != before:
                 moves = [each for each in model.log if each.kind == "alias" and each.facts["alias"] == alias]
