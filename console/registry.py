@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,6 +14,7 @@ from ..metadata import ArtifactRecord, Model, PushedModel
 from ..pipelines import Home, open_run
 from .exit_codes import OK
 from .options import ConsoleSettings, parse_tag, print_text, shared, tags_text, who, write_page
+from .terminal import echo
 from .verbs import Verbs
 
 if TYPE_CHECKING:
@@ -277,8 +279,6 @@ def describe(
 @shared
 def card(settings: ConsoleSettings, reference: str, words: Path | None, page: Path | None) -> int:
     """Print the model card of a version as JSON, with the fields of Model Card Toolkit, from all that is known."""
-    import json
-
     from .artifact_pages import signatures_in
     from .model_card import model_card, read_words
     from .session import payload_file
@@ -293,6 +293,55 @@ def card(settings: ConsoleSettings, reference: str, words: Path | None, page: Pa
 
         write_page(page, render(body))
     settings.answer(body, lambda console: print_text(console, json.dumps(body, indent=2, ensure_ascii=False)))
+    return OK
+
+
+@registry.command(
+    epilog="\b\nExample:\n  drivetrain registry serve\n"
+    "  drivetrain registry serve --host 0.0.0.0 --keys keys.yaml --tls-cert server.pem --tls-key server.key\n"
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0: all of them.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="For HTTP; 0: any that is free."
+)
+@click.option(
+    "--keys", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=None,
+    help="A YAML file of who may ask, as of `drivetrain serve`; anybody unless given.",
+)  # fmt: skip
+@click.option(
+    "--tls-cert", type=click.Path(path_type=Path), default=None, metavar="FILE", help="A certificate in PEM: TLS only."
+)
+@click.option("--tls-key", type=click.Path(path_type=Path), default=None, metavar="FILE", help="Its key in PEM.")
+@shared
+def serve(
+    settings: ConsoleSettings, host: str, port: int, keys: Path | None, tls_cert: Path | None, tls_key: Path | None
+) -> int:
+    """Answer MLflow's clients, which then find the registered models, until it is told to end; it changes nothing.
+
+    MLFLOW_TRACKING_URI is its address, MLFLOW_TRACKING_TOKEN a key. A version's source is the folder of its bundle.
+    """
+    from ..serving.mlflow_registry import MlflowRegistry
+    from ..serving.registry_server import RegistryServerOptions, run_registry_server
+    from ..serving.server import log_to_stderr
+    from ..serving.tls import TlsFiles
+
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("TLS needs a certificate and its key", fix="give --tls-cert and --tls-key")
+    tls = TlsFiles(tls_cert, tls_key) if tls_cert and tls_key else None
+    log_to_stderr()
+    with settings.home() as home:
+
+        def locate(record: ArtifactRecord) -> str:
+            if record.external is not None:
+                return record.external
+            base = home.payloads.url or home.root.as_uri()
+            return f"{base.rstrip('/')}/{record.uri}/content"
+
+        def started(address: str) -> None:
+            echo(json.dumps({"address": address}) if settings.json else f"registered models at {address} until Ctrl-C")
+
+        options = RegistryServerOptions(host, port, keys, tls)
+        run_registry_server(MlflowRegistry(_registry(home), locate), options, started)
     return OK
 
 
