@@ -26,7 +26,8 @@ def story_of(home: Home, model: ArtifactRecord) -> Json:
     """What led to a model and what came of it, as JSON values.
 
     Returns:
-        `bundle`, the digest that it is sealed by; `model`, `pushed`, `evaluations`, `approvals`, `code`, `data`.
+        `bundle`, the digest that it is sealed by; `model`, `pushed`, `evaluations`, `approvals`, `versions` of
+        registered models, `code`, `data`.
     """
     graph = home.store.lineage(model, "downstream", max_hops=2)
     producer = None if model.producer is None else home.store.execution(model.producer)
@@ -38,6 +39,7 @@ def story_of(home: Home, model: ArtifactRecord) -> Json:
         "pushed": pushes_of(home, model, graph),
         "evaluations": [_evaluation(home, each) for each in made_of(model, graph, Evaluation)],
         "approvals": list(_approvals(home, model, graph)),
+        "versions": list(_versions(home, model)),
         "code": [code for each in above.executions.values() if (code := _code(home, each)) is not None],
         "data": [span_facts(home, each) for each in _sources(above)],
     }
@@ -103,6 +105,17 @@ def _approvals(home: Home, model: ArtifactRecord, graph: LineageGraph) -> Iterat
         if run in runs or asked_about & judged:
             said = {name: record.properties.get(name) for name in ("approved", "by", "comment")}
             yield said | {"run": run, "node": node_of(execution)}
+
+
+def _versions(home: Home, model: ArtifactRecord) -> Iterator[Json]:
+    """The versions of registered models that a model is, and what stands for them now."""
+    from ..metadata.registry import Registry
+
+    registry = Registry(home.store)
+    for version in registry.versions_of(model):
+        aliases = registry.model(version.model).aliases_of(version)
+        answers = [answer.to_json() for answer in version.answers]
+        yield {"name": str(version), "aliases": aliases, "by": version.by, "answers": answers}
 
 
 def _code(home: Home, execution: ExecutionRecord) -> Json | None:
@@ -175,6 +188,13 @@ def show_story(line: Line, story: Mapping[str, Any]) -> None:
         comment = f": {approval['comment']}" if approval["comment"] else ""
         said_so = "approved" if approval["approved"] else "denied"
         line("approval", f"{said_so} by {approval['by']} at {approval['node']} in run {approval['run']}{comment}")
+    for version in story["versions"]:
+        aliases = "".join(f" [{alias}]" for alias in version["aliases"])
+        line("registered", f"{version['name']}{aliases} by {version['by']}")
+        for answer in version["answers"]:
+            comment = f": {answer['comment']}" if answer["comment"] else ""
+            said_so = "approved" if answer["approved"] else "rejected"
+            line("", f"{said_so} by {answer['by']} at {answer['at'][:19]}{comment}")
     for code in story["code"]:
         functions = ", ".join(code["functions"].values())
         line("code", f"{code['digest'][:12]} {code['node']}" + (f" with {functions}" if functions else ""))

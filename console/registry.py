@@ -444,6 +444,8 @@ def _version(home: Home, reference: str) -> Json:
         for entry in model.log
         if version.number in (entry.facts.get("version"), entry.facts.get("before"))
     ]
+    story = story_of(home, record)
+    others = [each for each in story["versions"] if each["name"] != str(version)]
     return {
         "name": str(version),
         "model_description": model.description,
@@ -457,7 +459,8 @@ def _version(home: Home, reference: str) -> Json:
         "rules": _rules(models, model, version),
         "answers": [each.to_json() for each in version.answers],
         "log": log,
-        **story_of(home, record),
+        **story,
+        "versions": others,
     }
 
 

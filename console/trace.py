@@ -243,7 +243,7 @@ def _log_files(log: Path | None) -> dict[str, list[str]]:
 
 def _show_up(console: Console, answer: Mapping[str, Any]) -> None:
     def line(name: str, text: str) -> None:
-        console.print(f"  {name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
 
     asked = answer["answer"]
     said = [f"version {asked['version']}"] if asked["version"] is not None else []
@@ -258,7 +258,7 @@ def _show_up(console: Console, answer: Mapping[str, Any]) -> None:
 
 def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
     def line(name: str, text: str) -> None:
-        console.print(f"  {name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
 
     console.print(f"span {answer['span']}", markup=False)
     for span in answer["data"]:

@@ -289,6 +289,7 @@ class Registry:
             raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
         if artifact.state not in {"LIVE", "REFERENCE"}:
             raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix="train it again")
+        by = by.strip()
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))
 
         def entry(model: RegisteredModel) -> Json | None:
@@ -371,6 +372,7 @@ class Registry:
             InputError: No rule of the model would count the answer.
             NotFound: There is no such model or version.
         """
+        by = by.strip()
 
         def entry(model: RegisteredModel) -> Json:
             refusals = [rule.refusal(by, model.version(version).makers) for rule in model.rules.values()]
@@ -446,11 +448,11 @@ class Registry:
         model = self.model(name)
         while (facts := facts_for(model)) is not None:
             mark = secrets.token_hex(8)  # tells this entry from an equal one that another process makes now
-            body = {**facts, "kind": kind, "by": redact(by), "why": redact(why.strip()), "mark": mark}
+            body = {**facts, "kind": kind, "by": redact(by.strip()), "why": redact(why.strip()), "mark": mark}
             context = self.store.context(_log_of(name), str(len(model.log) + 1), body)
-            model = self._read(name)
             if context.properties["mark"] == mark:
-                break
+                return model_from_log(name, (*model.log, registry_entry(context)))
+            model = self._read(name)
         return model
 
     def _read(self, name: str, before: ContextRecord | None = None) -> RegisteredModel:

@@ -126,7 +126,7 @@ def test_an_alias_waits_for_those_who_have_to_agree(store: MetadataStore) -> Non
         registry.set_alias("flights", "champion", 1, by="ada")
     for maker in ("ada", "eve"):
         with pytest.raises(InputError, match=f"{maker} made it"):
-            registry.answer("flights", 1, approved=True, by=maker)
+            registry.answer("flights", 1, approved=True, by=f" {maker} ")
     registry.answer("flights", 1, approved=True, by="bob")
     registry.answer("flights", 1, approved=False, by="kim", comment="see issue 412")
     with pytest.raises(StateError, match="rejected by kim: see issue 412"):
