@@ -12,6 +12,7 @@ from ..errors import InputError
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
 
 _SCHEMA: Final = "0.0.2"  # https://github.com/tensorflow/model-card-toolkit, schema/v0.0.2
+_ALL: Final = "overall"  # the slice of all examples
 _SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "model_details": (
         "name", "overview", "documentation", "owners", "version", "licenses", "references", "citations",
@@ -31,8 +32,8 @@ def model_card(version: Mapping[str, Any], signatures: Mapping[str, Any], words:
         words: What a person says of it, with the same fields: what they say stands in place of what is known.
 
     Returns:
-        JSON values by Model Card Toolkit's schema 0.0.2. A metric with a confidence interval has it beside its value,
-        as in that project's protocol buffers.
+        JSON values by Model Card Toolkit's schema 0.0.2, with the metrics of the newest evaluation. One with a
+        confidence interval has it beside its value, as in that project's protocol buffers.
     """
     registered = version["registered"]
     known: Json = {
@@ -52,7 +53,7 @@ def model_card(version: Mapping[str, Any], signatures: Mapping[str, Any], words:
         },
         "quantitative_analysis": {
             "performance_metrics": [
-                metric for evaluation in version["evaluations"] for metric in _metrics(evaluation)
+                metric for evaluation in version["evaluations"][-1:] for metric in _metrics(evaluation)
             ]
         },
         "considerations": {},
@@ -77,17 +78,20 @@ def _columns(signatures: Mapping[str, Any], side: str) -> str:
 
 def _metrics(evaluation: Mapping[str, Any]) -> list[Json]:
     """Each metric over all examples, and each that a threshold is about, by slice."""
-    whole = [{"type": name, "value": value} for name, value in evaluation["metrics"].items() if value is not None]
-    checked = []
+    metrics: dict[tuple[str, str], Json] = {
+        (name, ""): {"type": name, "value": value} for name, value in evaluation["metrics"].items() if value is not None
+    }
     for check in evaluation["thresholds"]:
         if check.get("value") is None:
             continue
-        metric: Json = {"type": check["metric"], "value": check["value"], "slice": check.get("slice", "")}
+        piece = "" if check.get("slice") == _ALL else check.get("slice", "")
+        metric = metrics.setdefault((check["metric"], piece), {"type": check["metric"], "value": check["value"]})
+        metric |= {"slice": piece} if piece else {}
         if check.get("interval"):
             lower, upper = check["interval"]
             metric["confidence_interval"] = {"lower_bound": lower, "upper_bound": upper}
-        checked.append(metric | {"threshold": check.get("text", "")})
-    return whole + checked
+        metric["threshold"] = "; ".join(filter(None, [metric.get("threshold"), check.get("text")]))
+    return list(metrics.values())
 
 
 def read_words(file: Path) -> Json:

@@ -45,8 +45,11 @@ def render(card: Mapping[str, Any]) -> str:
         named = [(each.get("name"), each.get("mitigation_strategy")) for each in risks]
         parts.append(section("Ethical considerations", table(["Risk", "What is done about it"], named)))
     metrics = card.get("quantitative_analysis", {}).get("performance_metrics", ())
-    rows = [(each.get("type"), each.get("slice"), each.get("value"), _interval(each)) for each in metrics]
-    heads: list[TableColumn | str] = ["Metric", "Slice", TableColumn("Value", numeric=True), "Interval"]
+    rows = [
+        (each.get("type"), each.get("slice"), each.get("value"), _interval(each), each.get("threshold"))
+        for each in metrics
+    ]
+    heads: list[TableColumn | str] = ["Metric", "Slice", TableColumn("Value", numeric=True), "Interval", "Threshold"]
     parts.append(section("Quantitative analysis", table(heads, rows, empty="Nothing was measured.")))
     data = [(each.get("name"), each.get("description"), each.get("link")) for each in parameters.get("data", ())]
     parts.append(section("Data", table(["Name", "What it is", "Where"], data, empty="Nothing is known of it.")))

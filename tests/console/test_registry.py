@@ -229,6 +229,26 @@ def test_a_card_of_a_bundle_says_what_goes_in_and_comes_out() -> None:
     assert "Sales." in text_of(render(card))
 
 
+def test_a_card_has_each_metric_once() -> None:
+    """Two thresholds of one metric over all examples are the metric's; an older evaluation is not the card's."""
+    checks = [
+        {"metric": "auc", "slice": "overall", "value": 0.9, "text": "at least 0.8", "passed": True},
+        {"metric": "auc", "slice": "overall", "value": 0.9, "text": "no worse", "passed": None},
+        {"metric": "auc", "slice": "carrier=AA", "value": 0.7, "text": "at least 0.6", "passed": True},
+        {"metric": "auc", "slice": "carrier=UA", "value": None, "text": "too few", "passed": None},
+    ]
+    older = {"metrics": {"auc": 0.1}, "thresholds": []}
+    version = {
+        "name": "shop@1", "description": "", "model_description": "", "data": [],
+        "registered": {"by": "ada", "at": "2026-11-28T10:00:00+00:00", "why": ""},
+        "evaluations": [older, {"metrics": {"auc": 0.9, "loss": None}, "thresholds": checks}],
+    }  # fmt: skip
+    assert model_card(version, {}, {})["quantitative_analysis"]["performance_metrics"] == [
+        {"type": "auc", "value": 0.9, "threshold": "at least 0.8; no worse"},
+        {"type": "auc", "value": 0.7, "slice": "carrier=AA", "threshold": "at least 0.6"},
+    ]
+
+
 def test_what_can_be_registered(two_runs: tuple[Json, Json], drivetrain: Command, last_json: Read) -> None:
     uri = last_json(drivetrain("registry", "register", "shop", "--json"))["uri"]  # of the newest run
     model = next(record for record in two_runs[1]["nodes"]["Train"]["outputs"]["model"])
