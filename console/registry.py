@@ -161,8 +161,7 @@ def alias(
         if version is None:
             model = models.remove_alias(name, alias, by=who(by), why=reason, expected=until)
         else:
-            number = models.model(name).version(version).number
-            model = models.set_alias(name, alias, number, by=who(by), why=reason, expected=until)
+            model = models.set_alias(name, alias, version, by=who(by), why=reason, expected=until)
         said = f"{name}@{model.aliases[alias]} is {alias}" if alias in model.aliases else f"no version is {alias}"
         settings.answer({"name": name, "aliases": dict(model.aliases)}, lambda console: print_text(console, said))
     return OK

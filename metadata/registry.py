@@ -303,14 +303,14 @@ class Registry:
         return next(version for version in model.versions if version.artifact == artifact.uid)
 
     def set_alias(
-        self, name: str, alias: str, version: int, *, by: str, why: str = "", expected: int | None = ANY_VERSION
+        self, name: str, alias: str, version: int | str, *, by: str, why: str = "", expected: int | None = ANY_VERSION
     ) -> RegisteredModel:
         """Have an alias stand for a version: "champion" for the one that is to be used, say.
 
         Args:
             name: The model's name.
             alias: Letters, digits, _ and -; neither "latest" nor a number.
-            version: Its number.
+            version: Its number, or another alias.
             by: Who moves it.
             why: Why.
             expected: Which version it has to stand for until then, None for none; without it the one that it stands for
@@ -323,17 +323,18 @@ class Registry:
             NotFound: There is no such model or version.
         """
         check_alias(alias)
+        number = self.model(name).version(version).number
 
         def allowed(model: RegisteredModel) -> None:
-            chosen = model.version(version)
+            chosen = model.version(number)
             judgement = self.judge(model, chosen, alias)
             if judgement is not None and not judgement.approved:
                 raise StateError(
-                    f"{alias} of {name} cannot move to version {version}: {judgement.missing}",
+                    f"{alias} of {name} cannot move to version {number}: {judgement.missing}",
                     fix=f"`drivetrain registry approve {chosen}`, by who may; the rule is {model.rules[alias]}",
                 )
 
-        return self._move(name, alias, version, by, why, expected, allowed)
+        return self._move(name, alias, number, by, why, expected, allowed)
 
     def remove_alias(
         self, name: str, alias: str, *, by: str, why: str = "", expected: int | None = ANY_VERSION

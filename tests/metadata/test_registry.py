@@ -69,7 +69,8 @@ def test_aliases_move_by_compare_and_set(store: MetadataStore) -> None:
         registry.set_alias("flights", "champion", 2, by="bob", expected=1)
     length = len(registry.model("flights").log)
     assert len(registry.set_alias("flights", "champion", 2, by="kim").log) == length  # nothing to do
-    registry.set_alias("flights", "challenger", 3, by="kim")
+    registry.set_alias("flights", "challenger", "latest", by="kim")
+    assert registry.model("flights").log[-1].facts == {"alias": "challenger", "version": 3, "before": None}
     with pytest.raises(ConflictError):
         registry.remove_alias("flights", "champion", by="kim", expected=1)
     model = registry.remove_alias("flights", "champion", by="kim", why="a complaint", expected=2)
