@@ -78,10 +78,13 @@ async def _serve(
 
         connections = Connections(handle, HttpLimits(body=_BODY, connections=1000))
         context = None if options.tls is None else options.tls.context()
-        server = await loop.create_server(connections, sock=port, ssl=context)
+        handshake = None if context is None else connections.limits.request_seconds
+        server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
         watching = [loop.create_task(connections.watch())]
         if keys is not None:
             watching.append(loop.create_task(keys.watch()))
+        if context is not None and options.tls is not None:
+            watching.append(loop.create_task(options.tls.watch(context)))
         try:
             started(f"{'http' if context is None else 'https'}://{shown(port)}")
             await ended.wait()

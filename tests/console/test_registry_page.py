@@ -36,6 +36,7 @@ def test_what_the_commands_print(
     two_runs: tuple[dict[str, Any], dict[str, Any]],
     drivetrain: Callable[..., Result],
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (words,) = (text for language, text in BLOCKS if language == "yaml")
     (tmp_path / "card.yaml").write_text(words)
@@ -46,6 +47,8 @@ def test_what_the_commands_print(
             assert re.fullmatch(re.escape(line).replace(r"\.\.\.", ".*"), said), arguments
         assert not printed or len(output) >= len(printed), arguments
         assert (result.exit_code == 0) is not any(line.startswith("error: ") for line in printed), arguments
+    exec(next(text for language, text in BLOCKS if language == "python" and "Registry(store)" in text))
+    assert capsys.readouterr().out.startswith("flights@2 ada artifacts/Train/")
     assert (tmp_path / "champion.html").is_file()
     assert (tmp_path / "card.html").read_text().count("Not for cargo.") == 1
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -166,47 +167,68 @@ def test_bodies_that_are_none(models: MlflowRegistry, body: bytes) -> None:
     assert models.answer("POST", f"{API}registered-models/get-latest-versions", body)[0] == 400
 
 
-def get(address: str, path: str, key: str = "") -> tuple[int, Any]:
+def get(address: str, path: str, key: str = "", tls: ssl.SSLContext | None = None) -> tuple[int, Any]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(address + path, headers=headers)
     try:
-        with urllib.request.urlopen(urllib.request.Request(address + path, headers=headers), timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
 
 
-def test_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own: with a key, over a store that goes on being written; it ends by SIGTERM."""
-    root = tmp_path / ".drivetrain"
+@contextmanager
+def opened(folder: Path, *options: str) -> Iterator[str]:
+    """`registry serve` in a process of its own, by its address; it ends by SIGTERM."""
+    root = folder / ".drivetrain"
     root.mkdir()
     registered(root / "metadata.db").store.close()
-    (tmp_path / "keys.yaml").write_text(f"keys: {{mlflow: {{sha256: {digest_of('dt_secret')}}}}}\n")
     command = [sys.executable, "-m", "drivetrain", "registry", "serve", "--port", "0", "--json", "--root", str(root)]
-    server = subprocess.Popen(
-        [*command, "--keys", str(tmp_path / "keys.yaml")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert server.stdout is not None
-        address = json.loads(server.stdout.readline())["address"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield json.loads(server.stdout.readline())["address"]
+            server.terminate()
+            _, errors = server.communicate(timeout=60)
+        finally:
+            server.kill()
+    assert server.returncode == 0, errors
+
+
+CHAMPION = f"{API}registered-models/alias?name=flights&alias=champion"
+
+
+def test_the_port(tmp_path: Path) -> None:
+    """With a key, over a store that goes on being written."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"keys: {{mlflow: {{sha256: {digest_of('dt_secret')}}}}}\n")
+    root = tmp_path / ".drivetrain"
+    with opened(tmp_path, "--keys", str(keys)) as address:
         assert address.startswith("http://127.0.0.1:")
-        path = f"{API}registered-models/alias?name=flights&alias=champion"
-        assert get(address, path)[0] == get(address, path, "dt_other")[0] == 401
-        assert json.loads(get(address, path, "dt_other")[1])["error_code"] == "UNAUTHENTICATED"
-        status, body = get(address, path, "dt_secret")
+        assert get(address, CHAMPION)[0] == get(address, CHAMPION, "dt_other")[0] == 401
+        assert json.loads(get(address, CHAMPION, "dt_other")[1])["error_code"] == "UNAUTHENTICATED"
+        status, body = get(address, CHAMPION, "dt_secret")
         version = json.loads(body)["model_version"]
         assert (status, version["version"]) == (200, "2")
         with MetadataStore.open(root / "metadata.db") as store:
             record = store.artifact(Registry(store).resolve("flights@2").artifact)
             assert version["source"] == f"{root.as_uri()}/{record.uri}/content"
             Registry(store).set_alias("flights", "challenger", 1, by="ada")
-        body = get(address, path.replace("champion", "challenger"), "dt_secret")[1]
+        body = get(address, CHAMPION.replace("champion", "challenger"), "dt_secret")[1]
         assert json.loads(body)["model_version"]["version"] == "1"
         assert get(address, "/health", "dt_secret") == (200, b"OK")
-    finally:
-        server.terminate()
-        deadline = time.monotonic() + 30
-        while server.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        server.kill()
-        _, errors = server.communicate()
-    assert server.returncode == 0, errors
+        assert get(address, f"{API}registered-models/search?filter={'x' * 20_000}", "dt_secret")[0] == 431
+
+
+def test_tls(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    pytest.importorskip("cryptography")
+    from drivetrain.tests.serving.test_tls import write_certificate
+
+    certificate, key, _ = write_certificate(tmp_path, "server")
+    trusting = ssl.create_default_context(cafile=certificate)
+    with opened(tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key)) as address:
+        assert address.startswith("https://")
+        assert get(address, CHAMPION, tls=trusting)[0] == 200
+        with pytest.raises(urllib.error.URLError, match="certificate verify failed"):
+            get(address, CHAMPION, tls=ssl.create_default_context())
