@@ -18,7 +18,7 @@ from ..errors import InputError, suggest
 from ..redaction import redact
 from . import rows
 from .approvals import ApprovalAnswer, ApprovalRule, Judgement
-from .errors import ConflictError, NotFound, StateError
+from .errors import ConflictError, NotFound, StateError, StoreDamaged
 from .records import ArtifactRecord, ContextRecord
 from .store import MetadataStore
 from .types import Artifact, Model, artifact_type
@@ -458,8 +458,13 @@ class Registry:
 
     def _read(self, name: str, before: ContextRecord | None = None) -> RegisteredModel:
         contexts = reversed(self.store.contexts(_log_of(name), limit=None))
-        log = (registry_entry(context) for context in contexts if before is None or context.id < before.id)
-        return model_from_log(name, tuple(log))
+        log = tuple(registry_entry(context) for context in contexts if before is None or context.id < before.id)
+        try:
+            if [entry.number for entry in log] != [*range(1, len(log) + 1)]:
+                raise ValueError("an entry is missing")
+            return model_from_log(name, log)
+        except (LookupError, TypeError, ValueError, InputError) as error:  # nobody writes what cannot be read
+            raise StoreDamaged(f"the log of the registered model {name!r}", error) from error
 
     def _trained_by(self, artifact: ArtifactRecord) -> str:
         """Who started the run that made an artifact; "" where that is not known."""

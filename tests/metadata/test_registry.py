@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -12,7 +14,15 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import ArtifactRecord, ConflictError, MetadataStore, NotFound, StagedArtifact, StateError
+from drivetrain.metadata import (
+    ArtifactRecord,
+    ConflictError,
+    MetadataStore,
+    NotFound,
+    StagedArtifact,
+    StateError,
+    StoreDamaged,
+)
 from drivetrain.metadata.approvals import ApprovalRule
 from drivetrain.metadata.registry import Registry, split_reference
 from drivetrain.tests.metadata.conftest import StoreAddress
@@ -196,6 +206,45 @@ def test_what_is_not_there_is_named(store: MetadataStore) -> None:
     store.update_artifact(model, state="DELETED")
     with pytest.raises(StateError, match="is DELETED"):
         registry.register("flights2", store.artifact(model.uid), by="ada")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM context WHERE name = '2' AND properties LIKE '%champion%'",
+        "UPDATE context SET properties = replace(properties, '\"version\":1', '\"version\":\"x\"') WHERE name = '3'",
+        "UPDATE context SET properties = replace(properties, '\"fingerprint\"', '\"f\"') WHERE name = '1'",
+        "UPDATE context SET properties = replace(properties, '\"kind\"', '\"k\"') WHERE name = '1'",
+        "UPDATE context SET name = '7' WHERE name = '3'",
+    ],
+)
+def test_a_log_that_somebody_edited_is_damaged(tmp_path: Path, damage: str) -> None:
+    """Neither a wrong answer nor a loop that looks for the next number for ever."""
+    path = tmp_path / "metadata.db"
+    with MetadataStore.open(path) as store:
+        Registry(store).register("flights", trained(store), by="ada")
+        Registry(store).set_alias("flights", "champion", 1, by="ada")
+        Registry(store).answer("flights", 1, approved=True, by="bob")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        changed = connection.execute(
+            damage + " AND type_id IN (SELECT id FROM type WHERE name = 'registry of flights')"
+        )
+        assert changed.rowcount == 1
+    with MetadataStore.open(path) as store:
+        for ask in (
+            lambda: Registry(store).resolve("flights@champion"),
+            lambda: Registry(store).set_alias("flights", "challenger", 1, by="ada"),
+        ):
+            with pytest.raises(StoreDamaged, match="is damaged: "):
+                ask()
+
+
+def test_what_a_newer_release_wrote_is_passed_over(store: MetadataStore) -> None:
+    registry = Registry(store)
+    registry.register("flights", trained(store), by="ada")
+    store.context("registry of flights", "2", {"kind": "embargo", "by": "kim", "why": "", "mark": "", "until": "May"})
+    model = registry.set_alias("flights", "champion", 1, by="ada")
+    assert [str(entry) for entry in model.log[1:]] == ["embargo by kim", "champion moved to version 1 by ada"]
 
 
 def test_a_reference_is_split() -> None:
