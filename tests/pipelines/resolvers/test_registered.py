@@ -69,6 +69,23 @@ def test_the_key_is_of_what_was_found(home: Home, shop: Pipe) -> None:
     assert run_pipeline(home, body).nodes["Model_"].state == "CACHED"
 
 
+def test_what_is_registered_is_pushed_when_its_name_moves(home: Home, shop: Pipe) -> None:
+    """Forward, and back: a server serves the newest version of a folder."""
+    train(home, shop, 1)
+    train(home, shop, 2, "")
+    body = "from drivetrain.components import Pusher\nPusher(dt.registered('flights@champion'), destination='served')"
+    for champion, state, texts in (
+        (1, "COMPLETE", [1]),
+        (1, "CACHED", [1]),
+        (2, "COMPLETE", [1, 2]),
+        (1, "COMPLETE", [1, 2, 1]),
+    ):
+        Registry(home.store).set_alias("flights", "champion", champion, by="ada")
+        assert run_pipeline(home, shop(body)).nodes["Pusher"].state == state
+        served = [(home.base / "served" / str(number) / "text.txt").read_text() for number in range(1, 1 + len(texts))]
+        assert served == [f"[({span}, None, 1)]" for span in texts]
+
+
 def test_the_same_model_is_registered_once(home: Home, shop: Pipe) -> None:
     assert [registered(train(home, shop, span))["version"] for span in (1, 1, 2, 1)] == [1, 1, 2, 1]
     model = Registry(home.store).model("flights")
