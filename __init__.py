@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         otherwise,
         pipeline,
         query,
+        registered,
         resolvers,
         secret,
         triggers,
@@ -86,6 +87,7 @@ __all__ = [
     "otherwise",
     "pipeline",
     "query",
+    "registered",
     "resolvers",
     "runs",
     "secret",
@@ -110,7 +112,7 @@ _load = lazy_names(
         "metadata": "Artifact",
         "pipelines": (
             "Secret artifact component files latest latest_blessed map_ not_ on_exit one_of optional "
-            "otherwise pipeline query secret when"
+            "otherwise pipeline query registered secret when"
         ),
         "pipelines.external": "container_component kfp_component notebook_component shell_component",
     },

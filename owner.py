@@ -77,6 +77,18 @@ class Owner:
         return f"process {self.pid} on {self.host.partition('/')[0]}"
 
 
+def person() -> str:
+    """Who is logged in, as the system calls them; "" where nobody has a name, as in some containers."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):  # as `getpass.getuser`, whose module loads others
+        if name := os.environ.get(variable):
+            return name
+    with suppress(ImportError, KeyError, OSError):
+        import pwd  # Windows has none
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    return ""
+
+
 @cache
 def _current(pid: int) -> Owner:
     return Owner(_host(), _boot_id(), pid, _start_time(pid) or "")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .import_schema import ImportSchema as ImportSchema
     from .infra_validator import InfraValidator as InfraValidator
     from .pusher import Pusher as Pusher
+    from .register import Register as Register
     from .schema_gen import SchemaGen as SchemaGen
     from .served_evaluator import ServedEvaluator as ServedEvaluator
     from .served_examples import ServedExamples as ServedExamples
@@ -41,6 +42,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "import_schema": "ImportSchema",
         "infra_validator": "InfraValidator",
         "pusher": "Pusher",
+        "register": "Register",
         "schema_gen": "SchemaGen",
         "served_evaluator": "ServedEvaluator",
         "served_examples": "ServedExamples",

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from ..errors import InputError
 from ..metadata import Artifact, Decision
+from ..metadata.approvals import ApprovalRule
 from ..pipelines import component, current
 
 _POLL = 0.5
 
 
-@component(deterministic=False, asks=True)
-def Approval(artifact: Artifact | None = None, *, message: str = "", wait: float | None = None) -> Decision:
+def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
+    """Refuse a rule that nobody could meet."""
+    ApprovalRule.from_json(known)
+
+
+@component(deterministic=False, asks=True, preflight=_refuse)
+def Approval(
+    artifact: Artifact | None = None,
+    *,
+    message: str = "",
+    wait: float | None = None,
+    approvals: int = 1,
+    approvers: list[str] | None = None,
+    allow_own: bool = True,
+    days: float | None = None,
+) -> Decision:
     """Wait until somebody says `drivetrain approve`, or `drivetrain approve --deny`; the decision may come before.
 
     `with dt.when(Approval(evaluation, message="Push it?").approved): Pusher(model, ...)`. The process that runs the
@@ -22,6 +38,10 @@ def Approval(artifact: Artifact | None = None, *, message: str = "", wait: float
         artifact: What is to be looked at; `drivetrain approve --list` shows where it lies.
         message: What is asked.
         wait: Seconds until the node fails for want of an answer; None waits for ever.
+        approvals: How many people have to approve it. One who denies it decides alone.
+        approvers: Who may decide, by name; None: anybody.
+        allow_own: Whether who started the run may decide, too.
+        days: For how many days an answer counts that came before the node asked; None: for ever.
 
     Returns:
         Decision: `approved`, `by` whom, and their `comment`.

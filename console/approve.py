@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InputError, suggest
-from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
+from ..pipelines import Home, Run, decide, judge, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.states import RunState
 from .exit_codes import OK
-from .options import ConsoleSettings, shared, user_name
+from .options import ConsoleSettings, shared, who
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,8 @@ def approve(
 ) -> int:
     """Approve the NODE of RUN that waits for it; where only one waits, it need not be named.
 
-    A decision may be given before the node asks. The first one stands.
+    A decision may be given before the node asks. The first one stands; where a node asks for several approvals, each
+    person gives one, and one who denies it decides alone.
     """
     with settings.home(readonly=listed) as home:
         waiting = _waiting(home, run_id)
@@ -51,11 +52,13 @@ def approve(
             settings.answer({"waiting": questions}, lambda console: _show(console, questions))
             return OK
         run, name = _chosen(home, waiting, run_id, node)
-        decide(home, run, name, approved=not deny, by=by or user_name(), comment=comment)
-        said = "denied" if deny else "approved"
+        judgement = decide(home, run, name, approved=not deny, by=who(by), comment=comment)
+        said = ("denied" if deny else "approved") + f" {name} of run {run.id}"
+        if judgement.approved is None:
+            said += f"; it waits on: {judgement.missing}"
         settings.answer(
-            {"run": run.id, "node": name, "approved": not deny},
-            lambda console: console.print(f"{said} {name} of run {run.id}", markup=False),
+            {"run": run.id, "node": name, "approved": not deny, "decided": judgement.approved is not None},
+            lambda console: console.print(said, markup=False, soft_wrap=True),
         )
     return OK
 
@@ -94,17 +97,20 @@ def _chosen(home: Home, waiting: list[tuple[Run, str]], run_id: str | None, node
 
 
 def _question(home: Home, run: Run, name: str) -> dict[str, Any]:
-    """A question as JSON: who asks, the message, and where the artifacts lie that it is about."""
+    """A question as JSON: who asks, the message, what is missing, and where the artifacts lie that it is about."""
     node, index = parse_task(name)
     flow = Flow(home.store, run)
     execution = flow.execution(node, index)
     message = dict(run.pipeline[node].parameters).get("message", "")
+    judgement = judge(home, run, name)
     inputs = home.store.inputs(execution) if execution else {}
     where = home.payloads.url or str(home.root)
     return {
         "run": run.id,
         "node": name,
         "message": evaluate(message, flow.values(run.pipeline.scope(node), index)),
+        "answers": [each.to_json() for each in judgement.answers],
+        "missing": judgement.missing,
         "artifacts": [
             {"input": key, "type": record.type, "place": f"{where.rstrip('/')}/{record.uri}"}
             for key, records in inputs.items()
@@ -119,6 +125,8 @@ def _show(console: Console, questions: list[dict[str, Any]]) -> None:
     for question in questions:
         line = f"drivetrain approve {question['run']} {question['node']}  {question['message'] or ''}".rstrip()
         console.print(line, markup=False, soft_wrap=True)
+        if question["answers"]:
+            console.print(f"  {question['missing']}", markup=False, soft_wrap=True)
         for artifact in question["artifacts"]:
             console.print(
                 f"  {artifact['input']}: {artifact['type']} {artifact['place']}", markup=False, soft_wrap=True

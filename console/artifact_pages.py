@@ -78,7 +78,7 @@ def _page(
     facts |= {"fingerprint": record.fingerprint, "stored at": record.external or record.uri}
     facts |= {name: _text(value) for name, value in record.properties.items() if value not in (None, "", {}, [])}
     report = payload_file(home, record, "extra/report.html")
-    signatures = _signatures(payload_file(home, record, "content/manifest.json") or b"{}")
+    signatures = signatures_in(payload_file(home, record, "content/manifest.json") or b"{}")
     return render(
         f"{node.id}.{key}",
         record.type,
@@ -114,7 +114,7 @@ def _measured(record: ArtifactRecord) -> Measured:
     )
 
 
-def _signatures(manifest: bytes) -> list[Any]:  # Any: JSON
+def signatures_in(manifest: bytes) -> list[Any]:  # Any: JSON
     """Those that a bundle's manifest describes; none where the file is a component's own, or was damaged."""
 
     def fields(described: Any) -> list[Any]:

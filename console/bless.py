@@ -12,7 +12,7 @@ from ..pipelines.ir.tasks import task_name
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.verdicts import decisions, overrule
 from .exit_codes import OK
-from .options import ConsoleSettings, print_text, shared, user_name
+from .options import ConsoleSettings, print_text, shared, who
 
 
 @click.command(
@@ -40,7 +40,7 @@ def decide(
     with settings.home(readonly=False) as home:
         run = open_run(home, run_id)
         task, evaluation = _evaluation(home, run, node)
-        by = by or user_name()
+        by = who(by)
         changed = overrule(home.store, evaluation, blessed=blessed, by=by, reason=reason)
         others = [] if blessed else _others_that_bless(home, evaluation)
         for other in others:  # else the model would still be `latest_blessed()` by one of them

@@ -35,6 +35,7 @@ VERBS = {
     "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
     "bless": "Bless the model that NODE of RUN (the newest unless given) judged and did not bless.",
     "unbless": "Take the blessing from the model that NODE of RUN (the newest unless given) blessed.",
+    "registry": "Registered models: versions that never change, aliases that move, approvals, a version's whole story.",
     "runs": "List past runs, the newest first: state, when, blessing, metrics, parameters that differ, tags.",
     "find": "Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, "
     "lineage.",

@@ -12,7 +12,7 @@ import click
 
 from ..errors import InputError
 from .exit_codes import OK
-from .options import ConsoleSettings, print_text, shared, user_name
+from .options import ConsoleSettings, print_text, shared, who
 from .terminal import showing_progress
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def gc(
             settings.answer({"applied": False, **planned.to_dict()}, lambda console: _show_plan(console, planned))
             return OK
         with showing_progress("collecting") as progress:
-            done = collect(home.store, home.root, planned, user_name(), progress)
+            done = collect(home.store, home.root, planned, who(None), progress)
             if not policy.grace:  # what was marked now goes now
                 again = plan(home.store, home.root, policy, protections(home))
-                more = collect(home.store, home.root, replace(again, mark=()), user_name(), progress)
+                more = collect(home.store, home.root, replace(again, mark=()), who(None), progress)
                 done = replace(more, marked=done.marked, restored=done.restored, left=(*done.left, *more.left))
         answer = {"applied": True, **vars(done), "over_quota": planned.over_quota}
         settings.answer(answer, lambda console: _show_collected(console, done, planned, policy))

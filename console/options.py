@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import getpass
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import click
 
 from ..errors import InputError
 from ..metadata.errors import StoreDamaged, StoreUnavailable
+from ..owner import person
 from ..pipelines import Home, RootLocation, RunOptions, find_root
 from .terminal import echo, terminal
 
@@ -28,6 +28,18 @@ PREFIX: Final = "DRIVETRAIN_PARAM_"
 _PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\b(?:ssl)?password=[^&]*&?")
 
 RUN: Final = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
+
+
+def who(by: str | None) -> str:
+    """Who decides something: as `--by` says, else the user of this shell.
+
+    Raises:
+        InputError: The shell's user has no name: a container may know them by number alone.
+    """
+    name = by or person()
+    if not name:
+        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME")
+    return name
 
 
 @dataclass(frozen=True)
@@ -339,15 +351,3 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         return verb(*args, options=options, **kwargs)
 
     return wrapped
-
-
-def user_name() -> str:
-    """Who decides, where `--by` does not say it: the name of this shell's user.
-
-    Raises:
-        InputError: The user has no name.
-    """
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may know its user by number alone
-        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..metadata import ArtifactRecord
 from ..pipelines import Home, open_run
 from .exit_codes import OK
-from .options import ConsoleSettings, print_text, shared, user_name
+from .options import ConsoleSettings, print_text, shared, who
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def pin(
             return OK
         chosen = _chosen(home, artifact, run_id)
         for each in chosen:
-            unpin(home.store, each) if remove else keep(home.store, each, by or user_name(), reason)
+            unpin(home.store, each) if remove else keep(home.store, each, who(by), reason)
         what = "pinned no more" if remove else "pinned"
         answer = {"pinned": not remove, "uris": [each.uri for each in chosen]}
         settings.answer(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..digest import canonical_json
 from ..errors import InputError
-from ..metadata import ArtifactRecord, Decision, Evaluation, Examples, ExecutionRecord, LineageGraph, Model, PushedModel
+from ..metadata import ArtifactRecord, Evaluation, Examples, Model, PushedModel
 from ..pipelines import Home
-from ..pipelines.launcher.files_read import files_read
-from ..pipelines.launcher.verdicts import decisions
 from .exit_codes import OK
-from .lineage import find_artifact, node_of, sealed_by
+from .lineage import find_artifact, sealed_by
+from .model_story import artifact_facts, made_of, push_line, pushes_of, show_span, show_story, span_facts, story_of
 from .options import ConsoleSettings, shared
 from .session import run_of
 
@@ -30,7 +27,6 @@ _HEADERS: Final = {"x-drivetrain-digest": "digest", "x-drivetrain-version": "ver
 _HEADER: Final = re.compile(rf"^[<\s]*({'|'.join(_HEADERS)})\s*:[ \t]*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
 _DIGEST: Final = re.compile(r"[0-9a-f]{8,64}")
 _MOST_BYTES: Final = 64 << 20  # of an answer that was kept
-_FILES: Final = 3  # of each span that are shown; `--json` has all
 
 
 @click.command(
@@ -156,8 +152,7 @@ def _from_answer(home: Home, asked: AnswerFacts) -> dict[str, Any]:
             f"no bundle in {home.root} has the digest {asked.digest}",
             fix="name the root that it was trained in with --root: the record of a pushed version names its run",
         )
-    graphs = {model.id: home.store.lineage(model, "downstream", max_hops=2) for model in models}
-    pushes = {model.id: _pushes(home, model, graphs[model.id]) for model in models}
+    pushes = {model.id: pushes_of(home, model, home.store.lineage(model, "downstream", max_hops=2)) for model in models}
     # Equal bundles may have been trained twice, and imported: the one that was pushed as this version, or at all.
     model = max(
         models,
@@ -167,20 +162,10 @@ def _from_answer(home: Home, asked: AnswerFacts) -> dict[str, Any]:
             each.id,
         ),
     )
-    graph = graphs[model.id]
-    producer = None if model.producer is None else home.store.execution(model.producer)
-    above = home.store.lineage(model, "upstream")
     return {
         "answer": {"version": asked.version, "request_id": asked.request_id, "model": asked.model},
-        "bundle": sealed_by(home, model),
-        "model": _artifact(model)
-        | {"run": producer and run_of(home, producer), "node": producer and node_of(producer)},
         "equal_models": [each.uri for each in models if each.id != model.id],
-        "pushed": pushes[model.id],
-        "evaluations": [_evaluation(home, each) for each in _made_of(model, graph, Evaluation)],
-        "approvals": list(_approvals(home, model, graph)),
-        "code": [code for each in above.executions.values() if (code := _code(home, each)) is not None],
-        "data": [_span(home, each) for each in _sources(above)],
+        **story_of(home, model),
     }
 
 
@@ -188,30 +173,6 @@ def _models(home: Home, digest: str) -> list[ArtifactRecord]:
     """The models whose bundle has a digest that begins so, or that were pushed with it."""
     models = [each for each in home.store.artifacts(type=Model.__name__) if sealed_by(home, each).startswith(digest)]
     return models or [each for each in home.store.artifacts(type=Model.__name__) if each.fingerprint.startswith(digest)]
-
-
-def _made_of(model: ArtifactRecord, graph: LineageGraph, kind: type) -> list[ArtifactRecord]:
-    """Artifacts of a type that were made of a model itself, the oldest first; not of it as a baseline."""
-    executions = {
-        edge.execution
-        for edge in graph.edges
-        if edge.direction == "INPUT" and edge.artifact == model.id and edge.key != "baseline"
-    }
-    numbers = {edge.artifact for edge in graph.edges if edge.direction == "OUTPUT" and edge.execution in executions}
-    return [graph.artifacts[number] for number in sorted(numbers) if graph.artifacts[number].type == kind.__name__]
-
-
-def _pushes(home: Home, model: ArtifactRecord, graph: LineageGraph) -> list[dict[str, Any]]:
-    pushed = []
-    for each in _made_of(model, graph, PushedModel):
-        execution = None if each.producer is None else home.store.execution(each.producer)
-        facts = each.properties
-        pushed.append(
-            {name: facts.get(name) for name in ("destination", "version", "digest", "server", "serving")}
-            | _artifact(each)
-            | {"run": execution and run_of(home, execution)}
-        )
-    return pushed
 
 
 def _bundle_of(home: Home, pushed: ArtifactRecord) -> str:
@@ -222,85 +183,6 @@ def _bundle_of(home: Home, pushed: ArtifactRecord) -> str:
         for record in home.store.inputs(home.store.execution(pushed.producer)).get("model", []):
             return sealed_by(home, record)
     return str(pushed.properties.get("digest"))
-
-
-def _evaluation(home: Home, record: ArtifactRecord) -> dict[str, Any]:
-    facts = record.properties
-    execution = None if record.producer is None else home.store.execution(record.producer)
-    return _artifact(record) | {
-        "node": execution and node_of(execution),
-        "blessed": facts.get("blessed"),
-        "summary": facts.get("summary", ""),
-        "metrics": facts.get("metrics") or {},
-        "decisions": [dict(each) for each in decisions(record)],
-    }
-
-
-def _approvals(home: Home, model: ArtifactRecord, graph: LineageGraph) -> Iterator[dict[str, Any]]:
-    """What people said in the runs that pushed a model, and of it or its evaluations elsewhere."""
-    pushes = {each.producer for each in _made_of(model, graph, PushedModel)}
-    runs = {run_of(home, graph.executions[each]) for each in pushes if each in graph.executions}
-    judged = {model.id, *(each.id for each in _made_of(model, graph, Evaluation))}
-    for record in reversed(home.store.artifacts(type=Decision.__name__)):
-        if record.producer is None:
-            continue
-        execution = home.store.execution(record.producer)
-        asked_about = {each.id for records in home.store.inputs(execution).values() for each in records}
-        run = run_of(home, execution)
-        if run in runs or asked_about & judged:
-            said = {name: record.properties.get(name) for name in ("approved", "by", "comment")}
-            yield said | {"run": run, "node": node_of(execution)}
-
-
-def _code(home: Home, execution: ExecutionRecord) -> dict[str, Any] | None:
-    """The digest of the code that an execution ran: its component's and that of the functions it was given."""
-    preimage = home.store.preimage(execution.cache_key) if execution.cache_key else None
-    if preimage is None:
-        return None
-    functions = {
-        name: value for name, value in preimage["parameters"].items() if isinstance(value, dict) and "$fn" in value
-    }
-    code = {"component": preimage["component"], "code": preimage["code"], "functions": functions}
-    return {
-        "node": node_of(execution),
-        "run": run_of(home, execution),
-        "component": preimage["component"],
-        "functions": {name: value["$fn"] for name, value in functions.items()},
-        "digest": hashlib.sha256(canonical_json(code)).hexdigest(),
-    }
-
-
-def _sources(graph: LineageGraph) -> list[ArtifactRecord]:
-    """The examples of a graph that were made of no others, by span."""
-    derived = {
-        edge.execution
-        for edge in graph.edges
-        if edge.direction == "INPUT" and graph.artifacts[edge.artifact].type == Examples.__name__
-    }
-    sources = [
-        each for each in graph.artifacts.values() if each.type == Examples.__name__ and each.producer not in derived
-    ]
-    return sorted(sources, key=lambda each: (int(str(each.properties.get("span") or 0)), each.id))
-
-
-def _span(home: Home, examples: ArtifactRecord) -> dict[str, Any]:
-    execution = None if examples.producer is None else home.store.execution(examples.producer)
-    return _artifact(examples) | {
-        "node": execution and node_of(execution),
-        "run": execution and run_of(home, execution),
-        "span": examples.properties.get("span"),
-        "version": examples.properties.get("version"),
-        "rows": examples.properties.get("rows") or {},
-        "files": list(files_read(home, execution)) if execution is not None else [],
-    }
-
-
-def _artifact(record: ArtifactRecord) -> dict[str, Any]:
-    return {
-        "uri": record.external or record.uri,
-        "fingerprint": record.fingerprint,
-        "created": record.created_at.isoformat(),
-    }
 
 
 # --- down ---
@@ -325,16 +207,16 @@ def _from_span(home: Home, span: int, log: Path | None) -> dict[str, Any]:
         execution = None if model.producer is None else home.store.execution(model.producer)
         bundle = sealed_by(home, model)
         described.append(
-            _artifact(model)
+            artifact_facts(model)
             | {
                 "bundle": bundle,
                 "run": execution and run_of(home, execution),
-                "blessed": [each.properties.get("blessed") for each in _made_of(model, graph, Evaluation)],
-                "pushed": _pushes(home, model, graph),
+                "blessed": [each.properties.get("blessed") for each in made_of(model, graph, Evaluation)],
+                "pushed": pushes_of(home, model, graph),
                 "log": files.get(bundle, []),
             }
         )
-    return {"span": span, "data": [_span(home, each) for each in examples], "models": described}
+    return {"span": span, "data": [span_facts(home, each) for each in examples], "models": described}
 
 
 def _is_source(home: Home, examples: ArtifactRecord) -> bool:
@@ -361,61 +243,26 @@ def _log_files(log: Path | None) -> dict[str, list[str]]:
 
 def _show_up(console: Console, answer: Mapping[str, Any]) -> None:
     def line(name: str, text: str) -> None:
-        console.print(f"  {name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
 
     asked = answer["answer"]
     said = [f"version {asked['version']}"] if asked["version"] is not None else []
     said += [f"request {asked['request_id']}"] if asked["request_id"] else []
     console.print(f"bundle {answer['bundle']}" + (f" ({', '.join(said)})" if said else ""), markup=False)
     for push in answer["pushed"]:
-        line("pushed", _push_line(push))
+        line("pushed", push_line(push))
     if asked["version"] is not None and asked["version"] not in [push["version"] for push in answer["pushed"]]:
         line("pushed", f"version {asked['version']} was not pushed from this root")
-    model = answer["model"]
-    line("model", f"{model['uri']}, made by {model['node']} in run {model['run']}")
-    for evaluation in answer["evaluations"]:
-        verdict = "blessed" if evaluation["blessed"] else "not blessed"
-        line("judged", f"{verdict} by {evaluation['node']}: {evaluation['summary']}")
-        for decision in evaluation["decisions"]:
-            now = "blessed" if decision["blessed"] else "not blessed"
-            line("", f"{now} by {decision['by']} at {decision['at']}: {decision['reason']}")
-    for approval in answer["approvals"]:
-        comment = f": {approval['comment']}" if approval["comment"] else ""
-        said_so = "approved" if approval["approved"] else "denied"
-        line("approval", f"{said_so} by {approval['by']} at {approval['node']} in run {approval['run']}{comment}")
-    for code in answer["code"]:
-        functions = ", ".join(code["functions"].values())
-        line("code", f"{code['digest'][:12]} {code['node']}" + (f" with {functions}" if functions else ""))
-    for span in answer["data"]:
-        _show_span(line, span)
-
-
-def _push_line(push: Mapping[str, Any]) -> str:
-    text = f"version {push['version']} at {push['destination']}, {push['created'][:19]} by run {push['run']}"
-    serving = push.get("serving") or {}
-    if push.get("server"):
-        shares = ", ".join(f"{step['share']:g}" for step in serving.get("steps", ()))
-        text += f"; at {push['server']} after version {serving.get('before')}" + (f" by {shares} %" if shares else "")
-    return text
-
-
-def _show_span(line: Any, span: Mapping[str, Any]) -> None:  # Any: prints a line
-    rows = sum(span["rows"].values())
-    files = [
-        f"{file['name']} {file['sha256'][:12]}" if file["sha256"] else file["name"] for file in span["files"][:_FILES]
-    ]
-    more = f" and {len(span['files']) - _FILES:,} more" if len(span["files"]) > _FILES else ""
-    text = f"span {span['span']} of {span['node']}: {rows:,} rows {span['fingerprint'][:12]}"
-    line("data", text + (f", of {', '.join(files)}{more}" if files else ""))
+    show_story(line, answer)
 
 
 def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
     def line(name: str, text: str) -> None:
-        console.print(f"  {name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
 
     console.print(f"span {answer['span']}", markup=False)
     for span in answer["data"]:
-        _show_span(line, span)
+        show_span(line, span)
     models: Sequence[Mapping[str, Any]] = answer["models"]
     if not models:
         line("model", "none has learned from it")
@@ -423,6 +270,6 @@ def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
         verdict = "" if not model["blessed"] else ", blessed" if any(model["blessed"]) else ", not blessed"
         line("model", f"{model['bundle'][:12]} {model['uri']} of run {model['run']}{verdict}")
         for push in model["pushed"]:
-            line("pushed", _push_line(push))
+            line("pushed", push_line(push))
         if model["log"]:
             line("log", f"{len(model['log']):,} files of predictions, the first {model['log'][0]}")

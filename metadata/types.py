@@ -35,6 +35,7 @@ __all__ = [
     "Model",
     "Predictions",
     "PushedModel",
+    "Registration",
     "Schema",
     "Statistics",
     "TransformGraph",
@@ -358,6 +359,17 @@ class Model(Artifact):
     """
 
     graph: str | None = None
+
+
+class Registration(Artifact):
+    """What came of registering a model: the version that it is of a registered model, and the alias that moved to it.
+
+    `alias`: "" where none did.
+    """
+
+    name: str = ""
+    version: int = 0
+    alias: str = ""
 
 
 class Evaluation(Artifact):

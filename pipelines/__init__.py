@@ -4,7 +4,7 @@ from .dsl.component import Component, component
 from .dsl.control import FinishedRun, map_, not_, on_exit, one_of, optional, otherwise, when
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
-from .launcher.decisions import decide
+from .launcher.decisions import decide, judge
 from .launcher.decisions import waiting as waiting_tasks
 from .launcher.home import Home
 from .launcher.observers import Observer
@@ -25,7 +25,7 @@ from .project.files import (
 )
 from .project.functions import Fn, FunctionRef, load
 from .project.secret import Secret, secret
-from .resolvers import artifact, latest, latest_blessed
+from .resolvers import artifact, latest, latest_blessed, registered
 from .run import RunResult, resume, run_pipeline
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "decide",
     "files",
     "find_root",
+    "judge",
     "latest",
     "latest_blessed",
     "list_runs",
@@ -72,6 +73,7 @@ __all__ = [
     "pipeline",
     "query",
     "recorded_runs",
+    "registered",
     "resolve_files",
     "resume",
     "run_pipeline",

@@ -415,6 +415,9 @@ class PipelineBuilder:
             if value.query.of is not None:
                 self._check_use(node, value.query.of.node, value.collected, where)
             self._checked_uses(node, [argument for _, argument in value.query.arguments], where)
+            if value.query.strategy == "registered":
+                # What is registered is there as a rule: an input that must be given fails where it is not.
+                return value.query if spec.optional and not spec.many else value.query.with_argument("required", True)
             if not spec.optional and not spec.many:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",

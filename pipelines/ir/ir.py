@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ...digest import canonical_json, digest, is_deep
 from ...errors import BuildError, suggest
@@ -51,6 +51,9 @@ class Edge:
         return {"node": self.node, "output": self.output} | {name: value for name, value in more.items() if value}
 
 
+_TOP_LEVEL: Final = ("artifact", "latest", "latest_blessed", "registered")
+
+
 @dataclass(frozen=True)
 class Query:
     """Artifacts chosen from history when the node is launched.
@@ -71,7 +74,11 @@ class Query:
 
     def __str__(self) -> str:
         name = self.strategy.removesuffix("_passed")
-        return f"dt.{name}(...)" if name in ("artifact", "latest", "latest_blessed") else f"dt.resolvers.{name}(...)"
+        return f"dt.{name}(...)" if name in _TOP_LEVEL else f"dt.resolvers.{name}(...)"
+
+    def with_argument(self, name: str, value: Json) -> Query:
+        """This query with one more argument."""
+        return replace(self, arguments=(*self.arguments, (name, value)))
 
     def to_json(self) -> Json:
         """As it stands in the IR, without what has its default."""

@@ -45,6 +45,7 @@ from .home import Home
 from .observers import LoggingObserver
 from .pending_uploads import drop, pack, unsent
 from .preflight import preflight
+from .registering import register
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
 from .reuse import change_since, properties_of
@@ -223,6 +224,7 @@ class Attempt:
                 preflight=partial(preflight, self.home, self.run, self.task),
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
+                register=partial(register, self.home, self.run),
                 metrics=self.metrics,
             )
         )

@@ -188,6 +188,11 @@ class Home:
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the store is one of a pod that could not reach the run's (`ALONE`)."""
+        return Path(self.store.location).absolute().parents[1] == self.root / ALONE
+
     def _others(self) -> bool:
         """Whether a process works in this root with a store of its own (`ALONE`), as it did within a day."""
         for path in self.root.glob(f"{ALONE}/*/metadata.db"):

@@ -24,6 +24,7 @@ from ...metadata import (
 )
 from ...metadata.payload_marker import mark
 from ...metadata.rows import name_text
+from ...owner import person
 from ...redaction import redact
 from ..ir.ir import Pipeline
 from .home import Home
@@ -112,6 +113,11 @@ class Run:
         return (*working, self.project, base)
 
     @property
+    def by(self) -> str:
+        """Who started it, as the system calls them; "" where that is not known: of an earlier release, in a cluster."""
+        return str(self.context.properties.get("by", ""))
+
+    @property
     def tags(self) -> Mapping[str, str]:
         """What people tagged it with: name → value, "" where it has none."""
         tags: Mapping[str, str] = self.context.properties.get("tags", {})
@@ -182,6 +188,7 @@ def new_run(
         "options": json.dumps(vars(options)),
         "state": RunState.RUNNING,
         "owner": Owner.current().to_dict(),
+        "by": person(),
         "started": started.isoformat(),
         **({"directories": dict(directories)} if directories else {}),
         "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back

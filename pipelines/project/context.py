@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, SupportsFloat
 
 from ...errors import InputError
+from ...metadata import Artifact
 from ...metadata.rows import name_text
 from ...progress import Progress, no_progress
 from ...redaction import redact
@@ -29,6 +30,13 @@ def _ignore_note(text: str) -> None:
 
 def _undecided() -> None:
     """The `decision` of a plain call: nobody has made one."""
+
+
+def _register_nothing(model: Artifact, name: str, alias: str, why: str) -> int:
+    """The `register` of a plain call: there is no store to register anything in."""
+    raise InputError(
+        "nothing is registered outside a run", fix="call it in a pipeline, or `drivetrain registry register`"
+    )
 
 
 def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
@@ -118,6 +126,8 @@ class LaunchContext:
             later refuses it now (`component(preflight=…)`), by an InputError.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
+        register: Makes an artifact that was published the next version of a registered model, and has an alias stand
+            for it unless that is "": called with the artifact, the name, the alias and why; gives the version.
         metrics: What `metric` has recorded.
     """
 
@@ -134,6 +144,7 @@ class LaunchContext:
     preflight: Callable[[str, Mapping[str, object]], None] = _ignore_facts
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
+    register: Callable[[Artifact, str, str, str], int] = _register_nothing
     metrics: Metrics = field(default_factory=Metrics)
 
     def metric(self, name: str, value: SupportsFloat, *, step: int | None = None) -> None:

@@ -1,6 +1,7 @@
-"""Artifacts chosen from what earlier runs made: by span, in windows, by what a model was trained on.
+"""Artifacts chosen from what earlier runs made: by span, in windows, by what a model was trained on, by its name.
 
-`dt.latest`, `dt.latest_blessed` and `dt.artifact` are what most pipelines need; the rarer ones are `dt.resolvers.…`.
+`dt.latest`, `dt.latest_blessed`, `dt.artifact` and `dt.registered` are what most pipelines need; the rarer ones are
+`dt.resolvers.…`.
 """
 
 from .queries import (
@@ -11,6 +12,7 @@ from .queries import (
     latest_model,
     newest_model_not_trained_on,
     previous,
+    registered,
     rolling,
     static_range,
 )
@@ -23,6 +25,7 @@ __all__ = [
     "latest_model",
     "newest_model_not_trained_on",
     "previous",
+    "registered",
     "rolling",
     "static_range",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from ...digest import canonical_json
 from ...errors import InputError
-from ...metadata import ArtifactRecord
+from ...metadata import ArtifactRecord, NotFound
 from ..ir.ir import Json, Query
 from . import windows
 from .answers import Answers
@@ -126,6 +126,27 @@ def _latest_model(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
         by_id = {model.id: model for verdict in verdicts for model in history.judged(verdict) if model.type == kind}
         vouched = (by_id[number] for number in sorted(by_id, reverse=True))
     return list(islice((model for model in vouched if model.fingerprint not in bound.taken), 1))
+
+
+def _registered(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    """The version that a name stood for when the run began."""
+    from ...metadata.registry import Registry  # late: few runs ask for one
+
+    registry, name = Registry(history.store), bound.arguments["name"]
+    try:
+        record = registry.artifact(registry.resolve(name, before=history.run))
+    except NotFound as error:
+        if bound.arguments.get("required"):
+            raise InputError(
+                f"{bound.query}: {error.message}, when run {history.run.name} began",
+                fix=("register one (`drivetrain registry`), and run the pipeline again"),
+            ) from None
+        return []
+    if record.type != bound.query.type:
+        raise InputError(f"{name} is of type {record.type}, not {bound.query.type}", fix=f"kind={record.type}")
+    if record.state != "LIVE" or not history.present(record.uri):
+        raise InputError(f"{name} is no longer there: {record.uri}", fix="have it stand for another version")
+    return [record]
 
 
 def _not_trained_on(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
@@ -252,6 +273,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "latest_model": _latest_model,
     "artifact": _artifact,
     "newest_model_not_trained_on": _not_trained_on,
+    "registered": _registered,
     "previous": _previous,
     "rolling": _rolling,
     "static_range": _static_range,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
-from ...errors import BuildError
+from ...errors import BuildError, InputError
 from ...metadata import Artifact, Model
 from ..dsl.handles import Handle, QueryHandle, operand
 from ..dsl.hints import is_artifact
@@ -214,6 +214,36 @@ def _check_asked(kind: type[Artifact], name: str) -> None:
             where=user_line(),
             fix=f"ask for {first!r}",
         )
+
+
+@overload
+def registered(name: str) -> Model: ...
+@overload
+def registered(name: str, *, kind: type[T]) -> T: ...
+def registered(name: str, *, kind: type[Artifact] = Model) -> Artifact:
+    """The version of a registered model that a name stands for, as it was when the run began.
+
+    `Evaluator(examples, model, baseline=dt.registered("flights@champion"))`, `BulkInferrer(examples,
+    [dt.registered("flights@3")])`. The model may come from any pipeline of the store. An input that may be None gets
+    None where there is no such model, version or alias; another one is an error there.
+
+    Args:
+        name: "flights@champion" by an alias, "flights@3" by a version, "flights" for the newest version.
+        kind: The model's type.
+
+    Raises:
+        BuildError: It is no such name.
+    """
+    from ...metadata.registry import split_reference  # late: few pipelines ask for one
+
+    try:
+        split_reference(name)
+    except (InputError, AttributeError) as error:
+        cause = error.message if isinstance(error, InputError) else f"{name!r:.80} is no text"
+        raise BuildError(
+            f"dt.registered: {cause}", where=user_line(), fix='write "flights", "flights@champion" or "flights@3"'
+        ) from None
+    return cast("Artifact", QueryHandle(_query("registered", kind, None, {"name": name})))
 
 
 def previous(what: T, *, passed: bool = False) -> T | None:

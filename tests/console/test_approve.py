@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from click.testing import Result
 from drivetrain.pipelines import Home, RunResult, decide, load_pipeline, open_run, resume, run_pipeline, waiting_tasks
 from drivetrain.pipelines.ir.ir import Pipeline
+from drivetrain.pipelines.launcher.decisions import decision
 from drivetrain.tests.console.spans import ASKING
 from drivetrain.tests.pipelines.faulty import waits
 
@@ -170,12 +172,96 @@ def test_a_user_without_a_name_says_who_decides(
     drivetrain("run", "asking", "--param", "wait=0.1")
     run = str(json.loads(drivetrain("runs", "--json").stdout)["runs"][0]["run"])
 
-    def nobody() -> str:
-        raise KeyError("uid not found")
-
-    monkeypatch.setattr("getpass.getuser", nobody)
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 3_999_999_999)
     refused = drivetrain("approve", run, "Approval")
     assert refused.exit_code == 2
     assert "fix: say who decides: --by NAME" in refused.stderr
     assert "Read asks nobody" in drivetrain("approve", run, "Read", "--by", "ada").stderr
     assert drivetrain("approve", run, "Approval", "--by", "ada").exit_code == 0
+
+
+SEVERAL = """
+    import drivetrain as dt
+    from drivetrain.components import Approval
+
+    @dt.component
+    def Note(*, text: str) -> str:
+        return text
+
+    @dt.pipeline
+    def asking(wait: float = 30.0, needed: int = 2, days: float = 0.0) -> None:
+        asked = Approval(
+            message="Push it?", wait=wait, approvals=needed, approvers=["ada", "bob", "eve"], allow_own=False
+        )
+        with dt.when(asked.approved):
+            Note(text="pushed")
+"""
+
+
+def test_two_of_three_decide_and_not_who_started_it(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("asking", pipeline=SEVERAL)
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setenv("LOGNAME", "eve")
+    home = Home(Path(".drivetrain"))
+    results: list[RunResult] = []
+    thread = threading.Thread(target=lambda: results.append(run_pipeline(home, load_pipeline(folder))))
+    thread.start()
+    waits(lambda: last_json(drivetrain("approve", "--list", "--json"))["waiting"])
+    assert "eve made it" in drivetrain("approve").stderr  # the user of this shell, who started the run
+    assert "zoe is not one of those who decide: ada, bob, eve" in drivetrain("approve", "--by", "zoe").stderr
+    first = drivetrain("approve", "--by", "ada", "--comment", "fine")
+    assert first.exit_code == 0
+    assert "1 approval of 2 missing; approved by ada; may still approve: bob; not eve" in first.stdout
+    assert "was approved by ada before" in drivetrain("approve", "--by", "ada").stderr
+    (asked,) = last_json(drivetrain("approve", "--list", "--json"))["waiting"]
+    assert [answer["by"] for answer in asked["answers"]] == ["ada"]
+    assert "1 approval of 2 missing" in drivetrain("approve", "--list").stdout
+    assert last_json(drivetrain("approve", "--by", "bob", "--comment", "too", "--json"))["decided"] is True
+    thread.join(120)
+    (result,) = results
+    decision = result.nodes["Approval"].outputs["decision"][0].properties
+    assert decision == {"approved": True, "by": "ada, bob", "comment": "ada: fine; bob: too"}
+    assert result.nodes["Note"].state == "COMPLETE"
+    assert "was approved by ada, bob before" in drivetrain("approve", result.run, "Approval", "--by", "bob").stderr
+    home.close()
+
+
+def test_one_who_denies_decides_alone(
+    project: Callable[..., Path], drivetrain: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("asking", pipeline=SEVERAL)
+    monkeypatch.chdir(folder.parent)
+    home = Home(Path(".drivetrain"))
+    first = run_pipeline(home, load_pipeline(folder), {"wait": 0.1})
+    run = open_run(home, first.run)
+    assert decide(home, run, "Approval", approved=True, by="ada").approved is None
+    assert decide(home, run, "Approval", approved=False, by="bob", comment="no").approved is False
+    assert "was denied by bob before" in drivetrain("approve", run.id, "Approval", "--by", "eve").stderr
+    again = resume(home)
+    assert (again.nodes["Approval"].state, again.nodes["Note"].state) == ("COMPLETE", "SKIPPED")
+    home.close()
+
+
+def test_a_rule_that_nobody_meets_is_refused_before_anything_runs(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("asking", pipeline=SEVERAL).parent)
+    refused = drivetrain("run", "asking", "--param", "needed=4")
+    assert refused.exit_code == 2
+    assert "4 approvals are needed, of 3 people" in refused.stderr + refused.stdout
+
+
+def test_an_answer_before_its_time_expires(project: Callable[..., Path], tmp_path: Path) -> None:
+    text = SEVERAL.replace("allow_own=False", "days=days").replace("days: float = 0.0", "days: float = 1e-6")
+    home = Home(tmp_path / ".drivetrain")
+    first = run_pipeline(home, load_pipeline(project("asking", pipeline=text)), {"wait": 0.1, "needed": 1})
+    run = open_run(home, first.run)
+    decide(home, run, "Approval", approved=True, by="ada")
+    time.sleep(0.2)  # a day has 86,400 seconds, and a millionth of it is over
+    assert decision(home, run, "Approval") is None
+    assert decide(home, run, "Approval", approved=True, by="ada").approved is True  # may be given anew
+    home.close()

@@ -161,6 +161,19 @@ def test_an_answer_leads_to_its_model_its_data_and_who_approved_it(traced: Trace
     assert file["sha256"] == digest_file(traced.folder / "net" / "data" / f"rows-{version:02}.parquet")
 
 
+def test_an_answer_leads_to_the_registered_version_and_who_approved_it(traced: Traced) -> None:
+    drivetrain("registry", "register", "net", "served/net/1", "--alias", "champion", "--by", "eve")
+    drivetrain("registry", "approve", "net@champion", "--by", "kim", "--comment", "fine")
+    (traced.folder / "answer.txt").write_text(traced.answers[1])
+    (version,) = traced_json("answer.txt")["versions"]
+    assert (version["name"], version["aliases"], version["by"]) == ("net@1", ["champion"], "eve")
+    text = drivetrain("trace", "answer.txt").stdout
+    assert "  registered net@1 [champion] by eve\n" in text
+    assert re.search(r"^ {13}approved by kim at .*: fine$", text, re.M)
+    (traced.folder / "answer.txt").write_text(traced.answers[2])
+    assert traced_json("answer.txt")["versions"] == []
+
+
 def test_every_form_of_an_answer_leads_to_the_same(traced: Traced) -> None:
     (traced.folder / "answer.txt").write_text(traced.answers[2])
     (traced.folder / "verbose.txt").write_text(

@@ -9,9 +9,18 @@ import sys
 import time
 from pathlib import Path
 
-from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, Owner, StagedArtifact, StoreUnavailable
+from drivetrain.metadata import (
+    ConflictError,
+    LeaseLost,
+    LocalPayloads,
+    MetadataStore,
+    Owner,
+    StagedArtifact,
+    StoreUnavailable,
+)
 from drivetrain.metadata.fetched import Fetched
 from drivetrain.metadata.payload import explain_full_disk
+from drivetrain.metadata.registry import Registry
 
 
 def first_open(path: str) -> None:
@@ -30,6 +39,26 @@ def publish(path: str, worker: str, count: str) -> None:
                 "Thing", f"artifacts/Producer/{execution.uid}/out", "f" * 64, 1, {"worker": int(worker)}
             )
             store.publish(execution, {"out": [new]})
+
+
+def register_and_move(path: str, worker: str, count: str) -> None:
+    """Register models under one name and move its champion on, as whoever is fastest; print how often that was us."""
+    won = lost = 0
+    with MetadataStore.open(path) as store:
+        registry = Registry(store)
+        for index in range(int(count)):
+            execution = store.start("Trainer", name=f"{worker}-{index}")
+            new = StagedArtifact("Model", f"artifacts/Trainer/{execution.uid}/model", f"{worker}-{index}", 1)
+            model = store.publish(execution, {"model": [new]})["model"][0]
+            number = registry.register("flights", model, by=worker).number
+            expected = registry.model("flights").aliases.get("champion")
+            try:
+                registry.set_alias("flights", "champion", number, by=worker, expected=expected)
+            except ConflictError:
+                lost += 1
+            else:
+                won += 1
+    print(won, lost)
 
 
 def work_on_keys(path: str, keys: str, seed: str) -> None:

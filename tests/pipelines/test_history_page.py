@@ -81,7 +81,7 @@ def test_a_year_in_one_run(go: Go) -> None:
 def test_the_page_names_every_way_to_choose() -> None:
     words = {
         *("rolling", "static_range", "all_spans", "previous", "latest", "artifact", "latest_blessed", "latest_model"),
-        *("newest_model_not_trained_on", "spans", "sliding", "sequential", "paired"),
+        *("newest_model_not_trained_on", "registered", "spans", "sliding", "sequential", "paired"),
     }
     tables = re.findall(r"^\| `dt\.(?:resolvers\.|loops\.)?(\w+)\(", PAGE, flags=re.M)
     assert set(tables) == words
