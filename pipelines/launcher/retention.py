@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from ...errors import DrivetrainError, InputError
-from ...metadata import PushedModel
+from ...metadata import NotFound, PushedModel
+from ...metadata.registry import Registry
 from ...metadata.retention import Protection, RetentionPolicy, RetentionRule
 from ...yaml_lines import YamlValue, read_yaml
 from ..ir.options import parse_bytes
@@ -48,9 +50,10 @@ def read_policy(path: Path) -> RetentionPolicy:
 
 
 def protections(home: Home) -> list[Protection]:
-    """What a collection leaves alone: what living runs use, runs that were pinned, models in service.
+    """What a collection leaves alone: what living runs use, registered versions, models in service.
 
-    Of each destination that models were pushed to, the newest is in service.
+    Of each destination that models were pushed to, the newest is in service. What led to a registered version is kept
+    while an alias stands for it.
     """
     kept = []
     for run in recorded_runs(home, None, lambda context: context.properties.get("state") == RunState.RUNNING):
@@ -60,6 +63,14 @@ def protections(home: Home) -> list[Protection]:
     for receipt in home.store.artifacts(type=PushedModel.__name__):  # the newest first
         pushed.setdefault(str(receipt.properties.get("destination")), receipt.id)
     kept += [Protection(frozenset([number]), f"pushed to {folder}") for folder, number in pushed.items()]
+    registry = Registry(home.store)
+    for model in map(registry.model, registry.names()):
+        for version in model.versions:
+            named = ", ".join(model.aliases_of(version))
+            with suppress(NotFound):  # of a store that was rebuilt
+                artifact = frozenset([registry.artifact(version).id])
+                reason = f"registered as {version}" + (f" ({named})" if named else "")
+                kept.append(Protection(artifact, reason, lineage=bool(named)))
     return kept
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from drivetrain.metadata import StagedArtifact
+from drivetrain.metadata import ArtifactRecord, StagedArtifact
+from drivetrain.metadata.registry import Registry
 from drivetrain.metadata.retention import RetentionPolicy, RetentionRule, collect, plan
 from drivetrain.owner import Owner
 from drivetrain.pipelines import Home, PipelineFunction, open_run, run_pipeline
@@ -34,20 +35,51 @@ def test_what_a_run_at_work_made_or_reads_stays_until_it_ends(pipe: Pipe, home: 
     assert marked(dead, "RUNNING") == {made.id}
 
 
+def publish(home: Home, count: int, pipe: Pipe, kind: str, **properties: str) -> ArtifactRecord:
+    """An artifact of a type that a node made in a run of its own, from what Make made."""
+    run = open_run(home, run_pipeline(home, pipe(MAKE), {"count": count}).run)
+    inputs = {"numbers": home.store.artifacts(context=run.context)}
+    execution = home.store.start("Last", contexts=[run.context, home.store.context("node", "p.Last")], inputs=inputs)
+    staged = home.payloads.stage("Last", execution.uid, "out")
+    (staged / "content" / "file.json").write_text(json.dumps(count))
+    uri = f"artifacts/Last/{execution.uid}/out"
+    tree = home.payloads.publish(staged, uri)
+    [artifact] = home.store.publish(
+        execution, {"out": [StagedArtifact(kind, uri, tree.fingerprint, tree.size, properties)]}
+    )["out"]
+    return artifact
+
+
 def test_the_newest_push_to_each_destination_stays(pipe: Pipe, home: Home) -> None:
-    pushed = []
-    for version, destination in enumerate(("a", "a", "b")):
-        run = open_run(home, run_pipeline(home, pipe(MAKE), {"count": version}).run)
-        contexts = [run.context, home.store.context("node", "p.Push")]
-        execution = home.store.start("Push", contexts=contexts)
-        staged = home.payloads.stage("Push", execution.uid, "out")
-        (staged / "content" / "receipt.json").write_text(json.dumps({"version": version}))
-        uri = f"artifacts/Push/{execution.uid}/out"
-        tree = home.payloads.publish(staged, uri)
-        new = StagedArtifact("PushedModel", uri, tree.fingerprint, tree.size, {"destination": destination})
-        pushed += home.store.publish(execution, {"out": [new]})["out"]
+    pushed = [
+        publish(home, count, pipe, "PushedModel", destination=folder) for count, folder in enumerate(("a", "a", "b"))
+    ]
     planned = plan(home.store, home.root, LAST, protections(home))
     assert pushed[0].id in {artifact.id for artifact, _ in planned.mark}
     assert planned.kept[pushed[1].id] == "pushed to a"
     assert planned.kept[pushed[2].id] == "pushed to b"
-    collect(home.store, home.root, planned, "ann")
+
+
+def test_a_registered_version_stays_and_with_an_alias_what_led_to_it(pipe: Pipe, home: Home) -> None:
+    models = [publish(home, count, pipe, "Model") for count in range(4)]
+    registry = Registry(home.store)
+    for model in models[:2]:
+        registry.register("shop", model, by="ann")
+    registry.set_alias("shop", "champion", 1, by="ann")
+    collect(home.store, home.root, plan(home.store, home.root, LAST, protections(home)), "ann")
+    collect(home.store, home.root, plan(home.store, home.root, LAST, protections(home)), "ann")
+    planned = plan(home.store, home.root, LAST, protections(home))
+    assert planned.kept[models[0].id] == "registered as shop@1 (champion)"
+    assert planned.kept[models[1].id] == "registered as shop@2"
+
+    def state(model: ArtifactRecord) -> tuple[str, str]:
+        assert model.producer is not None
+        [[numbers]] = home.store.inputs(home.store.execution(model.producer)).values()
+        return home.store.artifact(model.id).state, numbers.state
+
+    assert [state(model) for model in models] == [
+        ("LIVE", "LIVE"),
+        ("LIVE", "DELETED"),
+        ("DELETED", "DELETED"),
+        ("LIVE", "LIVE"),
+    ]
