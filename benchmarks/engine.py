@@ -207,6 +207,7 @@ def inference(folder: Path, repeat: int) -> dict[str, float]:
     """BulkInferrer on 10.1 M rows in three splits, with two columns kept, against the bundle alone.
 
     Loading, decoding and writing are its own; the bundle gets batches that are decoded already, one after the other.
+    The first pass, which compiles, does not count: later ones use what it kept, also in other processes.
     """
     from drivetrain import data
     from drivetrain.components import BulkInferrer

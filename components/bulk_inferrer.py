@@ -106,6 +106,7 @@ def BulkInferrer(
     from ..data import Manifest, executor, open_examples
     from ..data.examples import refuse_transformed
     from ..engine import Bundle
+    from ..engine.bundles.compile_cache import compiled_kept
     from .inference import REASON, Inference, Rejections
     from .output_means import OutputMeans
 
@@ -136,7 +137,8 @@ def BulkInferrer(
     plain = [name for name, spec in specs.items() if spec.dtype.startswith("float")]
     means = {name: OutputMeans(_widths(specs)) for name in chosen}
     walk = executor(launch.executor, launch.executor_options)
-    written, rejected = _apply(rejections, sources, predictions.content, plain, means, walk, launch)
+    with compiled_kept():  # a model is applied to new rows again and again
+        written, rejected = _apply(rejections, sources, predictions.content, plain, means, walk, launch)
     manifest = Manifest.joined(written).write(predictions.content, span=examples.span)
     reasons: list[str] = []
     if rejected:

@@ -26,7 +26,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     if "config" not in known:
         return  # the pipeline is being built, which imports no code of the user's
     configs = configurations_of(cast(Fn, known["config"])).values()
-    if not coming:
+    if not coming and "examples" not in known:
         return  # nor is anything known of the data while a pipeline is compiled
     from ..data import open_examples
     from ..data.examples import refuse_transformed

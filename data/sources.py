@@ -186,15 +186,20 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
     """
     shards: list[Shard] = []
     schema: pa.Schema | None = None
+    before: pa.Schema | None = None
     for path in map(str, paths):
         sys.audit("open", path, "rb", os.O_RDONLY)  # as Python itself would: pyarrow opens it past Python
         try:
             with pq.ParquetFile(path) as file:
-                file_schema = normal_schema(file.schema_arrow, path)
+                written = file.schema_arrow
+                # Nearly all files are like the one before, and schemas take longer to compare than footers to read.
+                file_schema = None if written == before else normal_schema(written, path)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: of a column's name
             raise damaged_parquet(path, error) from error
-        schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, path)
+        if file_schema is not None:
+            schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, path)
+            before = written
         shards += [ParquetShard(path, group, rows) for group, rows in enumerate(groups)]
     if schema is None:
         raise InputError("there are no Parquet files to open", fix="name at least one")

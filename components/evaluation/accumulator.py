@@ -30,7 +30,7 @@ from .rows import SliceRows
 from .slicing import NO_SLICE, encode
 from .states import Leaves, MetricState
 
-_STATE: Final = StateFormat("metrics state", b"DTEV", 3, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
+_STATE: Final = StateFormat("metrics state", b"DTEV", 4, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 _SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its states already, or in no slice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
@@ -96,10 +97,11 @@ class Slice:
     def bin_names(self) -> tuple[str, ...]:
         """The slice that each bin is, in their order: its position, and where it begins and ends.
 
-        Of bins that are only counted, whose edges are not known yet, a name for all rows.
+        Where it does is written to six digits, or to as many as tell the edges apart; whole numbers in full. Of bins
+        that are only counted, whose edges are not known yet, a name for all rows.
         """
         edges = () if self.bins is None or isinstance(self.bins, int) else self.bins
-        texts = [repr(edge).removesuffix(".0") for edge in edges]
+        texts = next(texts for digits in range(6, 18) if len(set(texts := _short(edges, digits))) == len(edges))
         if not texts:
             return ("1: all",)
         ranges = [f"< {texts[0]}", *(f"[{low}, {high})" for low, high in pairwise(texts)), f">= {texts[-1]}"]
@@ -111,6 +113,15 @@ class Slice:
         """The user's "file:line" that wrote it, where that is known."""
         written: str | None = self.__dict__.get("_where")
         return written
+
+
+def _short(edges: Sequence[float], digits: int) -> list[str]:
+    """Numbers to so many digits, at least one of them behind the point; whole ones in full."""
+    texts = []
+    for edge in edges:
+        before_point = math.floor(math.log10(abs(edge))) + 1 if edge else 0
+        texts.append(repr(round(edge, max(digits - before_point, 1))).removesuffix(".0"))
+    return texts
 
 
 def _is_edges(bins: Any) -> bool:  # Any: what a user wrote

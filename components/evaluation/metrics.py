@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import InputError, suggest
 from ...pipelines.project.functions import FunctionRef, package_name, reference
+from ...user_code import users_line
 from .between_slices import BETWEEN_SLICES_METRICS
 from .binary import BINARY_METRICS
 from .classes import SEVERAL, for_several_classes
@@ -149,7 +150,8 @@ def _option(value: Any) -> Any:  # Any: out of JSON
 
 def _known(name: str) -> None:
     if ":" not in name and name not in METRICS:
-        raise InputError(f"there is no metric {name!r}", fix=suggest(name, list(METRICS), "there are"))
+        near = suggest(name, list(METRICS), "there are")
+        raise InputError(f"there is no metric {name!r}", fix=near, where=users_line())
 
 
 def name_of(item: str | MetricConfig) -> str:

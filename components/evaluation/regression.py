@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Final, Literal
@@ -21,26 +22,43 @@ from .states import Leaves, Sums, Term
 _ONE_LABEL: Final = "all labels are equal"
 _TOO_LARGE: Final = "labels or predictions are too large for their squares to be numbers: measure them in another unit"
 _TOO_SMALL: Final = "labels or predictions are too small for their squares to be numbers: measure them in another unit"
+_FAR: Final = 330  # the exponents of 2 up to which the square of an error, times any weight, is a float
+_UNIT: Final = 700  # errors beyond are measured in 2^700, or in 2^-700
 
 
 @dataclass(frozen=True)
 class Errors(Sums):
-    """Σw of the error e = p − y, of e², |e|, and of |e / y| where y is not 0."""
+    """Σw of the error e = p − y, of e², |e|, and of |e / y| where y is not 0.
 
-    names: ClassVar[tuple[str, ...]] = ("weight", "error", "squared", "absolute", "relative", "not_zero")
+    The squares of errors near the ends of floats' range have sums of their own, in other units (Blue 1978, as LAPACK).
+    """
+
+    names: ClassVar[tuple[str, ...]] = (
+        "weight", "error", "squared", "huge", "tiny", "absolute", "relative", "not_zero"
+    )  # fmt: skip
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Each row's weighted error and its powers; a relative error only where the label is not 0."""
         error = rows.prediction - rows.label
-        with np.errstate(over="ignore"):  # an infinite sum has no value, and says so
-            squared = rows.weight * error**2
+        size = np.abs(error)
         yield Term("weight")
         yield Term("error", rows.weight * error)
-        yield Term("squared", squared)
-        yield Term("absolute", rows.weight * np.abs(error))
+        yield from _squares(rows.weight, size)
+        yield Term("absolute", rows.weight * size)
         some = rows.label != 0
         yield Term("relative", rows.weight[some] * np.abs(error[some] / rows.label[some]), some)
         yield Term("not_zero", of=some)
+
+
+def _squares(weight: Floats, size: Floats) -> Iterator[Term]:
+    """The terms of w·e², each row's in one of three sums."""
+    huge, tiny = size > 2.0**_FAR, (size < 2.0**-_FAR) & (size > 0)
+    far = huge | tiny
+    usual = ~far if far.any() else slice(None)
+    yield Term("squared", weight[usual] * size[usual] ** 2, usual)
+    for name, which, unit in (("huge", np.flatnonzero(huge), _UNIT), ("tiny", np.flatnonzero(tiny), -_UNIT)):
+        with np.errstate(over="ignore"):  # an infinite sum has no value, and says so
+            yield Term(name, weight[which] * np.ldexp(size[which], -unit) ** 2, which)
 
 
 @dataclass(frozen=True)
@@ -147,20 +165,32 @@ def root_mean_squared_error() -> Metric:
     """√(Σw(p − y)² / Σw)."""
 
     def result(sums: Mapping[str, float]) -> Result:
-        squared = _mean_square(sums)
-        return squared if isinstance(squared, str) else math.sqrt(squared)
+        squared, unit = _mean_square_in_units(sums)
+        return squared if isinstance(squared, str) else math.ldexp(math.sqrt(squared), unit)
 
     return _of_errors("RMSE", "lower", result)
 
 
 def _mean_square(sums: Mapping[str, float]) -> Result:
-    """Σw·e² / Σw, or the reason where squares of errors leave the range of floats."""
-    squared = mean(sums, "squared")
+    """Σw·e² / Σw, or the reason where it leaves the range of floats."""
+    squared, unit = _mean_square_in_units(sums)
     if isinstance(squared, str):
         return squared
-    if squared == math.inf:
-        return _TOO_LARGE
-    return _TOO_SMALL if squared < sys.float_info.min and sums["absolute"] else squared
+    with suppress(OverflowError):
+        value = math.ldexp(squared, 2 * unit)
+        return _TOO_SMALL if value < sys.float_info.min and sums["absolute"] else value
+    return _TOO_LARGE
+
+
+def _mean_square_in_units(sums: Mapping[str, float]) -> tuple[Result, int]:
+    """Σw·e² / Σw in units of 4^u, and u; or the reason where there is none."""
+    total, unit = sums["squared"], 0
+    if sums["huge"]:
+        total, unit = sums["huge"] + math.ldexp(total, -2 * _UNIT), _UNIT
+    elif sums["tiny"]:
+        total, unit = (total + math.ldexp(sums["tiny"], -2 * _UNIT), 0) if total else (sums["tiny"], -_UNIT)
+    squared = ratio(total, sums["weight"], NO_ROWS)
+    return (_TOO_LARGE, 0) if squared == math.inf else (squared, unit)
 
 
 def mean_absolute_error() -> Metric:

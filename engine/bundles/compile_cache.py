@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Final
 
-from ...errors import missing_extra
+from ...errors import InputError, missing_extra
 from .._user_cache import cache_home, private_folder
+
+_FOLDER: Final = "jax_compilation_cache_dir"
+_OPTIONS: Final = (_FOLDER, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
 
 
 def keep_compiled(folder: Path | None = None) -> Path:
@@ -33,22 +39,42 @@ def keep_compiled(folder: Path | None = None) -> Path:
         import jax
     except ImportError as error:
         raise missing_extra("jax", "engine") from error
-    from jax.experimental.compilation_cache import compilation_cache
 
-    config = jax.config
-    configured = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
+    configured = getattr(jax.config, _FOLDER)
     if folder is None and configured:
         return Path(configured)
     home = private_folder(folder or cache_home() / "compiled")
     executables = private_folder(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
-    for option, value in (
-        ("jax_compilation_cache_dir", str(executables)),
-        ("jax_persistent_cache_min_compile_time_secs", 0.0),
-        ("jax_persistent_cache_min_entry_size_bytes", -1),
-    ):
-        config.update(option, value)  # type: ignore[no-untyped-call]  # JAX types no option
-    compilation_cache.reset_cache()  # JAX looks for its folder once, which may have been before
+    _configure((str(executables), 0.0, -1))
     return executables
+
+
+@contextmanager
+def compiled_kept() -> Iterator[None]:
+    """`keep_compiled` for a pass over data, in a process that is perhaps the user's: JAX is then set up as before.
+
+    Where the user already keeps executables, or has no folder for them, nothing changes.
+    """
+    import jax
+
+    before = tuple(getattr(jax.config, option) for option in _OPTIONS)
+    if before[0] is None:
+        with suppress(InputError):
+            keep_compiled()
+    try:
+        yield
+    finally:
+        if before[0] is None:
+            _configure(before)
+
+
+def _configure(values: tuple[Any, ...]) -> None:  # Any: JAX types no option
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    for option, value in zip(_OPTIONS, values, strict=True):
+        jax.config.update(option, value)  # type: ignore[no-untyped-call]
+    compilation_cache.reset_cache()  # JAX looks for its folder once, which may have been before
 
 
 def _processor() -> str:

@@ -45,8 +45,8 @@ class Preflight(Protocol):
 
         Args:
             known: The parameters and inputs that are known already: while a pipeline is built the values that it names;
-                before a component upstream does its work (`LaunchContext.preflight`) also functions and artifacts.
-            coming: What that component says of the inputs that it is about to make.
+                before a component upstream does its work also functions and artifacts.
+            coming: What that component says of the inputs that it is about to make (`LaunchContext.preflight`).
 
         Raises:
             InputError: It cannot.
@@ -347,8 +347,8 @@ def component(
             consumes the same artifact runs. Nor does it where the gate failed; a gate that a condition skipped was not
             asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
-        preflight: Tells early what the component would refuse: when the pipeline is built, and before the work of a
-            component upstream that says what it is about to make.
+        preflight: Tells early what the component would refuse: when the pipeline is built, before any work upstream of
+            it, and once a component upstream says what it is about to make.
         absent: What to do where a file that it is to read is not there: the fix that the error names.
         deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
             `.options(cache=True)` says that what it gave before will do.

@@ -44,7 +44,7 @@ from .heartbeat import heartbeat
 from .home import Home
 from .observers import LoggingObserver
 from .pending_uploads import drop, pack, unsent
-from .preflight import preflight
+from .preflight import preflight, preflight_downstream
 from .registering import register
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
@@ -234,6 +234,7 @@ class Attempt:
         self.reads.note_files_named(self.resolved.modules, self.run.project)
         try:
             self._check()  # a stop may have come since the task began
+            preflight_downstream(self.home, self.run, self.task)
             with (
                 contextlib.nullcontext() if served else self.home.store.files_kept(component.name),
                 explain_full_disk(f"running {self.task.name}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
@@ -33,16 +34,38 @@ def preflight(home: Home, run: Run, task: Task, output: str, facts: Mapping[str,
     """
     for node in run.pipeline.nodes:
         coming = {name: facts for name, sources in node.inputs if Edge(task.node.id, output) in sources}
-        if not coming or (run.options.only and node.id not in run.options.only):
-            continue
-        component = FunctionRef(run.project if node.code else None, node.component).load()
-        if isinstance(component, Component) and component.preflight is not None:
-            try:
-                component.preflight(_known(home, run, task, node, component), coming)
-            except DrivetrainError as error:
-                # Without a line of its own none is better than that of the training, which is not to blame.
-                line = error.where or raised_at(error.__traceback__)
-                raise InputError(f"{node.id}: {error.message}", where=line or "", fix=error.fix) from error
+        if coming:
+            _look(home, run, task, node, coming)
+
+
+def preflight_downstream(home: Home, run: Run, task: Task) -> None:
+    """Let every node after a task that is about to begin refuse what is known already: functions, constants, inputs.
+
+    What needs a package that is not installed here is left to the node, which may run elsewhere.
+
+    Raises:
+        InputError: As `preflight`.
+    """
+    after = {task.node.id}
+    for node in run.pipeline.nodes:  # which are in topological order
+        if not after.isdisjoint(run.pipeline.upstream(node.id)):
+            after.add(node.id)
+            with suppress(ModuleNotFoundError):
+                _look(home, run, task, node, {})
+
+
+def _look(home: Home, run: Run, task: Task, node: Node, coming: Mapping[str, Mapping[str, object]]) -> None:
+    """Let a node refuse what is known of it while an earlier task runs; raises as `preflight`."""
+    if run.options.only and node.id not in run.options.only:
+        return
+    component = FunctionRef(run.project if node.code else None, node.component).load()
+    if isinstance(component, Component) and component.preflight is not None:
+        try:
+            component.preflight(_known(home, run, task, node, component), coming)
+        except DrivetrainError as error:
+            # Without a line of its own none is better than that of the training, which is not to blame.
+            line = error.where or raised_at(error.__traceback__)
+            raise InputError(f"{node.id}: {error.message}", where=line or "", fix=error.fix) from error
 
 
 def preflight_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:

@@ -150,3 +150,9 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
     )
     assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
     assert (judged.classes, judged.thresholds[0].pinned) == ((0, 1), {"month": 3})
+
+
+def test_a_wrong_metric_is_named_with_the_line_that_wrote_it() -> None:
+    with pytest.raises(InputError, match=r"there is no metric 'log_los'\n  fix: did you mean 'log_loss'") as caught:
+        EvaluationConfig("y", "p", metrics=["auc", "log_los"])
+    assert (caught.value.where or "").rpartition(":")[0] == __file__

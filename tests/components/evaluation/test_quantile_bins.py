@@ -61,6 +61,28 @@ def test_bins_by_edges() -> None:
     assert sorted(names) == list(names)  # twelve of them, as people and reports order them
 
 
+@pytest.mark.parametrize(
+    ("edges", "names"),
+    [
+        ([0.1 + 0.2, 0.6], ["1: < 0.3", "2: [0.3, 0.6)", "3: >= 0.6"]),
+        ([1 / 3, 20 / 3], ["1: < 0.333333", "2: [0.333333, 6.66667)", "3: >= 6.66667"]),
+        ([0.3, 0.1 + 0.2], ["1: < 0.3", "2: [0.3, 0.30000000000000004)", "3: >= 0.30000000000000004"]),
+        ([1356998400, 1356998400.25], ["1: < 1356998400", "2: [1356998400, 1356998400.2)", "3: >= 1356998400.2"]),
+        ([-1e-7 / 3, 0, 2e300], ["1: < -3.33333e-08", "2: [-3.33333e-08, 0)", "3: [0, 2e+300)", "4: >= 2e+300"]),
+    ],
+)
+def test_the_names_of_bins_are_as_short_as_tells_them_apart(edges: list[float], names: list[str]) -> None:
+    assert list(Slice("b", sql="x", bins=edges).bin_names) == names
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6, unique_by=lambda x: x + 0.0))
+def test_the_edges_of_bins_have_names_of_their_own(edges: list[float]) -> None:
+    bins = Slice("b", sql="x", bins=sorted(edges)).bin_names
+    begins = [name.partition(": ")[2].removeprefix(">= ").removeprefix("[").partition(",")[0] for name in bins[1:]]
+    assert len(set(begins)) == len(edges)
+    assert [float(begin) for begin in begins] == pytest.approx(sorted(edges), rel=1e-5, abs=5e-324)
+
+
 @pytest.mark.beam
 def test_the_edges_are_the_same_for_any_shards(tmp_path: Any) -> None:
     values = np.random.default_rng(3).normal(size=5000).round(3)

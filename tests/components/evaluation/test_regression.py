@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -54,6 +56,27 @@ def test_equal_to_scikit_learn(seed: int, rows: int, scale: float, exact_rows: i
         assert ours[name] == pytest.approx(value, rel=1e-9, abs=1e-9 * scale), name
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    errors=st.lists(st.floats(-1e290, 1e290), min_size=1, max_size=12),
+    weights=st.lists(st.sampled_from([1e-9, 0.1, 1.0, 1e9]), min_size=12, max_size=12),
+    exact_rows=st.sampled_from([0, 1000]),
+)
+def test_the_root_of_squares_that_no_float_holds(errors: list[float], weights: list[float], exact_rows: int) -> None:
+    """All of float64's range in one slice: against whole numbers."""
+    some = [Fraction(weight) for weight in weights[: len(errors)]]
+    squared = sum(weight * Fraction(error) ** 2 for weight, error in zip(some, errors, strict=True)) / sum(some)
+    root = Fraction(math.isqrt(int(squared * 4**1200)), 2**1200)
+    names, label = ["mse", "rmse"], np.zeros(len(errors))
+    ours = [measured(names, label, errors, weights[: len(errors)], exact_rows=exact_rows, parts=n) for n in (1, 3)]
+    assert ours[0] == ours[1]
+    assert ours[0]["rmse"] == pytest.approx(float(root), rel=1e-14, abs=1e-323)
+    if Fraction(sys.float_info.min) <= squared <= Fraction(sys.float_info.max) or not squared:
+        assert ours[0]["mse"] == pytest.approx(float(squared), rel=1e-14)
+    else:
+        assert ours[0]["mse"].startswith(f"labels or predictions are too {'large' if squared > 1 else 'small'}")
+
+
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 10_000), rows=st.integers(3, 60), copies=st.integers(1, 3))
 def test_correlation_equals_scipy(seed: int, rows: int, copies: int) -> None:
@@ -87,6 +110,9 @@ def test_what_has_no_value_says_why() -> None:
     assert ours["msle"] == "a label or prediction is not above -1"
     ours = measured(["mse", "rmse"], [0.0], [1e200])
     assert ours["mse"].startswith("labels or predictions are too large")
+    assert ours["rmse"] == 1e200
+    ours = measured(["rmse", "mae"], [-1.7e308], [1.7e308])
+    assert ours["rmse"].startswith("labels or predictions are too large")
     ours = measured([*EVERY], [0.0, 1.0], [1.0, 3.0], [0.0, 0.0])
     assert all(isinstance(value, str) for value in ours.values())
     assert not any(isinstance(value, float) and not math.isfinite(value) for value in ours.values())
@@ -124,10 +150,12 @@ def test_a_quantile_lies_between_0_and_1() -> None:
 
 @pytest.mark.parametrize(("scale", "says"), [(1e200, "too large"), (1e-200, "too small")])
 def test_numbers_whose_squares_are_none_are_named_and_warn_of_nothing(scale: float, says: str) -> None:
-    """R² said that no example had any weight, or that all labels were equal; RMSE of the small ones was 0."""
+    """R² said that no example had any weight, or that all labels were equal; RMSE of the small ones was 0, and of the
+    large ones infinite."""
     label = np.array([1.0, 2.0, 4.0, 3.0]) * scale
-    names = ["r2", "squared_pearson_correlation", "mse", "rmse"]
-    values = measured([*names, "mae"], label, label * 1.5, task="regression")
+    names = ["r2", "squared_pearson_correlation", "mse"]
+    values = measured([*names, "rmse", "mae"], label, label * 1.5, task="regression")
     assert values["mae"] == pytest.approx(1.25 * scale)
+    assert values["rmse"] == pytest.approx(math.sqrt(7.5) / 2 * scale, rel=1e-15)
     for name in names:
         assert values[name].startswith(f"labels or predictions are {says} for their squares to be numbers")

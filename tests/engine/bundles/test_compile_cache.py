@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from drivetrain.engine import keep_compiled
 from drivetrain.engine._user_cache import cache_home
+from drivetrain.engine.bundles.compile_cache import compiled_kept
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
@@ -90,6 +91,46 @@ def test_without_a_folder_to_write_to_the_fix_names_another(tmp_path: Path, monk
     monkeypatch.setattr(Path, "home", lambda: Path("~no-such-user").expanduser())
     with pytest.raises(InputError, match=r"no home folder to keep a cache in\n.*set XDG_CACHE_HOME"):
         keep_compiled()
+
+
+@pytest.mark.usefixtures("_no_folder_configured")
+def test_a_pass_keeps_what_it_compiles_and_leaves_jax_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+
+    def options() -> list[object]:
+        return [value for name, value in sorted(jax.config.values.items()) if "cache" in name]
+
+    def executables() -> list[str]:
+        return sorted(path.name for path in tmp_path.rglob("*-cache"))
+
+    def fails() -> None:
+        with compiled_kept():
+            jax.jit(lambda x: x * 0.73205)(1.0)
+            raise KeyError
+
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = options()
+    with pytest.raises(KeyError):
+        fails()
+    kept = executables()
+    assert len(kept) == 1
+    assert options() == before
+    jax.jit(lambda x: x * 0.41421)(1.0)
+    assert executables() == kept
+
+
+@pytest.mark.usefixtures("_no_folder_configured")
+def test_a_pass_goes_on_without_a_folder_to_keep_executables_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with compiled_kept():
+        assert keep_compiled(tmp_path / "elsewhere").is_dir()
 
 
 def test_the_suite_and_its_processes_keep_nothing_in_the_users_own_cache() -> None:
