@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,9 @@ Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 _LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
+
+FEW: Final = 24
+"""Rows up to which host ops on each are quicker than on Arrow's columns of them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +309,7 @@ def _listed(values: ColumnValues) -> list[Any]:
 def predictor(bundle: Bundle, signature: str) -> Predict:
     """What a batcher calls: a signature of a bundle, row by row for one row, else as a batch."""
     inputs = bundle.signatures[signature].inputs
+    few = FEW if bundle.takes_columns(signature) else 0
     defaults, specs = bundle.signatures[signature].defaults, bundle.signatures[signature].outputs
 
     def predict(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
@@ -312,6 +317,9 @@ def predictor(bundle: Bundle, signature: str) -> Predict:
             row = {name: _single(values) for name, values in columns.items() if name in inputs}
             outputs = bundle.run_row(signature, row)
             return {name: _one_row(value, specs[name].dtype) for name, value in outputs.items()}
+        if rows <= few and all(type(values) is list for values in columns.values()):
+            with contextlib.suppress(InputError):  # below, the error names the row
+                return bundle.run_columns(signature, columns, rows)
         arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
         missing = [name for name in inputs if name not in arrays and name not in defaults]
         if missing and not arrays:
