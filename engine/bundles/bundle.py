@@ -295,11 +295,11 @@ class Bundle:
         return self._runner(name).takes_columns
 
     def run_columns(self, name: str, columns: Mapping[str, Sequence[object]], rows: int) -> dict[str, NDArray[Any]]:
-        """`run` for a few rows of Python values (None is missing), where `takes_columns`: up to some dozens it is quicker.
+        """`run` for a few rows of Python values, where `takes_columns`; up to some dozens it is quicker.
 
         Args:
             name: Which signature.
-            columns: By name, a value for each row.
+            columns: By name, a value for each row; None is missing.
             rows: How many they are.
 
         Raises:
