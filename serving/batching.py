@@ -85,6 +85,7 @@ class Batcher:
         self._queue: list[_Waiting] = []
         self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
+        self._patience = 0  # turns of the loop until the batch is closed, unless more come
         self._running = 0
         self._loop = asyncio.get_running_loop()
 
@@ -122,6 +123,7 @@ class Batcher:
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
+        self._patience = 0 if full or self._slow else request.patience
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
                 self._timer = self._loop.call_soon(self._flush)
@@ -132,6 +134,10 @@ class Batcher:
             self._timer = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        if self._patience:
+            self._patience -= 1
+            self._timer = self._loop.call_soon(self._flush)
+            return
         self._timer = None
         if self._slow:
             if self._queue and not self._running:
@@ -300,10 +306,10 @@ def joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnVal
 
 
 def _listed(values: ColumnValues) -> list[Any]:
-    if isinstance(values, pa.Array):
-        listed: list[Any] = values.to_pylist()
-        return listed
-    return list(values)
+    if type(values) is list:
+        return values
+    listed: list[Any] = values.to_pylist() if isinstance(values, pa.Array) else values.tolist()
+    return listed
 
 
 def predictor(bundle: Bundle, signature: str) -> Predict:
@@ -317,9 +323,9 @@ def predictor(bundle: Bundle, signature: str) -> Predict:
             row = {name: _single(values) for name, values in columns.items() if name in inputs}
             outputs = bundle.run_row(signature, row)
             return {name: _one_row(value, specs[name].dtype) for name, value in outputs.items()}
-        if rows <= few and all(type(values) is list for values in columns.values()):
+        if rows <= few:
             with contextlib.suppress(InputError):  # below, the error names the row
-                return bundle.run_columns(signature, columns, rows)
+                return bundle.run_columns(signature, {name: _listed(each) for name, each in columns.items()}, rows)
         arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
         missing = [name for name in inputs if name not in arrays and name not in defaults]
         if missing and not arrays:

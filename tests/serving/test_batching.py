@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -95,6 +96,37 @@ def test_each_request_has_its_own_answer(values: list[list[int | None]], most: i
                 3,
                 [2 * value for value in each if value is not None],
             )
+
+
+@pytest.mark.parametrize(("patience", "batches"), [(0, [1, 1, 1]), (1, [3]), (5, [3])])
+def test_patient_requests_wait_for_those_of_the_turns_after_them(patience: int, batches: list[int]) -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> list[InferenceAnswer]:
+        batcher = Batcher(MODEL, predict, BatchingOptions(), executor, slow=False)
+        futures = []
+        for value in (1, 2, 3):
+            futures.append(submit(batcher, replace(request(value), patience=patience)))
+            await asyncio.sleep(0)
+        return await asyncio.gather(*futures)
+
+    assert [answer.outputs["y"].tolist() for answer in run(test)] == [[2], [4], [6]]
+    assert predict.batches == batches
+
+
+@pytest.mark.parametrize("most", [3, 64])
+def test_nobody_waits_for_a_patient_request(most: int) -> None:
+    """Neither one that does not wait, nor a batch that is full."""
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> list[InferenceAnswer]:
+        batcher = Batcher(MODEL, predict, BatchingOptions(most), executor, slow=False)
+        patience = [10**9, 10**9, 10**9 if most == 3 else 0]
+        requests = [replace(request(value), patience=turns) for value, turns in enumerate(patience, 1)]
+        return await asyncio.gather(*[submit(batcher, each) for each in requests])
+
+    assert [answer.outputs["y"].tolist() for answer in run(test)] == [[2], [4], [6]]
+    assert predict.batches == [3]
 
 
 def test_what_comes_in_one_turn_is_one_batch() -> None:
