@@ -157,7 +157,7 @@ class Runner:
                         self._device(node, env, rows)
                         continue
                     assert kernel is not None
-                    read = [env[name] for name in node.inputs if name is not None]
+                    read = [env[name] for name in node.inputs]
                     results = list(map(kernel, *read))
                     several = zip(*results, strict=True) if len(node.outputs) > 1 else (results,)
                     env.update(zip((tensor.id for tensor in node.outputs), several, strict=True))
