@@ -85,7 +85,8 @@ class Batcher:
         self._queue: list[_Waiting] = []
         self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
-        self._patience = 0  # turns of the loop until the batch is closed, unless more come
+        self._closing = 0.0  # when the batch is closed, by `time.monotonic`, unless more come
+        self._was_shared = False  # whether the last batch was of several requests
         self._running = 0
         self._loop = asyncio.get_running_loop()
 
@@ -123,7 +124,8 @@ class Batcher:
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
-        self._patience = 0 if full or self._slow else request.patience
+        is_patient = request.patience and self._was_shared and not (full or self._slow)
+        self._closing = time.monotonic() + request.patience if is_patient else 0.0
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
                 self._timer = self._loop.call_soon(self._flush)
@@ -134,8 +136,9 @@ class Batcher:
             self._timer = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        if self._patience:
-            self._patience -= 1
+        if self._queue and self._closing and time.monotonic() < self._closing:
+            if self._timer is not None:
+                self._timer.cancel()  # another one, where a batch beside the loop has ended
             self._timer = self._loop.call_soon(self._flush)
             return
         self._timer = None
@@ -143,6 +146,8 @@ class Batcher:
             if self._queue and not self._running:
                 self._start(self._next())
             return
+        if self._queue:
+            self._was_shared = len(self._queue) > 1
         while self._queue:
             batch = self._next()
             self._rows -= sum(waiting.rows for waiting in batch)
