@@ -78,6 +78,8 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("* M rows/s*", Kind.RATE),
     ("*: QPS", Kind.RATE),
     ("network / *", Kind.GAIN),
+    ("gRPC network / *", Kind.GAIN),
+    ("*: compilations", Kind.COST),
     ("flights / network*", Kind.GAIN),
     ("log-loss*", Kind.COST),
     ("* / *", Kind.COST),

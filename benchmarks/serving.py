@@ -5,6 +5,10 @@ Debian's packages) in one thread. Each cell is the median of passes that go thro
 machines are noisy: only ratios count. `bare` is the network without metrics, split and log; `logged` has all of them,
 and logs 10 % of the requests; `ramped` has a rollout at 10 % with a guard, `shadowed` a shadow of 10 %. Peers are
 installed into environments of their own when they are named.
+
+The network over gRPC, as the Open Inference Protocol has it, by `h2load` (of Debian's nghttp2-client), one call at a
+time on each connection, beside the call of the same service that computes nothing. Then how long a server takes from
+its start until it is ready, and what it costs to take over new versions of the network while it is idle.
 """
 
 from __future__ import annotations
@@ -19,17 +23,24 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import grpc
 import numpy as np
+import psutil
 from drivetrain.benchmarks.common import Bars, flights, report
-from drivetrain.benchmarks.serving_peers import PEERS, start
+from drivetrain.benchmarks.serving_peers import GRPC_PEERS, PEERS, start
+from drivetrain.serving.protos import message_class
 from drivetrain.tests.serving.bundles import rows_of, weights, write_network
 
 CONNECTIONS = (1, 16, 64)
+FLIGHTS: Final = Path(__file__).parent.parent / "served" / "flights"
+"""What the example has pushed, where it ran."""
 BARS: Bars = {
     "network / no-op, 64 connections": (0.35, False),
     "flights / network, 64 connections": (0.5, False),
@@ -46,7 +57,17 @@ BARS: Bars = {
     "network / bentoml, 64 connections": (15.0, False),
     "network / triton, 16 connections": (1.0, False),
     "network / triton, 64 connections": (1.0, False),
+    "gRPC network / gRPC no-op, 16 connections": (0.6, False),
+    "gRPC network / gRPC no-op, 64 connections": (0.6, False),
+    "gRPC network / gRPC kserve, 16 connections": (1.5, False),
+    "gRPC network / gRPC kserve, 64 connections": (1.5, False),
+    "network, cold: start to ready s": (3.0, True),
+    "flights, compilations kept: start to ready s": (3.0, True),
+    "a new version: compilations": (0.0, True),
 }
+_SERVICE: Final = "inference.GRPCInferenceService"
+_SWAPS: Final = 5
+_COMPILED: Final = "Finished XLA compilation"  # what JAX says of each
 _BARE = """
 import sys
 from drivetrain.serving.metrics import ServingMetrics
@@ -102,18 +123,155 @@ def wrk(target: Target, connections: int, seconds: float, folder: Path) -> Rate:
     return Rate(float(qps[1]), float(percentile[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[percentile[2]])
 
 
+class GrpcTarget(NamedTuple):
+    """What is called: an address, a method of the Open Inference Protocol's service, and the bytes of its message."""
+
+    address: str
+    method: str
+    message: bytes
+
+
+def h2load(target: GrpcTarget, connections: int, seconds: float, folder: Path) -> float:
+    """One pass: answers a second.
+
+    Raises:
+        RuntimeError: A call failed.
+    """
+    path = f"/{_SERVICE}/{target.method}"
+    # It counts what comes with HTTP's status 200, as gRPC's errors do: one call shows that there is none.
+    with grpc.insecure_channel(target.address.removeprefix("http://")) as channel:
+        channel.unary_unary(path)(target.message, timeout=30)
+    frame = folder / "frame"
+    frame.write_bytes(b"\0" + len(target.message).to_bytes(4, "big") + target.message)
+    headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
+    command = ["h2load", "-t1", f"-c{connections}", "-m1", f"-D{seconds:g}", f"-d{frame}", *headers]
+    text = subprocess.run([*command, target.address + path], capture_output=True, text=True, check=True).stdout
+    rate, failures = re.search(r", ([\d.]+) req/s", text), re.search(r"(\d+) failed, (\d+) errored", text)
+    if rate is None or failures is None or failures.groups() != ("0", "0"):
+        raise RuntimeError(text)
+    return float(rate[1])
+
+
+def grpc_targets(address: str, row: list[float], peers: Mapping[str, str]) -> dict[str, GrpcTarget]:
+    """The call that computes nothing, and the network of this server and of others, by their addresses."""
+    request = message_class("inference.ModelInferRequest")(model_name="network")
+    request.inputs.add(name="x", datatype="FP32", shape=[1, len(row)])
+    request.raw_input_contents.append(np.array(row, "<f4").tobytes())
+    infer = request.SerializeToString()
+    targets = {"no-op": GrpcTarget(address, "ServerLive", b""), "network": GrpcTarget(address, "ModelInfer", infer)}
+    return {**targets, **{name: GrpcTarget(peer, "ModelInfer", infer) for name, peer in peers.items()}}
+
+
+class OurServer(NamedTuple):
+    """A server of ours.
+
+    Attributes:
+        process: What it runs in.
+        rest: Where it answers HTTP, "http://127.0.0.1:8501".
+        grpc: Where it answers gRPC, likewise.
+        seconds: From its start until it was ready.
+    """
+
+    process: psutil.Process
+    rest: str
+    grpc: str
+    seconds: float
+
+
 @contextmanager
-def ours(folder: Path, models: Path, *, bare: bool = False) -> Iterator[str]:
-    """Our server, or one that counts nothing; gives its address."""
+def ours(folder: Path, *models: str, bare: bool = False, log: Path | None = None) -> Iterator[OurServer]:
+    """Our server, or one that counts nothing.
+
+    Args:
+        folder: With `cache`, where compilations are kept.
+        models: What it serves, as its command line has it.
+        bare: Whether it counts nothing.
+        log: Where its errors go, with each compilation.
+    """
     program = ["-c", _BARE] if bare else ["-m", "drivetrain"]
-    command = [sys.executable, *program, "serve", "--json", "--rest-port", "0", "--config", str(models)]
+    command = [sys.executable, *program, "serve", *models, "--json", "--rest-port", "0", "--grpc-port", "0"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder) as process:
+    with ExitStack() as stack:
+        errors = None
+        if log is not None:
+            environment["JAX_LOG_COMPILES"] = "1"
+            errors = stack.enter_context(log.open("w"))
+        started = time.monotonic()
+        process = stack.enter_context(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=folder)
+        )
+        stack.callback(process.send_signal, signal.SIGTERM)
         assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["address"]
-        finally:
-            process.send_signal(signal.SIGTERM)
+        listening = json.loads(process.stdout.readline())
+        assert listening["ready"], listening
+        seconds = time.monotonic() - started
+        yield OurServer(psutil.Process(process.pid), listening["address"], f"http://{listening['grpc']}", seconds)
+
+
+def start_seconds(folder: Path, address: Path, repeat: int, *, cold: bool) -> float:
+    """From the start of a server with one model until it is ready: the median.
+
+    Args:
+        folder: For `cache`.
+        address: Of the model.
+        repeat: How many starts count.
+        cold: Whether nothing was compiled before; else a start that does not count compiles.
+    """
+    seconds = []
+    for turn in range(repeat if cold else repeat + 1):
+        if cold:
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+        with ours(folder, str(address)) as server:
+            if cold or turn:
+                seconds.append(server.seconds)
+    return statistics.median(seconds)
+
+
+def swaps(folder: Path) -> dict[str, float]:
+    """What it costs a server to take over versions of the network, each with weights of its own.
+
+    Returns:
+        Compilations of all of them, and the medians of a swap's CPU seconds and of the seconds until clients have it.
+    """
+    models, waiting = folder / "swapped", folder / "waiting"
+    models.mkdir()
+    waiting.mkdir()
+    write_network(models / "1", 0)
+    shutil.rmtree(models / "1-transform")
+    for version in range(2, _SWAPS + 2):
+        write_network(waiting / str(version), version)
+    log = folder / "compilations"
+    with ours(folder, str(models), "--poll", "0.05", log=log) as server:
+        before = log.read_text().count(_COMPILED)
+        assert before, "compilations are logged"
+        cpu, seconds = [], []
+        for version in range(2, _SWAPS + 2):
+            idle = _cpu_seconds(server.process)
+            time.sleep(1)
+            idle = _cpu_seconds(server.process) - idle  # of looking for versions
+            begun, begun_cpu = time.monotonic(), _cpu_seconds(server.process)
+            (waiting / str(version)).rename(models / str(version))
+            while _version_of(server.rest) != version:
+                time.sleep(0.005)
+            seconds.append(time.monotonic() - begun)
+            time.sleep(max(begun + 1 - time.monotonic(), 0))
+            cpu.append(_cpu_seconds(server.process) - begun_cpu - idle)
+        compiled = log.read_text().count(_COMPILED) - before
+    return {
+        "a new version: compilations": compiled,
+        "a new version: CPU s": statistics.median(cpu),
+        "a new version: until it answers s": statistics.median(seconds),
+    }
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _version_of(address: str) -> int:
+    with urllib.request.urlopen(f"{address}/v2/models/swapped") as answer:
+        return int(answer.headers["x-drivetrain-version"])
 
 
 def write_models(folder: Path) -> dict[str, Target]:
@@ -142,9 +300,8 @@ def write_models(folder: Path) -> dict[str, Target]:
             for name in ("logged", "ramped", "shadowed")
         },
     }
-    trained = Path(__file__).parent.parent / "served" / "flights"
-    if trained.is_dir():
-        lines.append(f"  flights: {{base_path: {trained}}}")
+    if FLIGHTS.is_dir():
+        lines.append(f"  flights: {{base_path: {FLIGHTS}}}")
         wanted = ("month", "hour", "dep_time", "sched_dep_time", "dep_delay", "distance", "carrier", "origin", "dest")
         row = {name: flights().slice(0, 1)[name][0].as_py() for name in wanted}
         targets["flights"] = Target("/v1/models/flights:predict", json.dumps({"instances": [row]}))
@@ -160,29 +317,47 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=[])
     parser.add_argument("--environments", type=Path, help="where peers are installed, and found by the next run")
     options = parser.parse_args()
-    if shutil.which("wrk") is None:
-        parser.error("wrk is not installed: apt-get install wrk")
+    for program, package in (("wrk", "wrk"), ("h2load", "nghttp2-client")):
+        if shutil.which(program) is None:
+            parser.error(f"{program} is not installed: apt-get install {package}")
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         targets = write_models(folder)
-        address = stack.enter_context(ours(folder, folder / "models.yaml"))
-        asked = {name: Target(address + target.url, target.body) for name, target in targets.items()}
-        bare = stack.enter_context(ours(folder, folder / "models.yaml", bare=True))
-        asked["bare"] = Target(bare + targets["network"].url, targets["network"].body)
+        server = stack.enter_context(ours(folder, "--config", "models.yaml"))
+        asked = {name: Target(server.rest + target.url, target.body) for name, target in targets.items()}
+        bare = stack.enter_context(ours(folder, "--config", "models.yaml", bare=True))
+        asked["bare"] = Target(bare.rest + targets["network"].url, targets["network"].body)
         (row,) = json.loads(targets["network"].body or "")["instances"]
         weights_file = folder / "weights.npz"
         np.savez(weights_file, **weights(0, 64))  # type: ignore[arg-type]  # its stub means an option
         for name in options.peers:
             peer = stack.enter_context(start(name, folder / name, weights_file, options.environments))
             asked[name] = Target(peer + PEERS[name].path, PEERS[name].body(row))
+        grpc_peers = {
+            name: stack.enter_context(start(name, folder / f"{name}-grpc", weights_file, options.environments, peer))
+            for name, peer in GRPC_PEERS.items()
+            if name in options.peers
+        }
+        called = grpc_targets(server.grpc, row, grpc_peers)
         rates: dict[tuple[str, int], list[Rate]] = {}
+        grpc_rates: dict[tuple[str, int], list[float]] = {}
         for turn in range(options.repeat + 1):
             for connections in CONNECTIONS:
                 for name, target in asked.items():
                     rate = wrk(target, connections, options.seconds if turn else 1.0, folder)
                     if turn:
                         rates.setdefault((name, connections), []).append(rate)
-    figures: dict[str, float] = {}
+                for name, call in called.items():
+                    calls = h2load(call, connections, options.seconds if turn else 1.0, folder)
+                    if turn:
+                        grpc_rates.setdefault((name, connections), []).append(calls)
+        stack.close()  # what is idle takes a little all the same
+        seconds = start_seconds(folder, folder / "network", options.repeat, cold=True)
+        figures = {"network, cold: start to ready s": seconds}
+        if FLIGHTS.is_dir():
+            seconds = start_seconds(folder, FLIGHTS, options.repeat, cold=False)
+            figures["flights, compilations kept: start to ready s"] = seconds
+        figures.update(swaps(folder))
     middle = {cell: statistics.median(rate.qps for rate in each) for cell, each in rates.items()}
     for (name, connections), each in rates.items():
         figures[f"{name}, {connections} connections: QPS"] = middle[name, connections]
@@ -195,6 +370,13 @@ def main() -> None:
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio
+    grpc_middle = {cell: statistics.median(each) for cell, each in grpc_rates.items()}
+    for (name, connections), qps in grpc_middle.items():
+        figures[f"gRPC {name}, {connections} connections: QPS"] = qps
+        if name != "network":
+            figures[f"gRPC network / gRPC {name}, {connections} connections"] = (
+                grpc_middle["network", connections] / qps
+            )
     if "kserve" in asked:
         pair = (statistics.median(rate.p99 for rate in rates[name, 64]) for name in ("network", "kserve"))
         figures["network / kserve, 64 connections: p99"] = next(pair) / next(pair)

@@ -71,6 +71,28 @@ logging.disable(logging.INFO)
 ModelServer(http_port=int(os.environ["NETWORK_PORT"]), enable_grpc=False, workers=1).start([Network()])
 """
 
+_KSERVE_GRPC = """
+import logging
+import os
+from kserve import InferOutput, InferResponse, Model, ModelServer
+from network import score
+
+class Network(Model):
+    def __init__(self):
+        super().__init__("network")
+        self.ready = True
+
+    async def predict(self, payload, headers=None, response_headers=None):
+        scores = score(payload.inputs[0].as_numpy())
+        output = InferOutput("score", list(scores.shape), "FP32")
+        output.set_data_from_numpy(scores)
+        return InferResponse(payload.id, "network", [output])
+
+logging.disable(logging.INFO)
+ports = {"http_port": int(os.environ["NETWORK_PORT"]), "grpc_port": int(os.environ["GRPC_PORT"])}
+ModelServer(**ports, workers=1).start([Network()])
+"""
+
 _MLSERVER = """
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec
@@ -134,6 +156,7 @@ class Peer:
         path: What is asked.
         protocol: `v1`: TensorFlow Serving's JSON; `v2`: the Open Inference Protocol's; `bentoml`: its own.
         environment: Variables, filled in like the command.
+        address: What `start` gives, filled in likewise.
     """
 
     packages: Sequence[str]
@@ -143,6 +166,7 @@ class Peer:
     path: str = "/v1/models/network:predict"
     protocol: str = "v1"
     environment: Mapping[str, str] = field(default_factory=dict)
+    address: str = "http://127.0.0.1:{port}"
 
     def body(self, row: Sequence[float]) -> str:
         """The request for one row of 16 numbers."""
@@ -198,6 +222,18 @@ PEERS: Mapping[str, Peer] = {
     ),
 }  # fmt: skip
 
+GRPC_PEERS: Mapping[str, Peer] = {
+    "kserve": Peer(
+        ("kserve",),
+        {"server.py": _KSERVE_GRPC},
+        ("{python}", "server.py"),
+        "/v1/models/network",
+        environment={"GRPC_PORT": "{other_port}"},
+        address="http://127.0.0.1:{other_port}",
+    )
+}
+"""Those that answer the Open Inference Protocol over gRPC, at the address that `start` gives."""
+
 
 @contextmanager
 def start(
@@ -238,9 +274,8 @@ def start(
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
     try:
-        address = f"http://127.0.0.1:{ports['port']}"
-        _wait(address + peer.ready, process, folder / "log")
-        yield address
+        _wait(f"http://127.0.0.1:{ports['port']}{peer.ready}", process, folder / "log")
+        yield peer.address.format(**filled)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself
             for child in psutil.Process(process.pid).children(recursive=True):  # BentoML's have groups of their own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -142,9 +142,10 @@ class Described:
         if name and name in self.signatures:
             return name, self.signatures[name]
         if not name or name == DEFAULT_SIGNATURE:
-            for default in ("predict", *self.signatures):
-                if default in self.signatures and (default == "predict" or len(self.signatures) == 1):
-                    return default, self.signatures[default]
+            if "predict" in self.signatures:
+                return "predict", self.signatures["predict"]
+            if len(self.signatures) == 1:
+                return next(iter(self.signatures.items()))
             raise RequestError(
                 StatusCode.INVALID_ARGUMENT,
                 f"model {self.name!r} has no default signature",
@@ -169,6 +170,8 @@ class InferenceRequest:
         outputs: The outputs to return, in this order; None for all.
         deadline: When the client stops waiting, by `time.monotonic`; None: never.
         request_id: As the client gave it, or drawn by the server.
+        patience: Seconds that it waits after the last request that came along, so that more may, if some did the last
+            time: where a protocol hands its requests over one by one, those that came together are answered together.
     """
 
     model: ModelRef
@@ -178,11 +181,12 @@ class InferenceRequest:
     outputs: Sequence[str] | None = None
     deadline: float | None = None
     request_id: str = ""
+    patience: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes three times as long to make
 class InferenceAnswer:
-    """What a model predicted.
+    """What a model predicted; not to be changed.
 
     Attributes:
         name: Of the model.
@@ -194,7 +198,7 @@ class InferenceAnswer:
     name: str
     version: int
     outputs: Mapping[str, NDArray[np.generic]]
-    digest: str = field(default="")
+    digest: str = ""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,9 @@ Predict: TypeAlias = Callable[[Mapping[str, ColumnValues], int], Outputs]
 _LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
+
+FEW: Final = 24
+"""Rows up to which host ops on each are quicker than on Arrow's columns of them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Batcher:
         self._queue: list[_Waiting] = []
         self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
+        self._closing = 0.0  # when the batch is closed, by `time.monotonic`, unless more come
+        self._was_shared = False  # whether the last batch was of several requests
         self._running = 0
         self._loop = asyncio.get_running_loop()
 
@@ -118,6 +124,8 @@ class Batcher:
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
+        is_patient = request.patience and self._was_shared and not (full or self._slow)
+        self._closing = time.monotonic() + request.patience if is_patient else 0.0
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
                 self._timer = self._loop.call_soon(self._flush)
@@ -128,11 +136,18 @@ class Batcher:
             self._timer = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        if self._queue and self._closing and time.monotonic() < self._closing:
+            if self._timer is not None:
+                self._timer.cancel()  # another one, where a batch beside the loop has ended
+            self._timer = self._loop.call_soon(self._flush)
+            return
         self._timer = None
         if self._slow:
             if self._queue and not self._running:
                 self._start(self._next())
             return
+        if self._queue:
+            self._was_shared = len(self._queue) > 1
         while self._queue:
             batch = self._next()
             self._rows -= sum(waiting.rows for waiting in batch)
@@ -296,15 +311,16 @@ def joined(columns: Sequence[Mapping[str, ColumnValues]]) -> dict[str, ColumnVal
 
 
 def _listed(values: ColumnValues) -> list[Any]:
-    if isinstance(values, pa.Array):
-        listed: list[Any] = values.to_pylist()
-        return listed
-    return list(values)
+    if type(values) is list:
+        return values
+    listed: list[Any] = values.to_pylist() if isinstance(values, pa.Array) else values.tolist()
+    return listed
 
 
 def predictor(bundle: Bundle, signature: str) -> Predict:
     """What a batcher calls: a signature of a bundle, row by row for one row, else as a batch."""
     inputs = bundle.signatures[signature].inputs
+    few = FEW if bundle.takes_columns(signature) else 0
     defaults, specs = bundle.signatures[signature].defaults, bundle.signatures[signature].outputs
 
     def predict(columns: Mapping[str, ColumnValues], rows: int) -> Outputs:
@@ -312,6 +328,9 @@ def predictor(bundle: Bundle, signature: str) -> Predict:
             row = {name: _single(values) for name, values in columns.items() if name in inputs}
             outputs = bundle.run_row(signature, row)
             return {name: _one_row(value, specs[name].dtype) for name, value in outputs.items()}
+        if rows <= few:
+            with contextlib.suppress(InputError):  # below, the error names the row
+                return bundle.run_columns(signature, {name: _listed(each) for name, each in columns.items()}, rows)
         arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
         missing = [name for name in inputs if name not in arrays and name not in defaults]
         if missing and not arrays:

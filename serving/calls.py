@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-import secrets
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ def request_id_of(*known: str | None) -> str:
     for each in known:
         if each is not None and _PLAIN.fullmatch(each):
             return each
-    return secrets.token_hex(8)
+    return f"{random.getrandbits(64):016x}"  # that nobody can know it beforehand is not needed
 
 
 @dataclass(slots=True)

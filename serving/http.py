@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Final, TypeAlias, cast
 
@@ -126,19 +126,20 @@ class _Reply:
     """An answer that is due: None until it is there."""
 
     keep_alive: bool
-    data: list[bytes] | None = None
+    data: bytes | None = None
 
 
 class HttpConnection(asyncio.Protocol):
     """One client's connection: its requests in, parsed within limits, and their answers out in the same order."""
 
     __slots__ = (
-        "_body", "_connections", "_head", "_headers", "_loop", "_parser", "_paused", "_replies", "_since", "_size",
-        "_target", "_transport", "_whole",
+        "_body", "_connections", "_head", "_headers", "_loop", "_most_head", "_parser", "_paused", "_replies", "_since",
+        "_size", "_target", "_transport", "_whole",
     )  # fmt: skip
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._most_head = connections.limits.head
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -240,18 +241,19 @@ class HttpConnection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""
-        self._target += url
+        self._target = self._target + url if self._target else url
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes | None) -> None:
         """Keep a header by its lower-case name; one that came before is joined, or refused where it is ambiguous."""
-        self._count_head(len(name) + len(value or b"") + 4)
-        key, text = name.decode("latin-1").lower(), (value or b"").decode("latin-1")
-        if key in self._headers:
+        key, text = _header_name(name), value.decode("latin-1") if value else ""
+        self._count_head(len(key) + len(text) + 4)
+        headers = self._headers
+        if key in headers:
             if key in ("content-length", "host", "transfer-encoding"):
                 raise _Refused(400, f"the header {key} came twice")
-            text = f"{self._headers[key]}, {text}"
-        self._headers[key] = text
+            text = f"{headers[key]}, {text}"
+        headers[key] = text
 
     def on_headers_complete(self) -> None:
         """The headers are there."""
@@ -299,17 +301,16 @@ class HttpConnection(asyncio.Protocol):
 
     def _count_head(self, size: int) -> None:
         self._head += size
-        if self._head > self._connections.limits.head:
-            raise _Refused(431, f"the head has more than {self._connections.limits.head:,} bytes")
+        if self._head > self._most_head:
+            raise _Refused(431, f"the head has more than {self._most_head:,} bytes")
 
     # --- answers ---
 
     def _answer(self, reply: _Reply, method: str, answer: HttpResponse) -> None:
         if self._connections.ending:
             reply.keep_alive = False
-        reply.data = head(answer, keep_alive=reply.keep_alive)
-        if method != "HEAD":
-            reply.data.append(answer.body)
+        data = head(answer, keep_alive=reply.keep_alive)
+        reply.data = data if method == "HEAD" else data + answer.body
         if self._replies and self._replies[0] is reply:
             self._send()
 
@@ -323,8 +324,8 @@ class HttpConnection(asyncio.Protocol):
         keep_alive = True
         while keep_alive and self._replies and (data := self._replies[0].data) is not None:
             keep_alive = self._replies.popleft().keep_alive
-            parts += data
-        transport.write(b"".join(parts))
+            parts.append(data)
+        transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         self._since = self._loop.time()
         if not keep_alive:
             self._replies.clear()
@@ -375,10 +376,16 @@ class _Refused(Exception):  # noqa: N818 - what the client is told
         self.message = message
 
 
-def head(answer: HttpResponse, *, keep_alive: bool) -> list[bytes]:
-    """The status line and the headers."""
+@lru_cache(256)
+def _header_name(name: bytes) -> str:
+    """In small letters. Clients send the same again and again."""
+    return name.decode("latin-1").lower()
+
+
+def head(answer: HttpResponse, *, keep_alive: bool) -> bytes:
+    """The status line and the headers, with the empty line after them."""
     status = _STATUS_LINE.get(answer.status) or f"HTTP/1.1 {answer.status} -\r\n".encode()
     more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers]).encode("latin-1", "replace")
     close = b"" if keep_alive else b"connection: close\r\n"
-    form = b"content-type: %b\r\ncontent-length: %d\r\n%b%b\r\n"
-    return [status, form % (answer.content_type, len(answer.body), more, close)]
+    form = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b\r\n"
+    return form % (status, answer.content_type, len(answer.body), more, close)

@@ -174,6 +174,8 @@ def _cast(values: NDArray[Any], spec: FieldSpec, name: str) -> ColumnValues:
     if object in (values.dtype, dtype) or bool in (values.dtype, dtype):
         kind = "string" if values.dtype == object else values.dtype
         raise invalid(f"input {name!r:.80} is {kind}, the model reads {spec.value_dtype}")
+    if _holds_all(dtype, values.dtype):
+        return values.astype(dtype)
     missing = None
     if spec.dtype == "int64" and dtype.kind == "i" and _is_float(values.dtype):
         nan = np.isnan(values)
@@ -203,8 +205,7 @@ def changed_by(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
     source = values.dtype
     if (source.kind == "c") != (dtype.kind == "c"):
         return np.ones(values.shape, bool)
-    wide_to_float = source.kind in _INTEGERS and source.itemsize == 8 and dtype.kind not in _INTEGERS
-    if np.can_cast(source, dtype, "safe") and not wide_to_float:  # numpy calls int64 to float64 safe
+    if _holds_all(dtype, source):
         return np.zeros(values.shape, bool)
     with np.errstate(all="ignore"):
         if dtype.kind in _INTEGERS:
@@ -214,6 +215,13 @@ def changed_by(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
             return _rounded(values, cast.astype(np.float64))
         back = cast.astype(source)
         return np.asarray((back != values) & ~((back != back) & (values != values)))
+
+
+def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
+    """Whether a cast to a dtype changes no value of another, whichever it is, nor makes a complex number of one."""
+    wide_to_float = source.kind in _INTEGERS and source.itemsize == 8 and dtype.kind not in _INTEGERS
+    is_alike = (source.kind == "c") == (dtype.kind == "c")
+    return is_alike and np.can_cast(source, dtype, "safe") and not wide_to_float  # numpy calls int64 to float64 safe
 
 
 def _beyond_integers(values: NDArray[Any], bounds: np.iinfo[Any]) -> NDArray[np.bool_]:

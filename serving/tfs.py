@@ -162,6 +162,8 @@ def _of_inputs(inputs: Any, signature: Signature) -> tuple[dict[str, list[Any]],
 
 
 def _only_input(signature: Signature, where: str) -> str:
+    if len(signature.inputs) == 1:
+        return next(iter(signature.inputs))
     names = [name for name in signature.inputs if name not in signature.defaults] or [*signature.inputs]
     if len(names) != 1:
         raise _refused(

@@ -30,10 +30,14 @@ def dense_batch(params: Params, assets: Assets) -> Kernel:
 
     def kernel(column: pa.Array) -> NDArray[Any]:
         lists = lists_of(column)
-        _check_lengths(params, lists)
+        is_whole = width > 0 and bool((lists.lengths == width).all())  # as in most batches
+        if not is_whole:
+            _check_lengths(params, lists)
         values = _flat_values(lists, dtype, params["column"])
-        dense = np.full((len(column), width), fill, dtype)
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
+            if is_whole:
+                return np.asarray(values.astype(dtype).reshape(len(column), width))
+            dense = np.full((len(column), width), fill, dtype)
             dense[lists.rows, lists.places] = values
         return dense
 
@@ -44,17 +48,21 @@ def dense_row(params: Params, assets: Assets) -> Kernel:
     """As `dense_batch`, for one row's list."""
     width, dtype, fill = int(params["width"]), np.dtype(params["dtype"]), _fill(params)
 
+    narrow = dtype == np.int32
+
     def kernel(values: list[Any] | None) -> NDArray[Any]:
-        dense = np.full(width, fill, dtype)
         if values is None:
             _check_missing(params, None)
-            return dense
-        _check_length(params, len(values), None)
-        if dtype == np.int32:
+            return np.full(width, fill, dtype)
+        if narrow:
             for value in values:
                 if value not in INT32:
                     raise too_wide(params["column"], None, value)
         with np.errstate(over="ignore"):
+            if len(values) == width:
+                return np.array(values, dtype)
+            _check_length(params, len(values), None)
+            dense = np.full(width, fill, dtype)
             dense[: len(values)] = values
         return dense
 

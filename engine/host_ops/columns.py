@@ -33,6 +33,8 @@ _NUMBERS: Final = {"int64", "float64"}
 _SCALARS: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
 ARROW: Final = {**_SCALARS, **{dtype: pa.list_(_SCALARS[dtype[5:-1]]) for dtype in LIST_DTYPES}}
 
+_PLAIN_ITEMS: Final = {"float64": {float}, "string": {str}}  # types that `as_value` leaves alone in a list
+
 
 def item_dtype(dtype: str) -> str | None:
     """What a list dtype is a list of; None for no list."""
@@ -106,6 +108,8 @@ def as_value(value: object, dtype: str, name: str) -> object:
     if item is not None and isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if item is not None and isinstance(value, (list, tuple)):
+        if type(value) is list and {*map(type, value)} == _PLAIN_ITEMS.get(item):
+            return value
         return enter_row([as_value(each, item, name) for each in value], item == "float64")
     if dtype == "int64" and isinstance(value, (datetime.date, np.datetime64)):
         return None if is_missing(value) else as_millisecond(value)

@@ -64,6 +64,9 @@ class NumpyBundle:
 
     signatures = MODEL.signatures
 
+    def takes_columns(self, signature: str) -> bool:
+        return False
+
     def run_row(self, signature: str, row: Mapping[str, Any]) -> dict[str, Any]:
         carrier = row["carrier"]
         return {"score": float(row["hour"] + row["vector"][0]), "shout": None if carrier is None else carrier.upper()}

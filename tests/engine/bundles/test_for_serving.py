@@ -6,13 +6,42 @@ import gc
 import weakref
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from drivetrain.engine import Bundle
+from drivetrain.engine import Bundle, analyze, ops
+from drivetrain.errors import InputError
 from drivetrain.tests.serving.bundles import rows_of, weights, write_network
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytestmark = pytest.mark.engine
+
+COLUMNS = {
+    "real": (pa.float64(), st.none() | st.floats(width=32)),
+    "whole": (pa.int64(), st.none() | st.integers(-(2**31), 2**31 - 1)),
+    "word": (pa.string(), st.none() | st.sampled_from(["a", "b", "ß", ""])),
+    "truth": (pa.bool_(), st.none() | st.booleans()),
+    "list": (pa.list_(pa.float64()), st.none() | st.lists(st.floats(-1e9, 1e300), max_size=3)),
+    "ids": (pa.list_(pa.int64()), st.none() | st.lists(st.integers(-5, 5), max_size=2)),
+}
+ROWS = {"real": 1.5, "whole": 3, "word": "a", "truth": True, "list": [1.0, 2.0, 3.0], "ids": [1, 2]}
+
+
+@cache
+def of_all_kinds() -> Bundle:
+    """Every output is computed on the device, of inputs that the host prepares."""
+
+    def preprocess(c: ops.Columns) -> ops.Columns:
+        return {
+            "number": ops.z_score(c["real"]) + ops.to_dense(c["list"], 3, fill=0.0).sum(axis=1),
+            "code": ops.vocabulary(c["word"]) + ops.to_dense(c["ids"], 2, fill=7).max(axis=1),
+            "kept": ops.fill_missing(c["truth"], False) & (ops.fill_missing(c["whole"], -1) > 2),
+        }
+
+    return analyze(preprocess, pa.Table.from_pylist([ROWS, {**ROWS, "real": 2.0, "word": "b"}])).for_serving()
 
 
 @cache  # some tests compare thousands of answers
@@ -78,3 +107,44 @@ def test_a_bundle_that_ran_is_gone_with_its_last_reference(tmp_path: Path) -> No
         assert programs() is None
     finally:
         gc.enable()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries({name: st.lists(values, min_size=5, max_size=5) for name, (_, values) in COLUMNS.items()}))
+def test_columns_of_python_values_give_what_a_batch_gives(columns: dict[str, list[Any]]) -> None:
+    batch = pa.RecordBatch.from_pydict({name: pa.array(columns[name], kind) for name, (kind, _) in COLUMNS.items()})
+    wanted = of_all_kinds().run("transform", batch)
+    results = of_all_kinds().run_columns("transform", columns, 5)
+    assert results.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert results[name].dtype == values.dtype
+        np.testing.assert_array_equal(results[name], values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("real", "1"),
+        ("whole", 1.5),
+        ("whole", 2**31),
+        ("word", 1),
+        ("list", [1.0] * 4),
+        ("list", [True]),
+        ("ids", [0.5]),
+    ],
+)
+def test_columns_of_python_values_refuse_what_a_batch_refuses(name: str, value: object) -> None:
+    with pytest.raises(InputError, match=name):
+        of_all_kinds().run_columns(
+            "transform", {**{key: [each] * 2 for key, each in ROWS.items()}, name: [value] * 2}, 2
+        )
+    with pytest.raises(InputError, match="'word' is missing"):
+        of_all_kinds().run_columns("transform", {key: [each] for key, each in ROWS.items() if key != "word"}, 1)
+
+
+def test_columns_of_python_values_may_lack_those_with_defaults() -> None:
+    bundle = of_all_kinds().with_defaults({"word": "b"})
+    assert bundle.takes_columns("transform")
+    without = {key: [each] * 3 for key, each in ROWS.items() if key != "word"}
+    wanted = bundle.run("transform", pa.table({**{key: [each] * 3 for key, each in ROWS.items()}, "word": ["b"] * 3}))
+    np.testing.assert_array_equal(bundle.run_columns("transform", without, 3)["code"], wanted["code"])
