@@ -270,7 +270,7 @@ def forget(modules: Collection[str], files: Collection[str]) -> None:
         if outside and not name_of:  # thousands of modules, looked through only where it matters
             name_of = {getattr(each, "__file__", None) or "": name for name, each in tuple(sys.modules.items())}
         loaded = [path for path in outside if path in name_of]
-        if all(stamp_of(path) == read[path] for path in (*loaded, *read.keys() & files)):
+        if all(stamp_of(path) == read[path] for path in loaded):
             if loaded:
                 _BY_MODULE[module] = {path: read[path] for path in loaded}
             continue
