@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Final
 
@@ -79,6 +78,8 @@ _COMPARED: Final = 200
 
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
     """The fix for a name that does not exist: the close ones, or all there are."""
+    import difflib
+
     name = name[:_COMPARED]
     folded = {each.casefold(): each for each in names}
     close = ([folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 2)) or [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,8 +103,8 @@ def _host() -> str:
         with suppress(OSError):
             machine = path.read_text(encoding="ascii", errors="replace").strip()
             if _MACHINE_ID.fullmatch(machine):
-                return f"{socket.gethostname()}/{hashlib.sha256(f'drivetrain {machine}'.encode()).hexdigest()[:12]}"
-    return socket.gethostname()
+                return f"{os.uname().nodename}/{hashlib.sha256(f'drivetrain {machine}'.encode()).hexdigest()[:12]}"
+    return os.uname().nodename
 
 
 @cache

@@ -6,7 +6,6 @@ Each way out (store, logs, notes, errors, tracebacks, terminal) passes its texts
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 import threading
@@ -324,6 +323,8 @@ def _begun(text: str, cut: int) -> int:
 
 
 def _spelled(secret: str) -> Iterator[str]:
+    import html
+
     for text in {secret, secret.strip(), *map(str.strip, secret.splitlines())}:
         for escaped in {text, *_escaped(text)}:
             yield escaped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import inspect
 import linecache
 import re
@@ -228,6 +227,8 @@ def _missing_module(error: ModuleNotFoundError) -> tuple[str, str | None]:
             return text, f"it is a module of the project, which is a package: write `from .{name} import …`"
     loaded = (module.partition(".")[0] for module in sys.modules)
     known = sorted({module for module in (*sys.stdlib_module_names, *loaded) if not module.startswith("_")})
+    import difflib
+
     near = difflib.get_close_matches(name, known, 1, 0.8)
     return text, f"did you mean {near[0]!r}?" if near else f"install it: pip install {name.partition('.')[0]}"
 

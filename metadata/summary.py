@@ -5,7 +5,6 @@ The first is recorded when it is published, and shown without its code.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import singledispatch
@@ -52,6 +51,8 @@ class Summary:
         return cls(body["text"], tuple(body["columns"]), rows, body["numbers"], body["report"])
 
     def _repr_html_(self) -> str:
+        import html
+
         def line(cells: tuple[str, ...], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import copy
-import html
 import inspect
 import shutil
 import tempfile
@@ -215,6 +214,8 @@ class Artifact:
         return f"{type(self).__name__}({self.uri or self.path}{properties})"
 
     def _repr_html_(self) -> str:
+        import html
+
         report = self.extra / "report.html"
         if report.is_file():
             from ..report import framed

@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from ..errors import DrivetrainError, InputError
+from ..lazy import kept_imports
 from ..redaction import mark_secret
 from .ir.tasks import parse_task
 from .launcher import processes
@@ -106,6 +107,8 @@ class Server:
         self._reason: str | None = None
         self._why = ""
         self._launcher: Launcher | None = None
+        self._imports = contextlib.ExitStack()  # until the project's modules are imported
+        self._imports.enter_context(kept_imports())
         # What a node reads from standard input is not meant for it.
         self._input = os.fdopen(os.dup(0), encoding="utf-8")
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -144,9 +147,11 @@ class Server:
                     launcher.launch(name, retried)
             finally:
                 self._busy.clear()
+                self._imports.close()
         self._events.write(event="idle", clean=self._process_state.undo())
 
     def _working(self, task: str, works: bool) -> None:
+        self._imports.close()
         self._process_state.imported()
         self._events.working(task, works)
 

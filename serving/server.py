@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import DrivetrainError, InputError
+from ..lazy import kept_imports
 from .access import AccessKeys
 from .config import ModelConfig, require_surroundings
 from .config_file import ConfigFile
@@ -311,7 +312,8 @@ def configure_jax() -> None:
         DrivetrainError: JAX is not installed.
     """
     try:
-        import jax
+        with kept_imports():
+            import jax
     except ImportError as error:
         raise DrivetrainError("jax is not installed", fix="pip install 'drivetrain[serving]'") from error
     from ..engine.bundles.compile_cache import keep_compiled

@@ -98,13 +98,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         longest[item.path] = max(longest.get(item.path, 0.0), mark.args[0] if mark else 0.0)
     items.sort(key=lambda item: -longest[item.path])
     for item in items:
-        for marker, module in NEEDS.items():
-            if item.get_closest_marker(marker) and importlib.util.find_spec(module) is None:
-                item.add_marker(pytest.mark.skip(reason=f"{module} is not installed"))
-        for name in FETCHES:
-            if item.get_closest_marker(name) and not (FETCHED / name).exists():
+        markers = {marker.name for marker in item.iter_markers()}
+        for name in markers & NEEDS.keys():
+            if importlib.util.find_spec(NEEDS[name]) is None:
+                item.add_marker(pytest.mark.skip(reason=f"{NEEDS[name]} is not installed"))
+        for name in markers.intersection(FETCHES):
+            if not (FETCHED / name).exists():
                 item.add_marker(pytest.mark.skip(reason=f"there is no {name}: make beam"))
-        if item.get_closest_marker("prism"):
+        if "prism" in markers:
             from drivetrain.tests.beam.servers import HAS_WORKERS_HERE
 
             item.add_marker(HAS_WORKERS_HERE)

@@ -25,9 +25,10 @@ class S3:
     """
 
     def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from moto.moto_server.werkzeug_app import create_backend_app
 
-        self._app: Any = DomainDispatcherApplication(create_backend_app)  # Any: of no types
+        # Any: of no types. S3 alone: to choose among services, moto looks at hundreds of folders at each request.
+        self._app: Any = create_backend_app("s3")
         self.asked: list[str] = []
         self.before: Callable[[str], int | None] = lambda request: None
         self._server: Any = None

@@ -614,8 +614,9 @@ def _packed(leaves: Leaves, arrays: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"a metric's state holds {name!r} of type {values.dtype}", fix="use numbers and arrays")
         flat = values.reshape(-1)
         form: list[Any] = [values.dtype.str, list(values.shape)]
-        if len(flat) > _SPARSE and np.count_nonzero(flat) < len(flat) // 4:
-            occupied = np.flatnonzero(flat)
+        # Of booleans it takes a quarter of the time.
+        if len(flat) > _SPARSE and np.count_nonzero(nonzero := flat != 0) < len(flat) // 4:
+            occupied = np.flatnonzero(nonzero)
             arrays[str(len(arrays))] = _array(occupied)
             form, flat = [*form, len(arrays) - 1], flat[occupied]
         arrays[str(len(arrays))] = _array(flat)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import DrivetrainError
+from ...lazy import kept_imports
 from .child import Answer, framed, read_message
 
 if TYPE_CHECKING:
@@ -32,13 +33,14 @@ def _limit_files() -> None:
 
 def _limit_memory(extra: int) -> None:
     """Let the process map so many bytes more than it has by now, with all that a bundle needs and its threads."""
-    from . import bundle  # noqa: F401 - a library that does not fit any more ends the process in a way of its own
+    with kept_imports():
+        from . import bundle  # noqa: F401 - a library that does not fit any more ends the process in a way of its own
 
-    with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without these
-        import jax
-        import scipy.linalg  # noqa: F401 - JAX would load it later, and OpenBLAS without room for threads raises SIGINT
+        with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without these
+            import jax
+            import scipy.linalg  # noqa: F401 - JAX would load it later, and OpenBLAS without room for threads raises SIGINT
 
-        jax.local_devices()
+            jax.local_devices()
     if sys.platform == "linux":  # elsewhere the system does not hold to it
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + extra, mapped + extra))

@@ -173,15 +173,13 @@ class Programs:
             return known
         try:
             exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-            texts = [exported.mlir_module()]
-            if exported.has_vjp():
-                texts.append(exported.vjp().mlir_module())
+            texts = texts_of(exported)
         except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
             raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
         for text in texts:
             _check_calls(stage, text, self._calls)
         self._check_shapes(stage, exported)
-        compiled = _Compiled(exported, checked_call(exported, stage.program))
+        compiled = _Compiled(exported, checked_call(exported, texts, stage.program))
         if self._common:
             _common[key] = compiled
         return compiled
@@ -196,18 +194,27 @@ class Programs:
                 raise _unusable(stage.program, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
 
 
-def checked_call(exported: Any, program: str) -> Callable[..., Any]:  # Any: jax.export.Exported; JAX arrays
+def texts_of(exported: Any) -> list[str]:  # Any: jax.export.Exported
+    """A program and its gradient, if it has one, as MLIR; JAX writes them anew each time."""
+    return [exported.mlir_module(), *([exported.vjp().mlir_module()] if exported.has_vjp() else [])]
+
+
+def checked_call(exported: Any, texts: Sequence[str], program: str) -> Callable[..., Any]:
     """A program as a function of arrays that raises BundleError before it calls a kernel with types that lie.
 
     The types are known once the sizes of the arrays are, so they are checked when a call is traced or, of a program
     that calls no kernel, never. With symbolic sizes nothing is run, and nothing checked.
+
+    Args:
+        exported: The program, a `jax.export.Exported`.
+        texts: What `texts_of` says of it.
+        program: Its name in errors.
     """
     import jax
     import jax.numpy as jnp
     from jax.interpreters.mlir import module_to_bytecode
 
     call = jax.jit(exported.call)
-    texts = [exported.mlir_module(), *([exported.vjp().mlir_module()] if exported.has_vjp() else [])]
     if not any(to_check(name) for text in texts for name in _called(text)):
         return call
     checked: set[tuple[tuple[int, ...], ...]] = set()
@@ -295,14 +302,13 @@ def program_facts(program: bytes) -> ProgramFacts:
     exported = jax.export.deserialize(bytearray(program))
     portable = bytes(exported.mlir_module_serialized)
     written = _STABLEHLO.search(portable[:64])
-    text = exported.mlir_module()
-    gradient = exported.vjp().mlir_module() if exported.has_vjp() else ""
+    texts = texts_of(exported)
     return ProgramFacts(
         exported.calling_convention_version,
         written[1].decode() if written else "",
         tuple(exported.platforms),
-        dict(sorted(Counter(_OPS.findall(text)).items())),
-        frozenset(_called(text) + _called(gradient)),
+        dict(sorted(Counter(_OPS.findall(texts[0])).items())),
+        frozenset(name for text in texts for name in _called(text)),
         portable,
     )
 

@@ -40,7 +40,6 @@ from ..runners.pool import Pool
 from . import reconcile
 from .joining import JoinedRun, PodEnvironment, join_in_own_store, join_run, retry_while_unavailable
 from .manifests import RUN, STATUS, ExecutorInput, PodOutputs
-from .workers import worker_processes
 
 TERMINATED = "its pod got SIGTERM: it was evicted or deleted, or its run was terminated"
 CANCELED = 143
@@ -220,6 +219,8 @@ class PodEntrypoint:
             return self._attempt_in_pool(launcher)
         if (known := launcher.end_without_running(self._task)) is not None:
             return known  # so that no Job of workers starts for a cached or skipped task
+        from .workers import worker_processes  # late: few pods have others beside them
+
         words = ["--project", str(self._project), "--ir", self.arguments.ir, "--run", launcher.run.id]
         with worker_processes(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
             return self._attempt_in_pool(launcher)

@@ -97,7 +97,7 @@ def asks(run: Run, task: str) -> bool:
     return run.pipeline[parse_task(task)[0]].asks
 
 
-def waiting(home: Home, run: Run) -> list[str]:
+def waiting_tasks(home: Home, run: Run) -> list[str]:
     """The tasks of a run that wait for a decision now."""
     running = home.store.executions(context=run.context, state="RUNNING")
     names = [str(execution.properties["node"]) for execution in running]

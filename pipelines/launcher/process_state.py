@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -111,7 +110,8 @@ def resident() -> int:
 
 def children() -> bool:
     """Whether this process has children that live."""
-    multiprocessing.active_children()  # reaps those that ended
+    if (multiprocessing := sys.modules.get("multiprocessing")) is not None:  # else a task has started none by it
+        multiprocessing.active_children()  # reaps those that ended
     with contextlib.suppress(OSError):
         listings = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
         if listings:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -202,6 +201,8 @@ def refuse_url(root: str, named_by: str) -> None:
 
 def _read_settings(pyproject: Path) -> dict[str, str]:
     """The settings of a pyproject.toml that say where runs lie; paths are relative to it."""
+    import tomllib
+
     try:
         tool: Any = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})  # Any: TOML
     except (OSError, ValueError) as error:

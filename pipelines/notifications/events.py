@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from ...errors import DrivetrainError
 from ...metadata import ArtifactRecord, ContextRecord
 from ...redaction import printable
-from ..launcher.decisions import waiting
+from ..launcher.decisions import waiting_tasks
 from ..launcher.home import Home
 from ..launcher.runs import Run, open_run
 from ..launcher.states import RunState
@@ -176,7 +176,7 @@ class WaitingApprovals:
         runs = {execution.properties.get("run") for execution in home.store.executions(state="RUNNING")}
         for name in sorted(name for name in runs if name):
             run = self._run(home, name)
-            if run is not None and (tasks := waiting(home, run)):
+            if run is not None and (tasks := waiting_tasks(home, run)):
                 asking[name] = tasks
                 events += [self._event(run, task) for task in tasks if task not in mark.get(name, ())]
         self._asks = {name: asks for name, asks in self._asks.items() if name in runs}

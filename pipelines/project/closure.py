@@ -5,7 +5,6 @@ Nothing is imported, so a pipeline is built, and a cached run decided, without t
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -302,6 +301,8 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
 
 @lru_cache(1024)
 def _version(name: str) -> str | None:
+    import importlib.metadata
+
     try:
         distribution = importlib.metadata.distribution(_DISTRIBUTIONS.get(name, name))
         # As `version` does, which parses the whole of each file as an e-mail first.

@@ -7,9 +7,7 @@ the same. The table in `inputs.py` names who fetches: the orchestrator knows not
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
-import importlib.metadata
 import json
 import os
 import re
@@ -348,6 +346,8 @@ def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
         matches = sorted(Path(match) for match in globbed if Path(match).is_file())
         if matches:
             return matches
+    import difflib
+
     places = " or ".join(dict.fromkeys(str(folder) for folder in folders))
     close = difflib.get_close_matches(pattern, [*_beside(pattern, folders), *PACKAGED], 1, 0.75)
     raise NoFileError(
@@ -367,6 +367,8 @@ def _beside(pattern: str, folders: tuple[Path, ...]) -> list[str]:
 
 
 def _packaged(name: str) -> Path:
+    import importlib.metadata
+
     distribution, file = PACKAGED[name]
     try:
         path = Path(str(importlib.metadata.distribution(distribution).locate_file(file)))

@@ -268,10 +268,12 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
 
 def _forget(package: str) -> None:
     _PROJECTS.pop(package, None)
-    for name in [n for n in (*sys.modules, *_SOURCES) if n == package or n.startswith(f"{package}.")]:
-        sys.modules.pop(name, None)
+    inside = f"{package}."
+    names = {name for name in (*sys.modules, *_SOURCES) if name == package or name.startswith(inside)}
+    files = {str(getattr(sys.modules.pop(name, None), "__file__", None)) for name in names}
+    for name in names:
         _SOURCES.pop(name, None)
-        forget(name)
+    forget(names, files)
 
 
 def _module_name(project: Path, file: Path) -> str | None:

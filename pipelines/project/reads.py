@@ -252,27 +252,33 @@ def read_at_import(module: str) -> Mapping[str, Stamp | None]:
     return {**_BY_MODULE.get(module, {}), **_DECLARED.get(module, {})}
 
 
-def forget(module: str) -> None:
-    """Forget what a module read: it will be imported anew, and where one changed, all that it imported from outside.
+def forget(modules: Collection[str], files: Collection[str]) -> None:
+    """Forget what a project's modules read: they will be imported anew, and where one changed, all from outside.
 
     Where none of those changed they stay loaded, and are remembered: they will not be opened again.
+
+    Args:
+        modules: The project's, which are no longer in `sys.modules`.
+        files: Theirs.
     """
-    for remembered in (_DECLARED, _WRITTEN, _TEXTS):
-        remembered.pop(module, None)
-    read = _BY_MODULE.pop(module, {})
-    if not read:
-        return
-    files = {getattr(each, "__file__", None): name for name, each in tuple(sys.modules.items())}
-    loaded = {path: files[path] for path in read if path in files}
-    if all(stamp_of(path) == read[path] for path in loaded):
-        if loaded:
-            _BY_MODULE[module] = {path: read[path] for path in loaded}
-        return
-    for name in loaded.values():
-        sys.modules.pop(name, None)
-        parent, _, child = name.rpartition(".")
-        with contextlib.suppress(AttributeError):
-            delattr(sys.modules.get(parent), child)
+    name_of: dict[str, str] = {}
+    for module in modules:
+        for remembered in (_DECLARED, _WRITTEN, _TEXTS):
+            remembered.pop(module, None)
+        read = _BY_MODULE.pop(module, {})
+        outside = read.keys() - files
+        if outside and not name_of:  # thousands of modules, looked through only where it matters
+            name_of = {getattr(each, "__file__", None) or "": name for name, each in tuple(sys.modules.items())}
+        loaded = [path for path in outside if path in name_of]
+        if all(stamp_of(path) == read[path] for path in loaded):
+            if loaded:
+                _BY_MODULE[module] = {path: read[path] for path in loaded}
+            continue
+        for name in (name_of.pop(path) for path in loaded):
+            sys.modules.pop(name, None)
+            parent, _, child = name.rpartition(".")
+            with contextlib.suppress(AttributeError):
+                delattr(sys.modules.get(parent), child)
 
 
 def stamp_of(path: str) -> Stamp | None:

@@ -174,3 +174,25 @@ def test_a_missing_project_is_named(project: Callable[..., Path]) -> None:
     folder.rename(folder.parent / "moved")
     with pytest.raises(BuildError, match="is gone"):
         ref()
+
+
+def test_what_a_project_imports_from_outside_is_imported_anew_where_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And stays loaded where only the project did."""
+    beside, text = (
+        tmp_path / "beside",
+        LAZY.replace("import drivetrain as dt\n", "import drivetrain as dt\nimport outer\n"),
+    )
+    write(beside, outer="VALUE = 1\n")
+    project = write(tmp_path / "shop", parts=text)
+    monkeypatch.syspath_prepend(str(beside))
+    load_pipeline(project)
+    before = sys.modules["outer"]
+    for _ in range(2):  # what is remembered of it outlives a change of the project
+        (project / "parts.py").write_text((project / "parts.py").read_text() + "# edited\n")
+        load_pipeline(project)
+        assert sys.modules["outer"] is before
+    write(beside, outer="VALUE = 22\n")
+    load_pipeline(project)
+    assert sys.modules["outer"].VALUE == 22

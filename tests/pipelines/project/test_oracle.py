@@ -35,6 +35,7 @@ def content(ref: FunctionRef) -> str:
 
 def write(path: Path, text: str) -> None:
     """A time of its own for each edit: two within one tick of the clock would be taken for the same file."""
+    path.unlink(missing_ok=True)  # what is truncated ext4 sends to the disk at once, and the next edit waits for it
     path.write_text(text)
     tick = next(_TICKS)
     os.utime(path, ns=(tick, tick))

@@ -46,6 +46,13 @@ def test_workers_are_used_again_and_tasks_run_at_once(home: Home, pipe: Pipe) ->
     assert any(begin and end and begin < end for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
+def test_the_garbage_collector_works_while_a_node_does(home: Home, pipe: Pipe) -> None:
+    """It rests while the project's modules are imported. One with an environment is its worker's first."""
+    body = "Misbehave.options(env={'A': '1'})(Make(), code='import gc; assert gc.isenabled()')"
+    result = run_pipeline(home, pipe(body), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "COMPLETE"}
+
+
 def test_outputs_are_those_of_the_inline_runner(home: Home, pipe: Pipe, tmp_path: Path) -> None:
     body = "n = Make(count=5)\nCheck(n, limit=3)\nUse(n)\nMisbehave(Make.options(id='M2')(count=2), code='1/0')"
     function = pipe(body)
