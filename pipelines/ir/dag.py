@@ -56,12 +56,18 @@ def _node(pipeline: Pipeline, node: Node) -> Json:
         "exit": node.on_exit,
         "gate": node.gates is not None,
         "conditions": [spelled(condition) for condition in node.conditions if condition not in outer],
-        "history": [f"{query.strategy} {query.type}" for query in queries],
+        "history": [_chosen(query) for query in queries],
         "details": [
             *(["a person decides"] if node.asks else []),
             *(f"{name} = {value}" for name, value in options.items() if name != "env"),
         ],
     }
+
+
+def _chosen(query: Query) -> str:
+    """What a query is for, in two words; of a registered model, its name."""
+    name = dict(query.arguments)["name"] if query.strategy == "registered" else query.type
+    return f"{query.strategy} {name}"
 
 
 def _loop(pipeline: Pipeline, loop: Loop) -> Json:

@@ -45,7 +45,6 @@ from .home import Home
 from .observers import LoggingObserver
 from .pending_uploads import drop, pack, unsent
 from .preflight import preflight, preflight_downstream
-from .registering import register
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
 from .reuse import change_since, properties_of
@@ -224,7 +223,7 @@ class Attempt:
                 preflight=partial(preflight, self.home, self.run, self.task),
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
-                register=partial(register, self.home, self.run),
+                register=self._register,
                 metrics=self.metrics,
             )
         )
@@ -247,6 +246,12 @@ class Attempt:
             leave()
         self._refuse_changed_inputs()
         return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
+
+    def _register(self, model: Artifact, name: str, alias: str, why: str) -> int:
+        """Have an input be a version of a registered model; see `LaunchContext.register`."""
+        from .registering import register  # late: few components register anything
+
+        return register(self.home, self.run, model, name, alias, why)
 
     def _refuse_changed_inputs(self) -> None:
         """See that the component left its inputs as they were: others read them, and they are cached.

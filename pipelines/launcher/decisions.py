@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from itertools import count
+from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...metadata.approvals import ApprovalAnswer, ApprovalRule, Judgement
 from ...metadata.rows import when
 from ..ir.expressions import evaluate
 from ..ir.tasks import parse_task
@@ -15,7 +15,8 @@ from .flow import Flow
 from .home import Home
 from .runs import Run
 
-_ANYBODY = ApprovalRule(allow_own=True)
+if TYPE_CHECKING:
+    from ...metadata.approvals import ApprovalAnswer, ApprovalRule, Judgement
 
 
 def decision(home: Home, run: Run, task: str) -> Mapping[str, object] | None:
@@ -68,16 +69,20 @@ def decide(home: Home, run: Run, task: str, *, approved: bool, by: str, comment:
 
 def _rule(home: Home, run: Run, task: str) -> ApprovalRule:
     """Who has to agree: what a node with a parameter `approvals` says, else anybody, alone."""
+    from ...metadata.approvals import ApprovalRule  # late: few runs ask anybody
+
     node, index = parse_task(task)
     parameters = dict(run.pipeline[node].parameters)
     if "approvals" not in parameters:
-        return _ANYBODY
+        return ApprovalRule(allow_own=True)
     values = Flow(home.store, run).values(run.pipeline.scope(node), index)
     return ApprovalRule.from_json({name: evaluate(value, values) for name, value in parameters.items()})
 
 
 def _answers(home: Home, run: Run, task: str) -> list[ApprovalAnswer]:
     """What people said about a task, the first one first."""
+    from ...metadata.approvals import ApprovalAnswer
+
     answers: list[ApprovalAnswer] = []
     for number in count(1):
         record = home.store.find_context("decision", _name(run, task, number))

@@ -12,6 +12,7 @@ from drivetrain.metadata import Model
 from drivetrain.metadata.approvals import ApprovalRule
 from drivetrain.metadata.registry import Registry
 from drivetrain.pipelines import Home, RunOptions, RunResult, resume, run_pipeline
+from drivetrain.pipelines.ir.dag import dag
 from drivetrain.tests.pipelines.history import Pipe, history, value
 
 TRAIN = "model = Train([Load(span={span})])\nRegister(model, name='flights', alias={alias!r}, reason='nightly')"
@@ -84,6 +85,11 @@ def test_what_is_registered_is_pushed_when_its_name_moves(home: Home, shop: Pipe
         assert run_pipeline(home, shop(body)).nodes["Pusher"].state == state
         served = [(home.base / "served" / str(number) / "text.txt").read_text() for number in range(1, 1 + len(texts))]
         assert served == [f"[({span}, None, 1)]" for span in texts]
+
+
+def test_a_drawing_names_it(shop: Pipe) -> None:
+    (node,) = dag(shop("Model_(dt.registered('flights@champion'))").build())["nodes"]
+    assert node["history"] == ["registered flights@champion"]
 
 
 def test_the_same_model_is_registered_once(home: Home, shop: Pipe) -> None:
