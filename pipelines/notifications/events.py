@@ -248,10 +248,12 @@ def _failed(run: ContextRecord) -> bool | None:
 
 
 def _state(home: Home, run: ContextRecord) -> str:
-    """How a run ended; RUNNING where it did not."""
+    """How a run ended by its record; RUNNING where it did not, and INTERRUPTED where its process died."""
     if _is_open(run):
         with suppress(DrivetrainError):  # a record that cannot be read says RUNNING for ever
-            return open_run(home, run.name).state
+            opened = open_run(home, run.name)
+            # One that has ended since its record was read is news at the next look, by its new record.
+            return opened.state if _is_open(opened.context) else RunState.RUNNING
     return str(run.properties.get("state", ""))
 
 
