@@ -94,10 +94,11 @@ class Notifier:
             try:
                 self.look()
                 failure = ""
-            except DrivetrainError as error:  # a store that restarts, say
-                if error.message != failure:
-                    self._report(f"notifications: {error.message}; trying again")
-                failure = error.message
+            except Exception as error:  # a store that restarts, a damaged record: a scheduler beside it goes on
+                message = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+                if message != failure:
+                    self._report(f"notifications: {message}; trying again")
+                failure = message
             stop.wait(poll)
 
     def look(self, *, at_once: bool = False) -> None:

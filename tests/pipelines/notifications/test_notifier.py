@@ -204,6 +204,19 @@ def test_a_run_that_fails_again_after_it_was_resumed_and_one_that_is_only_tagged
     assert events_of(web) == [("failed", run.id)] * 2
 
 
+@pytest.mark.parametrize("damage", [{"pipeline": None}, {"tags": 7}, {"finished": "noon"}, {"resumed": "noon"}])
+def test_a_damaged_record_keeps_no_other_news(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, damage: dict[str, Any]
+) -> None:
+    pipeline = pipe("Make()")
+    notifier = Notifier(home, read_notifications(settings()))
+    notifier.look()
+    damaged, whole = (ended(home, pipeline, RunState.FAILED) for _ in range(2))
+    home.store.update_context(damaged.context, damage)
+    notifier.look()
+    assert whole.id in web.runs
+
+
 def test_a_run_that_ends_while_it_is_looked_at_is_told_once(
     home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
