@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.errors import InputError
+from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import ConflictError, Owner
 from drivetrain.pipelines import (
     Home,
@@ -357,6 +357,19 @@ def test_one_channel_that_fails_keeps_no_other_waiting(
     notifier.look()
     assert web.runs == [run.id]
     assert [(each.channel, len(each.waiting)) for each in outboxes(home)] == [("gone", 1), ("pager", 0)]
+
+
+def test_a_record_that_cannot_be_read_keeps_no_other_waiting(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings
+) -> None:
+    hook = {"kind": "webhook", "url": web.url}
+    notifier = Notifier(home, read_notifications(settings({"newer": hook, "pager": hook})))
+    notifier.look()
+    home.store.update_context(outboxes(home)[0].context, {"batch": {"of": "a newer release"}})
+    run = ended(home, pipe("Make()"), RunState.FAILED)
+    with pytest.raises(BuildError, match="the record of notifications 'all/newer' cannot be read"):
+        notifier.look()
+    assert web.runs == [run.id]
 
 
 def test_only_what_a_rule_wants(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
