@@ -24,6 +24,7 @@ READERS: Final[Mapping[str, str]] = {
     "fetch_files": "drivetrain.data.reading.remote:fetch_files",
     "list_files": "drivetrain.data.reading.remote:list_files",
     "fetch_query": "drivetrain.data.reading.sql_rows:fetch_query",
+    "fetch_offsets": "drivetrain.data.streams.kafka:fetch_offsets",
     "fetch_watermark": "drivetrain.data.reading.sql_rows:fetch_watermark",
 }
 """What the orchestrator asks for -> the function that does it, as "module:attribute"."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError, missing_extra
+from ...redaction import mark_secret
 from .micro_spans import Chunk
 
 Decode = Callable[[bytes], Mapping[str, Any]]
@@ -48,6 +50,65 @@ def kafka_topic(
         DrivetrainError: The extra is not installed.
     """
     return KafkaStream(topic, servers, decode or _json_object, metadata, dict(config or {}))
+
+
+def fetch_offsets(servers: str, topic: str) -> dict[int, int]:
+    """The next offset of each partition of a topic.
+
+    Args:
+        servers: As of `kafka_topic`; or `env:NAME`, a variable that holds this, or a JSON object of librdkafka's
+            settings with `bootstrap.servers`, which no error shows.
+        topic: Its name.
+
+    Raises:
+        InputError: The variable is not set, or holds neither.
+        BrokerError: No broker answers.
+        DrivetrainError: There is no such topic, or the extra is not installed.
+    """
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError:
+        raise missing_extra("confluent-kafka", "kafka") from None
+    kafka: Any = confluent_kafka  # its stubs leave much of the client untyped
+    try:
+        consumer = kafka.Consumer({"group.id": "drivetrain", **_settings(servers)}, logger=logging.getLogger(__name__))
+    except kafka.KafkaException as error:
+        raise InputError(
+            f"{servers}: librdkafka refuses a setting ({error.args[0].name()})", fix="correct it"
+        ) from None
+    try:
+        metadata = consumer.list_topics(topic, timeout=_PATIENCE).topics[topic]
+        if metadata.error is not None:
+            raise DrivetrainError(f"kafka:{topic}: {metadata.error.str()}", fix="check the topic's name")
+        return {
+            partition: consumer.get_watermark_offsets(kafka.TopicPartition(topic, partition), timeout=_PATIENCE)[1]
+            for partition in sorted(metadata.partitions)
+        }
+    except kafka.KafkaException as error:
+        raise BrokerError(
+            f"kafka:{topic}: the broker does not answer ({error.args[0].name()})", fix="check the servers' addresses"
+        ) from None
+    finally:
+        consumer.close()
+
+
+def _settings(servers: str) -> dict[str, Any]:
+    if not servers.startswith("env:"):
+        return {"bootstrap.servers": servers}
+    name = servers.removeprefix("env:")
+    value = os.environ.get(name)
+    if not value:
+        raise InputError(f"the environment variable {name} is not set", fix="set it to host:port")
+    if not value.lstrip().startswith("{"):
+        return {"bootstrap.servers": value}
+    try:
+        settings = json.loads(value)
+    except ValueError:
+        raise InputError(f"the environment variable {name} is no JSON object", fix="correct it") from None
+    for key, secret in settings.items():
+        if key.endswith(("password", "pem")) and isinstance(secret, str):
+            mark_secret(secret)
+    return dict(settings)
 
 
 class BrokerError(DrivetrainError):

@@ -140,17 +140,9 @@ class EndedRuns:
             end = _end(run)
             if run.name in changed:
                 ends[run.name] = end
-            if mark["ends"].get(run.name) == end or not _is_news(run, mark, since):
-                continue
-            pipeline = run.properties["pipeline"]
-            if state in (RunState.FAILED, RunState.INTERRUPTED):
-                failing.add(pipeline)
-                events.append(_event(home, "failed", run, state))
-            elif state == RunState.STOPPED:
-                events.append(_event(home, "stopped", run, state))
-            elif state == RunState.COMPLETE and pipeline in failing:
-                failing.remove(pipeline)
-                events.append(_event(home, "recovered", run, state))
+            with suppress(AttributeError, KeyError, TypeError, ValueError):  # a damaged record is no news
+                if mark["ends"].get(run.name) != end and _is_news(run, mark, since):
+                    events += _news(home, run, state, failing)
         after = {"open": sorted(open_), "ends": ends, "failing": sorted(failing)}
         if after == {key: mark[key] for key in after} and now - datetime.fromisoformat(mark["after"]) < _OVERLAP / 2:
             return events, mark
@@ -248,10 +240,12 @@ def _failed(run: ContextRecord) -> bool | None:
 
 
 def _state(home: Home, run: ContextRecord) -> str:
-    """How a run ended; RUNNING where it did not."""
+    """How a run ended by its record; RUNNING where it did not, and INTERRUPTED where its process died."""
     if _is_open(run):
         with suppress(DrivetrainError):  # a record that cannot be read says RUNNING for ever
-            return open_run(home, run.name).state
+            opened = open_run(home, run.name)
+            # One that has ended since its record was read is news at the next look, by its new record.
+            return opened.state if _is_open(opened.context) else RunState.RUNNING
     return str(run.properties.get("state", ""))
 
 
@@ -272,6 +266,22 @@ def _is_news(run: ContextRecord, mark: Mark, since: datetime) -> bool:
         or run.created_at > since
         or (resumed is not None and datetime.fromisoformat(resumed) > since)
     )
+
+
+def _news(home: Home, run: ContextRecord, state: str, failing: set[str]) -> list[Event]:
+    """The news of a run that has ended; `failing`, the pipelines whose last run failed, is changed by it."""
+    pipeline = run.properties["pipeline"]
+    if state in (RunState.FAILED, RunState.INTERRUPTED):
+        event = _event(home, "failed", run, state)
+        failing.add(pipeline)
+    elif state == RunState.STOPPED:
+        event = _event(home, "stopped", run, state)
+    elif state == RunState.COMPLETE and pipeline in failing:
+        event = _event(home, "recovered", run, state)
+        failing.remove(pipeline)
+    else:
+        return []
+    return [event]
 
 
 def _event(home: Home, kind: str, run: ContextRecord, state: str) -> Event:

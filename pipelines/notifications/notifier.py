@@ -94,16 +94,18 @@ class Notifier:
             try:
                 self.look()
                 failure = ""
-            except DrivetrainError as error:  # a store that restarts, say
-                if error.message != failure:
-                    self._report(f"notifications: {error.message}; trying again")
-                failure = error.message
+            except Exception as error:  # a store that restarts, a damaged record: a scheduler beside it goes on
+                message = error.message if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+                if message != failure:
+                    self._report(f"notifications: {message}; trying again")
+                failure = message
             stop.wait(poll)
 
     def look(self, *, at_once: bool = False) -> None:
         """Look once for events, and send what is due; `at_once`: without waiting for what may come with it."""
         looks = _Looks(self._home)
         sendings = []
+        failure: DrivetrainError | None = None
         for rule in self._settings.rules:
             for channel in rule.channels:
                 try:
@@ -112,8 +114,9 @@ class Notifier:
                         sendings.append(self._begin(rule, channel, take(self._home, outbox, _LEASE)))
                 except ConflictError:  # another process changed it: at the next look
                     self._ahead.pop(outbox_name(rule.name, channel), None)
+                except DrivetrainError as error:  # a record of a newer release, say: the others are told
+                    failure = error
         over = time.monotonic() + DEADLINE
-        failure: DrivetrainError | None = None
         for sending in sendings:
             answer = failure_of(sending.answer, over - time.monotonic())
             try:

@@ -44,6 +44,7 @@ _HALF = 86400.0
 _FETCH_FILES = FunctionRef(None, READERS["fetch_files"])
 _LIST_FILES = FunctionRef(None, READERS["list_files"])
 _FETCH_QUERY = FunctionRef(None, READERS["fetch_query"])
+_FETCH_OFFSETS = FunctionRef(None, READERS["fetch_offsets"])
 _FETCH_WATERMARK = FunctionRef(None, READERS["fetch_watermark"])
 
 
@@ -263,6 +264,17 @@ def fetch_watermark(connection: str, query: str, folders: tuple[Path, ...]) -> l
     """
     rows: list[list[str | None]] = _FETCH_WATERMARK(connection, query, {}, folders)
     return rows
+
+
+def fetch_offsets(servers: str, topic: str) -> dict[int, int]:
+    """The next offset of each partition of a topic; see `NewMessages` for the servers.
+
+    Raises:
+        InputError: The variable that is to hold them is not set.
+        DrivetrainError: No broker answers, there is no such topic, or the extra is not installed.
+    """
+    offsets: dict[int, int] = _FETCH_OFFSETS(servers, topic)
+    return offsets
 
 
 def _bound(value: SqlQuery) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from ...errors import InputError
 from ...metadata import ArtifactRecord
 from ..launcher.home import Home
-from ..project.files import fetch_watermark, is_uri, lister, local
+from ..project.files import fetch_offsets, fetch_watermark, is_uri, lister, local
 from ..project.spans import parse
 from ..triggers.trigger import EndedRun
 from .listings import SPANS, SpanListings
@@ -135,6 +135,10 @@ class StoreView:
     def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
         """See `TriggerView.watermark`."""
         return self._ask(f"{connection} ({query:.60})", partial(fetch_watermark, connection, query, self._folders))
+
+    def offsets(self, servers: str, topic: str) -> Mapping[int, int]:
+        """See `TriggerView.offsets`."""
+        return self._ask(f"{servers} ({topic})", partial(fetch_offsets, servers, topic))
 
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """See `TriggerView.spans`."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .events import Failed as Failed
     from .events import MetricDrop as MetricDrop
     from .events import NewArtifact as NewArtifact
+    from .messages import NewMessages as NewMessages
     from .rows import NewRows as NewRows
     from .schedule import Schedule as Schedule
     from .spans import NewSpan as NewSpan
@@ -29,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "clock": "Cron Every",
         "events": "After Drift Failed MetricDrop NewArtifact",
+        "messages": "NewMessages",
         "rows": "NewRows",
         "schedule": "Schedule",
         "spans": "NewSpan",

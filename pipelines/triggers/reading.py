@@ -7,6 +7,7 @@ from typing import Final
 from ...errors import BuildError, InputError
 from .clock import Cron, Every
 from .events import After, Drift, Failed, MetricDrop, NewArtifact
+from .messages import NewMessages
 from .rows import NewRows
 from .schedule import Schedule
 from .spans import NewSpan
@@ -16,7 +17,7 @@ _KINDS: Final[dict[str, type[Trigger]]] = {
     kind.__name__: kind
     for kind in (
         *(After, AllOf, AnyOf, Cooldown, Cron, Debounce, Drift, Every, Failed),
-        *(MetricDrop, NewArtifact, NewRows, NewSpan),
+        *(MetricDrop, NewArtifact, NewMessages, NewRows, NewSpan),
     )
 }
 

@@ -62,6 +62,10 @@ class TriggerView(Protocol):
         """The rows that a query gives, as text."""
         ...
 
+    def offsets(self, servers: str, topic: str) -> Mapping[int, int]:
+        """The next offset of each partition of a topic."""
+        ...
+
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         """The spans that the files of a pattern have, each with its newest version, None where files name none."""
         ...

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.errors import InputError
+from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import ConflictError, Owner
 from drivetrain.pipelines import (
     Home,
@@ -32,6 +32,7 @@ from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.notifications import Event, Notifier, log, outboxes, read_notifications
 from drivetrain.pipelines.notifications.notifier import ATTEMPTS
 from drivetrain.pipelines.notifications.outbox import MOST, take
+from drivetrain.tests.data.postgres import Server
 from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.notifications.receivers import WebReceiver
 
@@ -203,6 +204,41 @@ def test_a_run_that_fails_again_after_it_was_resumed_and_one_that_is_only_tagged
     assert events_of(web) == [("failed", run.id)] * 2
 
 
+@pytest.mark.parametrize("damage", [{"pipeline": None}, {"tags": 7}, {"finished": "noon"}, {"resumed": "noon"}])
+def test_a_damaged_record_keeps_no_other_news(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, damage: dict[str, Any]
+) -> None:
+    pipeline = pipe("Make()")
+    notifier = Notifier(home, read_notifications(settings()))
+    notifier.look()
+    damaged, whole = (ended(home, pipeline, RunState.FAILED) for _ in range(2))
+    home.store.update_context(damaged.context, damage)
+    notifier.look()
+    assert whole.id in web.runs
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_told_once(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipe("Make()")
+    notifier = Notifier(home, read_notifications(settings()))
+    notifier.look()
+    run = begun(home, pipeline)
+    contexts = home.store.contexts
+
+    def then_it_ends(*arguments: Any, **named: Any) -> Any:
+        records = contexts(*arguments, **named)
+        close_run(home, run, RunState.FAILED)
+        return records
+
+    with monkeypatch.context() as patch:
+        patch.setattr(home.store, "contexts", then_it_ends)
+        notifier.look()
+    notifier.look()
+    notifier.look()
+    assert web.runs == [run.id]
+
+
 def test_a_restart_misses_nothing_and_repeats_nothing(
     home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, clock: StoreClock
 ) -> None:
@@ -323,6 +359,19 @@ def test_one_channel_that_fails_keeps_no_other_waiting(
     assert [(each.channel, len(each.waiting)) for each in outboxes(home)] == [("gone", 1), ("pager", 0)]
 
 
+def test_a_record_that_cannot_be_read_keeps_no_other_waiting(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings
+) -> None:
+    hook = {"kind": "webhook", "url": web.url}
+    notifier = Notifier(home, read_notifications(settings({"newer": hook, "pager": hook})))
+    notifier.look()
+    home.store.update_context(outboxes(home)[0].context, {"batch": {"of": "a newer release"}})
+    run = ended(home, pipe("Make()"), RunState.FAILED)
+    with pytest.raises(BuildError, match="the record of notifications 'all/newer' cannot be read"):
+        notifier.look()
+    assert web.runs == [run.id]
+
+
 def test_only_what_a_rule_wants(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
     notifier = Notifier(home, read_notifications(settings(events=["failed"], pipelines=["shop"])))
     notifier.look()
@@ -350,10 +399,24 @@ def test_who_takes_a_message_is_alone(
 COMMAND = (sys.executable, "-m", "drivetrain", "notify", "run", "--poll", "0.1", "--file")
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    """A root whose store several processes use, of either kind."""
+    server = Server() if request.param == "postgres" else None
+    if server is not None:
+        server.start()
+    home = Home(tmp_path / "home" / ".drivetrain", store=None if server is None else server.url)
+    yield home
+    home.close()
+    if server is not None:
+        server.close()
+
+
 @pytest.mark.slow
-def test_two_processes_tell_each_thing_once(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
+def test_two_processes_tell_each_thing_once(shared: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
+    home = shared
     pipeline, file = pipe("Make()"), settings()
-    command = [*COMMAND, str(file), "--root", str(home.root)]
+    command = [*COMMAND, str(file), "--root", str(home.root), *(["--store", home.url] if home.url else [])]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         waits(lambda: bool(outboxes(home)))

@@ -54,6 +54,9 @@ class HandMadeView:
     def watermark(self, connection: str, query: str) -> Sequence[Sequence[str | None]]:
         return [[answer] for at, answer in self.answers if at <= self.now][-1:]
 
+    def offsets(self, servers: str, topic: str) -> Mapping[int, int]:
+        return {}
+
     def spans(self, pattern: str) -> Sequence[tuple[int, int | None]]:
         newest: dict[int, int | None] = {}
         for at, span, version in self.files:
