@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 from drivetrain.lazy import lazy_names
 
-PACKAGES = ["drivetrain", *(f"drivetrain.engine{name}" for name in ("", ".hub", ".ragged", ".custom_ops"))]
+PACKAGES = [
+    "drivetrain",
+    "drivetrain.pipelines",
+    *(f"drivetrain.engine{name}" for name in ("", ".hub", ".ragged", ".custom_ops")),
+]
 
 
 def imported_for_types(file: str) -> set[str]:
