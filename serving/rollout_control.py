@@ -415,6 +415,7 @@ class RolloutControl:
         self._saved: dict[str, bytes] = {}
         self._saved_at: dict[str, float] = {}
         self._shared: set[Path] = set()  # files that somebody else writes, too
+        self._unwritten: set[Path] = set()  # files that could not be written at the last try
         self.configure(configs)
 
     def __bool__(self) -> bool:
@@ -540,8 +541,11 @@ class RolloutControl:
                 )  # fmt: skip
             write_durably(path, data)
         except OSError as error:  # tried again at the next look
-            _LOG.error("the state of the rollout of model %s cannot be written: %s", name, error.strerror)
+            if path not in self._unwritten:
+                _LOG.error("the state of the rollout of model %s cannot be written: %s", name, error.strerror)
+            self._unwritten.add(path)
             return
+        self._unwritten.discard(path)
         self._saved[name] = data
 
 

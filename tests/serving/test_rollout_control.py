@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import tempfile
@@ -242,6 +243,25 @@ def test_two_servers_of_one_state_are_noticed(tmp_path: Path, caplog: pytest.Log
         look(second, clock, minutes)
         look(first, clock, minutes)
     assert caplog.text.count("net.json was written by somebody else, too: every server needs") == 2  # once by each
+
+
+def test_a_full_disk_is_told_once_and_what_happened_is_written_when_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for times in (1, 2):
+        with monkeypatch.context() as patched:
+            patched.setattr("drivetrain.serving.rollout_control.write_durably", full)
+            control.act("net", "hold" if times == 1 else "abort")
+            look(control, clock, 20)
+        assert caplog.text.count("of model net cannot be written: No space left on device") == times
+        look(control, clock, 1)
+    assert json.loads((tmp_path / "net.json").read_bytes())["failed"][0]["version"] == 4
 
 
 def test_what_both_versions_do_is_no_breach(tmp_path: Path) -> None:
