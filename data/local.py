@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from ..errors import InputError
@@ -118,14 +119,21 @@ class LocalExecutor:
 
         total = source.rows
         futures: list[Future[T]] = []
+        ended: SimpleQueue[Future[T]] = SimpleQueue()  # `concurrent.futures.wait` asks all of them each time
         with ThreadPoolExecutor(self.threads or _cores(), thread_name_prefix="shard") as pool:
             try:
                 futures = [pool.submit(work, index, on_rows) for index in range(len(source.shards))]
-                waiting: set[Future[T]] = set(futures)
-                while waiting:
-                    finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                    for future in finished:
+                for future in futures:
+                    future.add_done_callback(ended.put)
+                left = len(futures)
+                while left:
+                    try:
+                        future = ended.get(timeout=_POLL_SECONDS)
+                    except Empty:
+                        pass
+                    else:
                         future.result()
+                        left -= 1
                     progress(done, total, "rows")
             except BaseException:
                 # Inside the `with`, whose end waits for the threads: without the event they would read their shards on.

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from queue import Empty
 
 import numpy as np
 import passes  # type: ignore[import-not-found]  # conftest puts this folder on the path
@@ -170,6 +171,19 @@ def test_a_failure_is_the_users_error_and_leaves_no_temporary_file(source: Sourc
     with pytest.raises(InputError, match="row 7 is wrong"):
         LocalExecutor().map(source, passes.Fails(), sinks(tmp_path / "out", ["all"]))
     assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_any_error_of_a_function_ends_the_pass(source: Source, tmp_path: Path) -> None:
+    """Also one that the executor's own waiting knows."""
+
+    class Fails:
+        def setup(self) -> None: ...
+
+        def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            raise Empty
+
+    with pytest.raises(Empty):
+        LocalExecutor(2).map(source, Fails(), sinks(tmp_path / "out", ["all"]))
 
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
