@@ -16,25 +16,32 @@ from typing import Any, TypeVar
 from ..errors import InputError
 from .dialect import Connection, Dialect, file_of, newer
 from .errors import NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
+from .journal import KEYS, JournalEntry, append, journalled, pages
 
 _T = TypeVar("_T")
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
 Params = Mapping[str, Any]
 _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_JOURNAL = 2  # the migration that makes the journal
 _INHERITED: list[_Handle] = []
 
 
 class Transaction:
-    """What runs inside one transaction."""
+    """What runs inside one transaction; what it changes is journalled, whichever method runs the statement."""
 
-    def __init__(self, connection: Connection, now: int) -> None:
+    def __init__(self, connection: Connection, now: int, dialect: Dialect, verb: str) -> None:
         self._connection = connection
         self.now = now
+        self._append = append(dialect.digest_of)
+        self._entry = JournalEntry(now, verb)
 
     def all(self, sql: str, **params: Any) -> list[Row]:
-        """Every row that the statement gives, by column name."""
-        rows: list[Row] = self._connection.execute(sql, params).fetchall()
+        """Every row that the statement gives, by column name; every column of those that it changes in the history."""
+        statement = journalled(sql)
+        rows: list[Row] = self._connection.execute(sql if statement is None else statement.sql, params).fetchall()
+        if statement is not None:
+            self._note(statement.verb, statement.table, rows)
         return rows
 
     def first(self, sql: str, **params: Any) -> Row | None:
@@ -44,15 +51,39 @@ class Transaction:
 
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
+        if journalled(sql) is not None:
+            return len(self.all(sql, **params))
         return int(self._connection.execute(sql, params).rowcount)
 
     def many(self, sql: str, params: Sequence[Params]) -> int:
         """How many rows one statement changed, run once for each of the parameters, in their order."""
-        return int(self._connection.executemany(sql, params).rowcount) if params else 0
+        if (statement := journalled(sql)) is None:
+            return int(self._connection.executemany(sql, params).rowcount) if params else 0
+        count = 0
+        for rows in self._connection.returned(statement.sql, params):
+            self._note(statement.verb, statement.table, rows)
+            count += len(rows)
+        return count
 
     def insert(self, sql: str, **params: Any) -> int:
         """The id of the inserted row (`RETURNING id` in the statement)."""
         return int(self.all(sql, **params)[0]["id"])
+
+    def journal_all(self) -> None:
+        """Note every row as it is: a store from before there was a journal begins its history with them."""
+        for table in KEYS:
+            for page in pages(self.all, table):
+                self._note("insert", table, page)
+
+    def seal(self) -> None:
+        """Add to the journal what was changed since it was last called, if anything was."""
+        if (entry := self._entry.take()) is not None:
+            self._connection.execute(self._append, entry)
+
+    def _note(self, verb: str, table: str, rows: list[Row]) -> None:
+        self._entry.note(verb, table, rows)
+        if self._entry.is_full:
+            self.seal()
 
 
 class Database:
@@ -68,10 +99,11 @@ class Database:
         self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[Transaction]:
+    def write(self, verb: str = "change", *, durable: bool = True) -> Iterator[Transaction]:
         """A transaction that holds the write lock from its first statement; rolled back whole on any error.
 
         Args:
+            verb: What it is for, as the journal calls it.
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
@@ -79,8 +111,9 @@ class Database:
                 f"{self.dialect.location} was opened to read only",
                 fix="do this as a user who may write there; in Python without readonly",
             )
-        with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
+        with self._transaction(partial(self.dialect.begin_write, durable=durable), verb) as transaction:
             yield transaction
+            transaction.seal()
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -161,7 +194,7 @@ class Database:
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
         self._patiently(self.dialect.enable)  # before: SQLite cannot change its journal mode in a transaction
-        with self.write() as transaction:
+        with self.write("upgrade") as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
             version = self._version(self._connection())
             self._check(version, known, upgrade=upgrade)
@@ -171,6 +204,8 @@ class Database:
                 transaction.run(
                     "INSERT INTO schema_version VALUES (:version, :now)", version=number, now=transaction.now
                 )
+            if 0 < version < _JOURNAL:
+                transaction.journal_all()
 
     def _version(self, connection: Connection) -> int:
         tables = self.dialect.tables(connection)
@@ -189,17 +224,17 @@ class Database:
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(
                 f"{self.dialect.location} has schema version {version}; this drivetrain writes {known}",
-                fix="back it up, then open it with upgrade=True",
+                fix="back it up, then run `drivetrain upgrade`",
             )
 
     @contextmanager
-    def _transaction(self, begin: Callable[[Connection], int]) -> Iterator[Transaction]:
+    def _transaction(self, begin: Callable[[Connection], int], verb: str = "") -> Iterator[Transaction]:
         if self._patiently(lambda connection: bool(connection.in_transaction)):
             raise RuntimeError("a transaction is already open in this thread")
         try:
             # Ctrl-C may come right after it, so within the block
             connection, now = self._patiently(lambda connection: (connection, begin(connection)))
-            yield Transaction(connection, now if self.clock is None else self.clock())
+            yield Transaction(connection, now if self.clock is None else self.clock(), self.dialect, verb)
             connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back()

@@ -6,8 +6,9 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -57,6 +58,7 @@ class Dialect(Protocol):
     readonly: bool
     failure: type[Exception]  # the driver's errors
     migrations: str  # the folder of its schema
+    digest_of: str  # SQL: SHA-256 (hex) of the text that stands for {}
 
     def prepare(self, *, create: bool) -> None:
         """Check that a store can be opened there, or made."""
@@ -106,6 +108,7 @@ class Sqlite:
 
     failure: type[Exception] = sqlite3.Error
     migrations = ""
+    digest_of = "sha256_of({})"
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
@@ -208,6 +211,7 @@ class Sqlite:
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.create_function("sha256_of", 1, _sha256, deterministic=True)
         return connection
 
     def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
@@ -330,6 +334,10 @@ class Sqlite:
 class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
 
+    def returned(self, sql: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[list[sqlite3.Row]]:
+        """The rows that a statement returns, for each of the parameters."""
+        return (self.execute(sql, each).fetchall() for each in parameters)
+
     def __del__(self) -> None:
         self.close()
 
@@ -373,6 +381,10 @@ def newer(location: str, version: int, known: int) -> SchemaMismatch:
     return SchemaMismatch(
         f"{location} has schema version {version}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
     )
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _code(error: Exception) -> str:

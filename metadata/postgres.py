@@ -46,6 +46,7 @@ class Postgres:
     """
 
     migrations = "postgres"
+    digest_of = "encode(sha256(convert_to({}, 'UTF8')), 'hex')"
 
     def __init__(self, url: str, *, readonly: bool) -> None:
         try:
@@ -256,6 +257,17 @@ class _PsycopgConnection:
         cursor = self._opened.cursor()
         cursor.executemany(_translated(sql), parameters)
         return cursor
+
+    def returned(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
+        """The rows that a statement returns, for each of the parameters; all are sent at once."""
+        if not parameters:
+            return
+        cursor = self._opened.cursor()
+        cursor.executemany(_translated(sql), parameters, returning=True)
+        more: bool | None = True
+        while more:
+            yield cursor.fetchall()
+            more = cursor.nextset()
 
     def close(self) -> None:
         self._opened.close()

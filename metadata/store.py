@@ -115,7 +115,7 @@ class MetadataStore(StoreReader):
         parents = list(parents)
         if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
             return there  # the common case needs no write lock
-        with self._db.write(durable=durable) as tx:
+        with self._db.write("context", durable=durable) as tx:
             created = writes.insert_context(tx, type, name, properties)
             for parent in parents:
                 writes.link_parent(tx, parent, created)
@@ -129,7 +129,7 @@ class MetadataStore(StoreReader):
         Raises:
             ConflictError: It is no longer at `expected_version`.
         """
-        with self._db.write() as tx:
+        with self._db.write("update context") as tx:
             writes.change_context(tx, context.id, properties, expected_version)
             return writes.context(tx, context.id)
 
@@ -164,7 +164,7 @@ class MetadataStore(StoreReader):
             NotFound: An input or a context is not in this store.
             StateError: An input is not LIVE (or a REFERENCE).
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("start", durable=False) as tx:
             created = writes.insert_execution(
                 tx,
                 component,
@@ -196,7 +196,7 @@ class MetadataStore(StoreReader):
             AlreadyExists: An output's uid, URI or name is taken: an artifact has one producer.
             InputError: A URI, a name, a uid or a property is malformed.
         """
-        with self._db.write() as tx:
+        with self._db.write("publish") as tx:
             if claim is not None and not leases.close(tx, claim, "DONE"):
                 raise leases.lost_lease(tx, claim)
             writes.move(tx, execution, "COMPLETE", properties=properties)
@@ -229,7 +229,7 @@ class MetadataStore(StoreReader):
         """
         if state not in {"FAILED", "CANCELED", "ABANDONED"}:
             raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
-        with self._db.write() as tx:
+        with self._db.write("finish") as tx:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
                 raise leases.lost_lease(tx, claim)
             writes.move(tx, execution, state, error=error, properties=properties)
@@ -262,7 +262,7 @@ class MetadataStore(StoreReader):
             raise StateError(f"an execution cannot be recorded as {state} in one go", fix="use start, then publish")
         if (state == "CACHED") != (cached_from is not None):
             raise StateError("a CACHED execution, and no other, has one it is cached from", fix="pass cached_from")
-        with self._db.write(durable=False) as tx:
+        with self._db.write("record", durable=False) as tx:
             source = None if cached_from is None else writes.reusable(tx, cached_from)
             created = writes.insert_execution(
                 tx,
@@ -298,7 +298,7 @@ class MetadataStore(StoreReader):
             InputError: It is not such a JSON.
             AlreadyExists: A payload of its lies where another artifact's does.
         """
-        with self._db.write() as tx:
+        with self._db.write("bring in") as tx:
             return foreign.bring_in(tx, body, newest_in)
 
     def abandon(self) -> list[ExecutionRecord]:
@@ -307,7 +307,7 @@ class MetadataStore(StoreReader):
         Returns:
             The executions it ended.
         """
-        with self._db.write() as tx:
+        with self._db.write("abandon") as tx:
             leases.shorten_leases(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
             for execution in dead:
@@ -330,7 +330,7 @@ class MetadataStore(StoreReader):
             owner: Who takes it; this process unless given.
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("claim", durable=False) as tx:
             key = rows.name_text(cache_key, "cache key")
             return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
 
@@ -340,7 +340,7 @@ class MetadataStore(StoreReader):
         Raises:
             LeaseLost: Somebody else has the key by now.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("heartbeat", durable=False) as tx:
             return leases.extend(tx, claim)
 
     def release(self, claim: Claim) -> None:
@@ -348,7 +348,7 @@ class MetadataStore(StoreReader):
 
         What its holder is still running under it becomes CANCELED: a start that was interrupted after its commit.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("release", durable=False) as tx:
             leases.release(tx, claim)
 
     # -- artifacts
@@ -367,6 +367,6 @@ class MetadataStore(StoreReader):
             ConflictError: It is no longer at `expected_version`.
             StateError: It cannot go to that state.
         """
-        with self._db.write() as tx:
+        with self._db.write("update artifact") as tx:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..owner import Owner
 from . import rows, uri
 from .claims import owner_json
 from .database import Row, Transaction
+from .dialect import IDS
 from .errors import AlreadyExists, ConflictError, NotFound, StateError
 from .records import (
     ARTIFACT_MOVES,
@@ -147,10 +149,15 @@ def attach(
     inputs: Mapping[str, Sequence[ArtifactRecord]] | None,
 ) -> None:
     """Link a new execution to its contexts and its inputs."""
-    put = "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context WHERE id = :context"
-    for each in {each.id for each in contexts}:
-        if not tx.run(put, context=each, execution=created):
-            raise NotFound(f"there is no context {each} in this store")
+    if wanted := sorted({each.id for each in contexts}):
+        put = (
+            "INSERT INTO association (context_id, execution_id) "
+            f"SELECT id, :execution FROM context WHERE id IN {IDS} RETURNING context_id"
+        )
+        linked = {row["context_id"] for row in tx.all(put, execution=created, ids=json.dumps(wanted))}
+        for each in wanted:
+            if each not in linked:
+                raise NotFound(f"there is no context {each} in this store")
     for key, several in (inputs or {}).items():
         for index, input_artifact in enumerate(several):
             there = artifact(tx, input_artifact.id)
