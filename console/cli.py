@@ -56,6 +56,8 @@ VERBS = {
     "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
     "fsck": "Check every payload against its digest, and look for what crashes left behind.",
     "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
+    "audit": "Check that nobody changed the history past its journal, and export and sign where the journal stands.",
+    "upgrade": "Bring the metadata of an earlier release to this one's schema; a copy of it is kept beside it.",
     "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
 }
 """The verbs and the first sentence of each one's help, so that `--help` need not import them."""

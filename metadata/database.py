@@ -69,6 +69,15 @@ class Transaction:
         """The id of the inserted row (`RETURNING id` in the statement)."""
         return int(self.all(sql, **params)[0]["id"])
 
+    @contextmanager
+    def any_text(self) -> Iterator[None]:
+        """Read text that is no UTF-8 too, its odd bytes as lone surrogates, while the block runs."""
+        self._connection.accept_any_text(True)
+        try:
+            yield
+        finally:
+            self._connection.accept_any_text(False)
+
     def journal_all(self) -> None:
         """Note every row as it is: a store from before there was a journal begins its history with them."""
         for table in KEYS:
@@ -182,11 +191,8 @@ class Database:
             NoStore: It has no tables, and they are not to be made.
             SchemaMismatch: A newer version, an older one without `upgrade`, or a file of somebody else.
         """
-        folder = _MIGRATIONS / self.dialect.migrations
-        scripts = {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
-        known = max(scripts)
-        version = self._patiently(self._version)
-        self._proven = True
+        scripts = self._scripts()
+        version, known = self.versions()
         if version == known:
             return
         if version == 0 and not create:
@@ -207,6 +213,20 @@ class Database:
             if 0 < version < _JOURNAL:
                 transaction.journal_all()
 
+    def versions(self) -> tuple[int, int]:
+        """The version of the schema that is there, 0 where there is none, and of the one that this release writes.
+
+        Raises:
+            SchemaMismatch: It is a file of somebody else.
+        """
+        version = self._patiently(self._version)
+        self._proven = True
+        return version, max(self._scripts())
+
+    def _scripts(self) -> dict[int, Path]:
+        folder = _MIGRATIONS / self.dialect.migrations
+        return {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
+
     def _version(self, connection: Connection) -> int:
         tables = self.dialect.tables(connection)
         if not tables:
@@ -224,7 +244,7 @@ class Database:
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(
                 f"{self.dialect.location} has schema version {version}; this drivetrain writes {known}",
-                fix="back it up, then run `drivetrain upgrade`",
+                fix="run `drivetrain upgrade`, which keeps a copy of it",
             )
 
     @contextmanager

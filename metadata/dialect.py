@@ -334,6 +334,10 @@ class Sqlite:
 class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
 
+    def accept_any_text(self, accept: bool) -> None:
+        """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""
+        self.text_factory = (lambda text: text.decode("utf-8", "surrogateescape")) if accept else str
+
     def returned(self, sql: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[list[sqlite3.Row]]:
         """The rows that a statement returns, for each of the parameters."""
         return (self.execute(sql, each).fetchall() for each in parameters)

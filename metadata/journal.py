@@ -108,7 +108,7 @@ def values_digest(values: list[object]) -> str:
 
 
 def column_checksums(values: list[object]) -> list[int]:
-    """16 bits of the CRC-32 of each value: they say which column of a row was changed, and prove nothing as a digest."""
+    """16 bits of the CRC-32 of each value: they say which column of a row was changed, and prove nothing."""
     return [crc32(repr(value).encode("utf-8", "replace")) & 0xFFFF for value in values]
 
 

@@ -258,6 +258,9 @@ class _PsycopgConnection:
         cursor.executemany(_translated(sql), parameters)
         return cursor
 
+    def accept_any_text(self, accept: bool) -> None:
+        """Nothing to do: the server keeps no other text than UTF-8."""
+
     def returned(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
         """The rows that a statement returns, for each of the parameters; all are sent at once."""
         if not parameters:
