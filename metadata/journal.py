@@ -175,12 +175,21 @@ def pages(read: Any, table: str) -> Iterator[list[Row]]:
         read: What takes SQL and bound values and gives rows, such as `Transaction.all`. Any: it takes any keywords.
         table: The table.
     """
-    keys = KEYS[table]
-    order, names = ", ".join(keys), ", ".join(f":{column}" for column in keys)
+    order = ", ".join(KEYS[table])
     after, bound = "", dict[str, Any]()
     while page := read(f"SELECT * FROM {table} {after} ORDER BY {order} LIMIT {_PAGE}", **bound):
         yield page
-        after, bound = f"WHERE ({order}) > ({names})", {column: page[-1][column] for column in keys}
+        bound = {column: _bindable(page[-1][column]) for column in KEYS[table]}
+        names = [f":{name}" if isinstance(value, int) else f"CAST(:{name} AS TEXT)" for name, value in bound.items()]
+        after = f"WHERE ({order}) > ({', '.join(names)})"
+
+
+def _bindable(value: int | str) -> int | str | bytes:
+    """A value of a key, to be bound once more: text as bytes where it was no UTF-8."""
+    if isinstance(value, str) and not value.isascii():
+        data = value.encode("utf-8", "surrogateescape")
+        return value if data.decode("utf-8", "replace") == value else data
+    return value
 
 
 def _said(at: int, actor: str, verb: str, changes: str) -> str:

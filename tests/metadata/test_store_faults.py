@@ -27,6 +27,7 @@ from drivetrain.metadata import (
     StoreUnavailable,
     database,
 )
+from drivetrain.metadata.audit import verify
 from drivetrain.metadata.backup import back_up
 from drivetrain.metadata.dialect import Sqlite
 from drivetrain.metadata.fsck import fsck
@@ -71,6 +72,9 @@ def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
         assert len(executions) == 1600
         assert {execution.state for execution in executions} == {"COMPLETE"}
         assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
+        report = verify(store)
+        assert report.findings == []
+        assert report.entries >= 3200
         assert store.integrity() == []
 
 
