@@ -20,7 +20,7 @@ from ..lowering.programs import BundleError
 from .manifest import MANIFEST, broken, verified_folder
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 _MEDIA: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _PAYLOAD: Final = "application/vnd.in-toto+json"
@@ -68,18 +68,26 @@ def sign_bundle(bundle: Path, key: Path, password: bytes | None = None) -> Path:
     Raises:
         InputError: There is no bundle, a file does not match its digest, or the key cannot be used.
     """
-    private = private_key(key, password)
-    payload = json.dumps(_statement(bundle.resolve().name, _digests(bundle)), indent=2).encode()
-    material = {"publicKey": {"hint": key_hint(private.public_key())}, "tlogEntries": []}
-    body = {"mediaType": _MEDIA, "verificationMaterial": material, "dsseEnvelope": envelope(payload, _PAYLOAD, private)}
-    target = signature_path(bundle)
+    data, target = bundle_signature(bundle, private_key(key, password)), signature_path(bundle)
     try:
-        write_durably(target, json.dumps(body).encode() + b"\n")
+        write_durably(target, data)
     except OSError as error:
         raise InputError(
             f"{target} cannot be written: {error.strerror}", fix="copy the bundle where you may write beside it"
         ) from error
     return target
+
+
+def bundle_signature(bundle: Path, key: EllipticCurvePrivateKey) -> bytes:
+    """The signature of a bundle, which is checked against its digests first; as `sign_bundle` writes it beside.
+
+    Raises:
+        InputError: There is no bundle, or a file does not match its digest.
+    """
+    payload = json.dumps(_statement(bundle.resolve().name, _digests(bundle)), indent=2).encode()
+    material = {"publicKey": {"hint": key_hint(key.public_key())}, "tlogEntries": []}
+    body = {"mediaType": _MEDIA, "verificationMaterial": material, "dsseEnvelope": envelope(payload, _PAYLOAD, key)}
+    return json.dumps(body).encode() + b"\n"
 
 
 def check_public_key(path: Path) -> None:

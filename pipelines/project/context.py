@@ -31,6 +31,11 @@ def _undecided() -> None:
     """The `decision` of a plain call: nobody has made one."""
 
 
+def _no_provenance(uri: str) -> Mapping[str, object]:
+    """The `provenance` of a plain call: no store knows the artifact."""
+    return {}
+
+
 def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
     """The `preflight` of a plain call: no component takes the output later."""
 
@@ -118,6 +123,10 @@ class LaunchContext:
             later refuses it now (`component(preflight=…)`), by an InputError.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
+        provenance: Gives of an artifact, by its URI, how it came to be, as JSON: `run`, `pipeline` and `node`, of the
+            asking task; of its producer `execution`, `component`, `parameters`, `code` (digests by file),
+            `environment`, `started`, `finished`; `artifacts` (uri, type, fingerprint, span, version) and `files` (name,
+            size, sha256) that it was made from. What is not known is left out.
         metrics: What `metric` has recorded.
     """
 
@@ -134,6 +143,7 @@ class LaunchContext:
     preflight: Callable[[str, Mapping[str, object]], None] = _ignore_facts
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
+    provenance: Callable[[str], Mapping[str, object]] = _no_provenance
     metrics: Metrics = field(default_factory=Metrics)
 
     def metric(self, name: str, value: SupportsFloat, *, step: int | None = None) -> None:
