@@ -313,7 +313,8 @@ def _signed(
     key = None
     if signing_key is not None:
         key = private_key(launch.base / signing_key, None if password is None else password.reveal().encode())
-    statement = provenance_statement(digest_files(paths_below(model.content)), launch.provenance(model.uri))
+    facts = launch.provenance(model.uri) if model.uri is not None else {}
+    statement = provenance_statement(digest_files(paths_below(model.content)), facts)
     signature = None if key is None or _sealed_by(model.content) is None else bundle_signature(model.content, key)
     return signature, provenance_envelope(statement, key)
 

@@ -21,7 +21,7 @@ from .store import MetadataStore
 
 HEAD_FORMAT: Final = "drivetrain-audit-head-v1"
 _MOST = 1000  # findings that are kept: who changed everything is not listed row by row
-_PAGE = 500  # entries
+_PAGE = 100  # entries, each of at most 1,000 changes
 
 Kind = Literal["changed", "deleted", "inserted", "entry", "head"]
 
@@ -309,6 +309,8 @@ def _known_by(change: Sequence[Any]) -> tuple[str | None, str | None]:  # Any: J
 
 
 def _changed_columns(table: str, row: Row, last: _Last) -> tuple[str, ...]:
+    before: list[object]
+    now: Sequence[object]
     if table in LABELS:
         before, now = json.loads(last.checksums or "[]"), column_checksums(row_values(row))
         nothing = column_checksums([None])[0]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import InputError
 from .dialect import Connection, Dialect, file_of, newer
@@ -25,15 +25,18 @@ _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _JOURNAL = 2  # the migration that makes the journal
 _INHERITED: list[_Handle] = []
+TypeIds: TypeAlias = dict[tuple[str, str], int]  # by kind and name
 
 
 class Transaction:
     """What runs inside one transaction; what it changes is journalled, whichever method runs the statement."""
 
-    def __init__(self, connection: Connection, now: int, dialect: Dialect, verb: str) -> None:
+    def __init__(self, connection: Connection, now: int, verb: str, append: str, types: TypeIds) -> None:
         self._connection = connection
         self.now = now
-        self._append = append(dialect.digest_of)
+        self.types = types  # ids of types, which never change
+        self.new_types = TypeIds()  # those that this transaction has seen or made
+        self._append = append
         self._entry = JournalEntry(now, verb)
 
     def all(self, sql: str, **params: Any) -> list[Row]:
@@ -105,6 +108,8 @@ class Database:
         self._open: weakref.WeakSet[_Handle] = weakref.WeakSet()
         self._closed = False
         self._closed_by = ""
+        self._types = TypeIds()
+        self._append = append(dialect.digest_of)
         self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
@@ -123,6 +128,7 @@ class Database:
         with self._transaction(partial(self.dialect.begin_write, durable=durable), verb) as transaction:
             yield transaction
             transaction.seal()
+        self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -254,7 +260,7 @@ class Database:
         try:
             # Ctrl-C may come right after it, so within the block
             connection, now = self._patiently(lambda connection: (connection, begin(connection)))
-            yield Transaction(connection, now if self.clock is None else self.clock(), self.dialect, verb)
+            yield Transaction(connection, now if self.clock is None else self.clock(), verb, self._append, self._types)
             connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back()

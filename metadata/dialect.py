@@ -214,12 +214,15 @@ class Sqlite:
         connection.create_function("sha256_of", 1, _sha256, deterministic=True)
         return connection
 
-    def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
+    def begin_write(self, connection: _SelfClosingConnection, *, durable: bool = True) -> int:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
 
         One that is not durable leaves it to the next durable one to sync the log, which keeps their order.
         """
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        synchronous = "FULL" if durable else "NORMAL"
+        if connection.synchronous != synchronous:
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.synchronous = synchronous
         connection.execute("BEGIN IMMEDIATE")
         return microseconds()
 
@@ -333,6 +336,8 @@ class Sqlite:
 
 class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
+
+    synchronous = ""  # as `begin_write` has set it
 
     def accept_any_text(self, accept: bool) -> None:
         """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""

@@ -48,6 +48,7 @@ _RETURNING = re.compile(r"\s+RETURNING\s.*\Z", re.DOTALL)
 _VERBS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 _MOST = 1000  # changes of an entry: it is held in memory
 _PAGE = 1000  # rows
+_PRIME = 65_521
 _encode = json.JSONEncoder(separators=(",", ":"), default=repr).encode
 
 
@@ -108,8 +109,14 @@ def values_digest(values: list[object]) -> str:
 
 
 def column_checksums(values: list[object]) -> list[int]:
-    """16 bits of the CRC-32 of each value: they say which column of a row was changed, and prove nothing."""
-    return [crc32(repr(value).encode("utf-8", "replace")) & 0xFFFF for value in values]
+    """A number below 65,536 of each value: they say which column of a row was changed, and prove nothing.
+
+    Of a number it is the remainder by a prime, of a text 16 bits of its CRC-32, of NULL 0.
+    """
+    return [
+        value % _PRIME if type(value) is int else 0 if value is None else crc32(_bytes(value)) & 0xFFFF
+        for value in values
+    ]
 
 
 def entry_hash(before: str, at: int, actor: str, verb: str, changes: str) -> str:
@@ -190,6 +197,10 @@ def _bindable(value: int | str) -> int | str | bytes:
         data = value.encode("utf-8", "surrogateescape")
         return value if data.decode("utf-8", "replace") == value else data
     return value
+
+
+def _bytes(value: object) -> bytes:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else repr(value).encode()
 
 
 def _said(at: int, actor: str, verb: str, changes: str) -> str:

@@ -175,8 +175,8 @@ class MetadataStore(StoreReader):
                 properties=properties,
                 owner=owner or Owner.current(),
             )
-            writes.attach(tx, created, contexts, inputs)
-            return writes.execution(tx, created)
+            writes.attach(tx, created.id, contexts, inputs)
+            return created
 
     def publish(
         self,
@@ -232,8 +232,7 @@ class MetadataStore(StoreReader):
         with self._db.write("finish") as tx:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
                 raise leases.lost_lease(tx, claim)
-            writes.move(tx, execution, state, error=error, properties=properties)
-            return writes.execution(tx, execution.id)
+            return writes.move(tx, execution, state, error=error, properties=properties)
 
     def record(
         self,
@@ -276,16 +275,16 @@ class MetadataStore(StoreReader):
                 cached_from=source,
                 error=error,
             )
-            writes.attach(tx, created, contexts, inputs)
+            writes.attach(tx, created.id, contexts, inputs)
             if source is not None:
                 tx.run(
                     "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
                     "FROM association a JOIN event e ON e.execution_id = :source AND e.direction = 'OUTPUT' "
                     "WHERE a.execution_id = :id ON CONFLICT DO NOTHING",
-                    id=created,
+                    id=created.id,
                     source=source,
                 )
-            return writes.execution(tx, created)
+            return created
 
     def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
@@ -310,10 +309,12 @@ class MetadataStore(StoreReader):
         with self._db.write("abandon") as tx:
             leases.shorten_leases(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
-            for execution in dead:
+            abandoned = [
                 writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
+                for execution in dead
+            ]
             leases.release_dead(tx)
-            return [writes.execution(tx, execution.id) for execution in dead]
+            return abandoned
 
     # -- cache
 

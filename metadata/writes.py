@@ -23,14 +23,22 @@ from .records import (
     StagedArtifact,
 )
 
+_EVENT = (
+    "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
+    "VALUES (:execution, :direction, :key, :index, :artifact, :now)"
+)
+
 
 def type_id(tx: Transaction, kind: str, name: str) -> int:
     """The id of a type, made at its first use."""
     name = rows.name_text(name, f"{kind} type")
-    row = tx.first("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
-    if row is not None:
-        return int(row["id"])
-    return tx.insert("INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id", kind=kind, name=name)
+    known = tx.types.get((kind, name)) or tx.new_types.get((kind, name))
+    if known is None:
+        row = tx.first("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
+        put = "INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id"
+        known = tx.insert(put, kind=kind, name=name) if row is None else int(row["id"])
+        tx.new_types[kind, name] = known
+    return known
 
 
 def context(tx: Transaction, reference: int) -> ContextRecord:
@@ -109,8 +117,9 @@ def insert_execution(
     owner: Owner,
     cached_from: int | None = None,
     error: str | None = None,
-) -> int:
-    """The id of a new execution; the key's preimage is kept beside."""
+) -> ExecutionRecord:
+    """A new execution; the key's preimage is kept beside."""
+    component = rows.name_text(component, "execution type")
     type_ = type_id(tx, "execution", component)
     name = None if name is None else rows.name_text(name, "execution name")
     taken = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
@@ -124,10 +133,10 @@ def insert_execution(
             preimage=rows.as_json(preimage),
         )
     running = state == "RUNNING"
-    return tx.insert(
+    (row,) = tx.all(
         "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, "
         "created_at, started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :cached_from, "
-        ":properties, :error, :owner, :now, :now, :finished, :now) RETURNING id",
+        ":properties, :error, :owner, :now, :now, :finished, :now) RETURNING *",
         uid=rows.uid_text(None),
         type=type_,
         name=name,
@@ -140,6 +149,7 @@ def insert_execution(
         now=tx.now,
         finished=None if running else tx.now,
     )
+    return rows.execution({**row, "type": component})
 
 
 def attach(
@@ -150,26 +160,33 @@ def attach(
 ) -> None:
     """Link a new execution to its contexts and its inputs."""
     if wanted := sorted({each.id for each in contexts}):
+        bound = {f"context_{index}": each for index, each in enumerate(wanted)}
         put = (
-            "INSERT INTO association (context_id, execution_id) "
-            f"SELECT id, :execution FROM context WHERE id IN {IDS} RETURNING context_id"
+            "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context "
+            f"WHERE id IN ({', '.join(f':{name}' for name in bound)}) RETURNING context_id"
         )
-        linked = {row["context_id"] for row in tx.all(put, execution=created, ids=json.dumps(wanted))}
+        linked = {row["context_id"] for row in tx.all(put, execution=created, **bound)}
         for each in wanted:
             if each not in linked:
                 raise NotFound(f"there is no context {each} in this store")
-    for key, several in (inputs or {}).items():
+    if not inputs:
+        return
+    ids = json.dumps([each.id for several in inputs.values() for each in several])
+    there = {row["id"]: row for row in tx.all(f"{rows.ARTIFACT} WHERE a.id IN {IDS}", ids=ids)}
+    events = []
+    for key, several in inputs.items():
         for index, input_artifact in enumerate(several):
-            there = artifact(tx, input_artifact.id)
-            if there.uid != input_artifact.uid:
+            row = _existing(there.get(input_artifact.id), "artifact", input_artifact.id)
+            if row["uid"] != input_artifact.uid:
                 raise NotFound(
                     f"artifact {input_artifact.uid} is not in this store", fix="read the input from this store"
                 )
-            if there.state not in {"LIVE", "REFERENCE"}:
+            if row["state"] not in {"LIVE", "REFERENCE"}:
                 raise StateError(
-                    f"input {key!r} is {there.state}: {there.type} at {there.uri}", fix="run its producer again"
+                    f"input {key!r} is {row['state']}: {row['type']} at {row['uri']}", fix="run its producer again"
                 )
-            _event(tx, created, "INPUT", key, index, input_artifact.id)
+            events.append(_event(tx, created, "INPUT", key, index, input_artifact.id))
+    tx.many(_EVENT, events)
 
 
 def move(
@@ -179,7 +196,7 @@ def move(
     *,
     error: str | None = None,
     properties: Mapping[str, Any] | None = None,
-) -> None:
+) -> ExecutionRecord:
     """Take an execution to its next state, if it may go there."""
     row = _existing(tx.first("SELECT * FROM execution WHERE uid = :uid", uid=moved.uid), "execution", moved.uid)
     if state not in EXECUTION_MOVES[row["state"]]:
@@ -187,39 +204,45 @@ def move(
             f"execution {row['id']} of {moved.component} is {row['state']} and cannot become {state}",
             fix="start a new execution",
         )
-    tx.run(
+    (after,) = tx.all(
         "UPDATE execution SET state = :state, error = :error, properties = :properties, version = version + 1, "
-        "finished_at = :now, updated_at = :now WHERE id = :id",
+        "finished_at = :now, updated_at = :now WHERE id = :id RETURNING *",
         id=row["id"],
         state=state,
         error=rows.free_text(error),
         properties=rows.merged(row["properties"], properties or {}),
         now=tx.now,
     )
+    return rows.execution({**after, "type": moved.component})
 
 
 def output(tx: Transaction, producer: int, key: str, index: int, new: StagedArtifact) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
-    payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
+    kind = rows.name_text(new.type, "artifact type")
+    payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", kind)
     name = None if new.name is None else rows.name_text(new.name, "artifact name")
-    for column, value in (("uid", uid if new.uid else None), ("uri", payload_uri), ("name", name)):
-        if value is None:
-            continue
-        # A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
-        clash = tx.first(
-            f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "
-            + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],
-            value=value,
+    # A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
+    taken = {"uid": "uid = :uid"} if new.uid else {}
+    taken["uri"] = "uri = :uri AND state NOT IN ('DELETED', 'ABANDONED')"
+    taken |= {} if name is None else {"name": "name = :name AND type_id = :type"}
+    unique = {"uid": uid, "uri": payload_uri, "name": name}
+    clash = tx.first(
+        " UNION ALL ".join(
+            f"SELECT '{column}' AS taken, id, producer_id FROM artifact WHERE {test}" for column, test in taken.items()
+        ),
+        type=type_,
+        **unique,
+    )
+    if clash is not None:
+        column = clash["taken"]
+        raise AlreadyExists(
+            f"{kind} with {column} {unique[column]!r} is artifact {clash['id']} of execution {clash['producer_id']}",
+            fix="an artifact has one producer: publish under a new uid and URI",
         )
-        if clash is not None:
-            raise AlreadyExists(
-                f"{new.type} with {column} {value!r} is artifact {clash['id']} of execution {clash['producer_id']}",
-                fix="an artifact has one producer: publish under a new uid and URI",
-            )
-    created = tx.insert(
+    (row,) = tx.all(
         "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, created_at, "
         "updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, :properties, "
-        ":now, :now) RETURNING id",
+        ":now, :now) RETURNING *",
         uid=uid,
         type=type_,
         name=name,
@@ -230,8 +253,8 @@ def output(tx: Transaction, producer: int, key: str, index: int, new: StagedArti
         properties=rows.as_json(new.properties),
         now=tx.now,
     )
-    _event(tx, producer, "OUTPUT", key, index, created)
-    return artifact(tx, created)
+    tx.run(_EVENT, **_event(tx, producer, "OUTPUT", key, index, row["id"]))
+    return rows.artifact({**row, "type": kind})
 
 
 def reusable(tx: Transaction, cached: ExecutionRecord) -> int:
@@ -267,17 +290,16 @@ def change_artifact(
     )
 
 
-def _event(tx: Transaction, execution: int, direction: str, key: str, index: int, artifact: int) -> None:
-    tx.run(
-        "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
-        "VALUES (:execution, :direction, :key, :index, :artifact, :now)",
-        execution=execution,
-        direction=direction,
-        key=rows.name_text(key, f"{direction.lower()} name"),
-        index=index,
-        artifact=artifact,
-        now=tx.now,
-    )
+def _event(tx: Transaction, execution: int, direction: str, key: str, index: int, artifact: int) -> dict[str, Any]:
+    """What `_EVENT` binds."""
+    return {
+        "execution": execution,
+        "direction": direction,
+        "key": rows.name_text(key, f"{direction.lower()} name"),
+        "index": index,
+        "artifact": artifact,
+        "now": tx.now,
+    }
 
 
 def _expect(row: Row, expected: int | None, what: str) -> None:

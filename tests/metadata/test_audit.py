@@ -79,10 +79,10 @@ def shell(store_address: StoreAddress) -> Shell:
                 return [connection.execute(statement).fetchall() for statement in statements][-1]
         import psycopg
 
-        with psycopg.connect(where) as connection:
-            connection.execute("SET session_replication_role = replica")
+        with psycopg.connect(where) as session:
+            session.execute("SET session_replication_role = replica")
             for statement in statements:
-                cursor = connection.execute(statement.encode())
+                cursor = session.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     return run

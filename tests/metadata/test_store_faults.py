@@ -29,7 +29,7 @@ from drivetrain.metadata import (
 )
 from drivetrain.metadata.audit import verify
 from drivetrain.metadata.backup import back_up
-from drivetrain.metadata.dialect import Sqlite
+from drivetrain.metadata.dialect import Connection, Sqlite
 from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload import explain_full_disk
 
@@ -324,7 +324,7 @@ def test_report_is_json(tmp_path: Path) -> None:
 def test_ctrl_c_right_after_the_lock_was_taken_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Sqlite.begin_write
 
-    def interrupted(self: Sqlite, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+    def interrupted(self: Sqlite, connection: Connection, *, durable: bool = True) -> None:
         begin(self, connection, durable=durable)
         raise KeyboardInterrupt
 
