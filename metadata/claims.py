@@ -16,7 +16,7 @@ from ..digest import canonical_json
 from ..errors import DrivetrainError, InputError
 from ..owner import Owner
 from . import rows
-from .database import Database, Row, Transaction
+from .database import Database, Row, Statement, Transaction
 from .errors import LeaseLost, StoreDamaged
 from .records import Claim, ExecutionRecord, ExecutionState
 
@@ -135,13 +135,16 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
 
 def close(transaction: Transaction, claim: Claim, state: str) -> bool:
     """End the claim as DONE or RELEASED; False if it is no longer ours."""
-    changed = transaction.run(
-        "UPDATE claim SET state = :state WHERE cache_key = :key AND token = :token AND state = 'HELD'",
-        key=claim.cache_key,
-        token=claim.token,
-        state=state,
+    ((*closed,),) = transaction.together(closing(claim, state))
+    return len(closed) == 1
+
+
+def closing(claim: Claim, state: str) -> Statement:
+    """What ends the claim, and gives a row; none if it is no longer ours."""
+    return (
+        "UPDATE claim SET state = :state WHERE cache_key = :key AND token = :token AND state = 'HELD' RETURNING token",
+        {"key": claim.cache_key, "token": claim.token, "state": state},
     )
-    return changed == 1
 
 
 def release(transaction: Transaction, claim: Claim) -> None:

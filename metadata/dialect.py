@@ -6,7 +6,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -338,6 +338,15 @@ class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
 
     synchronous = ""  # as `begin_write` has set it
+
+    def commit_after(self, sql: str, parameters: Mapping[str, Any]) -> None:
+        """Run a last statement, and commit."""
+        self.execute(sql, parameters)
+        self.execute("COMMIT")
+
+    def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[sqlite3.Row]]:
+        """The rows of each of several statements, one after the other."""
+        return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
     def accept_any_text(self, accept: bool) -> None:
         """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""

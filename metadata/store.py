@@ -26,8 +26,6 @@ from .records import (
     StagedArtifact,
 )
 
-Inputs = Mapping[str, Sequence[ArtifactRecord]]
-
 
 class MetadataStore(StoreReader):
     """One store, shared by any number of threads, processes and runs; every write is one durable transaction.
@@ -141,7 +139,7 @@ class MetadataStore(StoreReader):
         *,
         name: str | None = None,
         contexts: Iterable[ContextRecord] = (),
-        inputs: Inputs | None = None,
+        inputs: writes.Inputs | None = None,
         cache_key: str | None = None,
         preimage: Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
@@ -165,7 +163,7 @@ class MetadataStore(StoreReader):
             StateError: An input is not LIVE (or a REFERENCE).
         """
         with self._db.write("start", durable=False) as tx:
-            created = writes.insert_execution(
+            return writes.insert_execution(
                 tx,
                 component,
                 "RUNNING",
@@ -174,9 +172,9 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=owner or Owner.current(),
+                contexts=contexts,
+                inputs=inputs,
             )
-            writes.attach(tx, created.id, contexts, inputs)
-            return created
 
     def publish(
         self,
@@ -197,20 +195,7 @@ class MetadataStore(StoreReader):
             InputError: A URI, a name, a uid or a property is malformed.
         """
         with self._db.write("publish") as tx:
-            if claim is not None and not leases.close(tx, claim, "DONE"):
-                raise leases.lost_lease(tx, claim)
-            writes.move(tx, execution, "COMPLETE", properties=properties)
-            published = {
-                key: [writes.output(tx, execution.id, key, index, new) for index, new in enumerate(several)]
-                for key, several in outputs.items()
-            }
-            tx.run(
-                "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
-                "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
-                "WHERE a.execution_id = :id",
-                id=execution.id,
-            )
-            return published
+            return writes.publish(tx, execution, outputs, claim, properties)
 
     def finish(
         self,
@@ -241,7 +226,7 @@ class MetadataStore(StoreReader):
         *,
         name: str | None = None,
         contexts: Iterable[ContextRecord] = (),
-        inputs: Inputs | None = None,
+        inputs: writes.Inputs | None = None,
         cache_key: str | None = None,
         preimage: Mapping[str, Any] | None = None,
         cached_from: ExecutionRecord | None = None,
@@ -272,10 +257,11 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=Owner.current(),
+                contexts=contexts,
+                inputs=inputs,
                 cached_from=source,
                 error=error,
             )
-            writes.attach(tx, created.id, contexts, inputs)
             if source is not None:
                 tx.run(
                     "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "

@@ -6,23 +6,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..owner import Owner
 from . import rows, uri
-from .claims import owner_json
-from .database import Row, Transaction
+from .claims import closing, lost_lease, owner_json
+from .database import Row, Statement, Transaction
 from .dialect import IDS
 from .errors import AlreadyExists, ConflictError, NotFound, StateError
 from .records import (
     ARTIFACT_MOVES,
     EXECUTION_MOVES,
     ArtifactRecord,
+    Claim,
     ContextRecord,
     ExecutionRecord,
     StagedArtifact,
 )
 
+Inputs = Mapping[str, Sequence[ArtifactRecord]]
+_BY_UID = "SELECT * FROM execution WHERE uid = :uid"
 _EVENT = (
     "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
     "VALUES (:execution, :direction, :key, :index, :artifact, :now)"
@@ -115,10 +119,12 @@ def insert_execution(
     preimage: Mapping[str, Any] | None,
     properties: Mapping[str, Any] | None,
     owner: Owner,
+    contexts: Iterable[ContextRecord],
+    inputs: Inputs | None,
     cached_from: int | None = None,
     error: str | None = None,
 ) -> ExecutionRecord:
-    """A new execution; the key's preimage is kept beside."""
+    """A new execution, in its contexts and with its inputs; the key's preimage is kept beside."""
     component = rows.name_text(component, "execution type")
     type_ = type_id(tx, "execution", component)
     name = None if name is None else rows.name_text(name, "execution name")
@@ -126,55 +132,51 @@ def insert_execution(
     if name is not None and tx.first(taken, type=type_, name=name) is not None:
         raise AlreadyExists(f"{component} already has an execution named {name!r}", fix="choose another name")
     cache_key = None if cache_key is None else rows.name_text(cache_key, "cache key")
-    if cache_key is not None and preimage is not None:
-        tx.run(
-            "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING",
-            key=cache_key,
-            preimage=rows.as_json(preimage),
-        )
     running = state == "RUNNING"
-    (row,) = tx.all(
+    execution_row: Statement = (
         "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, "
         "created_at, started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :cached_from, "
         ":properties, :error, :owner, :now, :now, :finished, :now) RETURNING *",
-        uid=rows.uid_text(None),
-        type=type_,
-        name=name,
-        key=cache_key,
-        state=state,
-        cached_from=cached_from,
-        properties=rows.as_json(properties),
-        error=rows.free_text(error),
-        owner=owner_json(owner),
-        now=tx.now,
-        finished=None if running else tx.now,
+        {
+            "uid": rows.uid_text(None),
+            "type": type_,
+            "name": name,
+            "key": cache_key,
+            "state": state,
+            "cached_from": cached_from,
+            "properties": rows.as_json(properties),
+            "error": rows.free_text(error),
+            "owner": owner_json(owner),
+            "now": tx.now,
+            "finished": None if running else tx.now,
+        },
     )
+    kept: list[Statement] = []
+    if cache_key is not None and preimage is not None:
+        put = "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING"
+        kept = [(put, {"key": cache_key, "preimage": rows.as_json(preimage)})]
+    (row,), taken_inputs, *_ = tx.together(execution_row, _input_rows(inputs), *kept)
+    _link(tx, int(row["id"]), contexts, inputs, taken_inputs)
     return rows.execution({**row, "type": component})
 
 
-def attach(
-    tx: Transaction,
-    created: int,
-    contexts: Iterable[ContextRecord],
-    inputs: Mapping[str, Sequence[ArtifactRecord]] | None,
-) -> None:
+def attach(tx: Transaction, created: int, contexts: Iterable[ContextRecord], inputs: Inputs | None) -> None:
     """Link a new execution to its contexts and its inputs."""
-    if wanted := sorted({each.id for each in contexts}):
-        bound = {f"context_{index}": each for index, each in enumerate(wanted)}
-        put = (
-            "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context "
-            f"WHERE id IN ({', '.join(f':{name}' for name in bound)}) RETURNING context_id"
-        )
-        linked = {row["context_id"] for row in tx.all(put, execution=created, **bound)}
-        for each in wanted:
-            if each not in linked:
-                raise NotFound(f"there is no context {each} in this store")
-    if not inputs:
-        return
-    ids = json.dumps([each.id for several in inputs.values() for each in several])
-    there = {row["id"]: row for row in tx.all(f"{rows.ARTIFACT} WHERE a.id IN {IDS}", ids=ids)}
-    events = []
-    for key, several in inputs.items():
+    _link(tx, created, contexts, inputs, tx.together(_input_rows(inputs))[0])
+
+
+def _input_rows(inputs: Inputs | None) -> Statement:
+    ids = json.dumps([each.id for several in (inputs or {}).values() for each in several])
+    return f"{rows.ARTIFACT} WHERE a.id IN {IDS}", {"ids": ids}
+
+
+def _link(
+    tx: Transaction, created: int, contexts: Iterable[ContextRecord], inputs: Inputs | None, taken: list[Row]
+) -> None:
+    """Link a new execution to its contexts and its inputs, of which `taken` are the rows."""
+    there = {row["id"]: row for row in taken}
+    events: list[Statement] = []
+    for key, several in (inputs or {}).items():
         for index, input_artifact in enumerate(several):
             row = _existing(there.get(input_artifact.id), "artifact", input_artifact.id)
             if row["uid"] != input_artifact.uid:
@@ -185,8 +187,18 @@ def attach(
                 raise StateError(
                     f"input {key!r} is {row['state']}: {row['type']} at {row['uri']}", fix="run its producer again"
                 )
-            events.append(_event(tx, created, "INPUT", key, index, input_artifact.id))
-    tx.many(_EVENT, events)
+            events.append((_EVENT, _event(tx, created, "INPUT", key, index, input_artifact.id)))
+    if wanted := sorted({each.id for each in contexts}):
+        bound = {f"context_{index}": each for index, each in enumerate(wanted)}
+        put = (
+            "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context "
+            f"WHERE id IN ({', '.join(f':{name}' for name in bound)}) RETURNING context_id"
+        )
+        linked, *_ = tx.together((put, {"execution": created, **bound}), *events)
+        if absent := set(wanted) - {row["context_id"] for row in linked}:
+            raise NotFound(f"there is no context {min(absent)} in this store")
+    elif events:
+        tx.together(*events)
 
 
 def move(
@@ -198,63 +210,147 @@ def move(
     properties: Mapping[str, Any] | None = None,
 ) -> ExecutionRecord:
     """Take an execution to its next state, if it may go there."""
-    row = _existing(tx.first("SELECT * FROM execution WHERE uid = :uid", uid=moved.uid), "execution", moved.uid)
+    ((row,),) = tx.together(_moved(tx, moved, state, tx.all(_BY_UID, uid=moved.uid), error, properties))
+    return rows.execution({**row, "type": moved.component})
+
+
+def _moved(
+    tx: Transaction,
+    moved: ExecutionRecord,
+    state: str,
+    now: list[Row],
+    error: str | None,
+    properties: Mapping[str, Any] | None,
+) -> Statement:
+    """What takes an execution to its next state, if it may go there from its row as it is now."""
+    row = _existing(now[0] if now else None, "execution", moved.uid)
     if state not in EXECUTION_MOVES[row["state"]]:
         raise StateError(
             f"execution {row['id']} of {moved.component} is {row['state']} and cannot become {state}",
             fix="start a new execution",
         )
-    (after,) = tx.all(
+    return (
         "UPDATE execution SET state = :state, error = :error, properties = :properties, version = version + 1, "
         "finished_at = :now, updated_at = :now WHERE id = :id RETURNING *",
-        id=row["id"],
-        state=state,
-        error=rows.free_text(error),
-        properties=rows.merged(row["properties"], properties or {}),
-        now=tx.now,
+        {
+            "id": row["id"],
+            "state": state,
+            "error": rows.free_text(error),
+            "properties": rows.merged(row["properties"], properties or {}),
+            "now": tx.now,
+        },
     )
-    return rows.execution({**after, "type": moved.component})
 
 
-def output(tx: Transaction, producer: int, key: str, index: int, new: StagedArtifact) -> ArtifactRecord:
-    """Store one LIVE output of an execution."""
-    kind = rows.name_text(new.type, "artifact type")
-    payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", kind)
-    name = None if new.name is None else rows.name_text(new.name, "artifact name")
-    # A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
-    taken = {"uid": "uid = :uid"} if new.uid else {}
-    taken["uri"] = "uri = :uri AND state NOT IN ('DELETED', 'ABANDONED')"
-    taken |= {} if name is None else {"name": "name = :name AND type_id = :type"}
-    unique = {"uid": uid, "uri": payload_uri, "name": name}
-    clash = tx.first(
-        " UNION ALL ".join(
-            f"SELECT '{column}' AS taken, id, producer_id FROM artifact WHERE {test}" for column, test in taken.items()
+def publish(
+    tx: Transaction,
+    moved: ExecutionRecord,
+    outputs: Mapping[str, Sequence[StagedArtifact]],
+    claim: Claim | None,
+    properties: Mapping[str, Any] | None,
+) -> dict[str, list[ArtifactRecord]]:
+    """Make an execution COMPLETE and its outputs LIVE, under a claim, which is done; attribute them to its contexts."""
+    places = [(key, index, _new(tx, each)) for key, several in outputs.items() for index, each in enumerate(several)]
+    done = [] if claim is None else [closing(claim, "DONE")]
+    now, *clashes = tx.together((_BY_UID, {"uid": moved.uid}), *done, *(new.clashes for _, _, new in places))
+    if claim is not None and not clashes.pop(0):
+        raise lost_lease(tx, claim)
+    complete = _moved(tx, moved, "COMPLETE", now, None, properties)
+    for (_, _, new), taken in zip(places, clashes, strict=True):
+        new.refuse(taken)
+    _, *stored = tx.together(complete, *(new.row(tx, moved.id) for _, _, new in places))
+    published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
+    events: list[Statement] = []
+    for (key, index, new), (row,) in zip(places, stored, strict=True):
+        events.append((_EVENT, _event(tx, moved.id, "OUTPUT", key, index, row["id"])))
+        published[key].append(rows.artifact({**row, "type": new.kind}))
+    tx.together(
+        *events,
+        (
+            "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+            "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
+            "WHERE a.execution_id = :id",
+            {"id": moved.id},
         ),
-        type=type_,
-        **unique,
     )
-    if clash is not None:
-        column = clash["taken"]
-        raise AlreadyExists(
-            f"{kind} with {column} {unique[column]!r} is artifact {clash['id']} of execution {clash['producer_id']}",
-            fix="an artifact has one producer: publish under a new uid and URI",
-        )
-    (row,) = tx.all(
-        "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, created_at, "
-        "updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, :properties, "
-        ":now, :now) RETURNING *",
-        uid=uid,
-        type=type_,
-        name=name,
-        uri=payload_uri,
-        fingerprint=rows.name_text(new.fingerprint, "fingerprint"),
-        size=new.size,
-        producer=producer,
-        properties=rows.as_json(new.properties),
-        now=tx.now,
-    )
+    return published
+
+
+def output(tx: Transaction, producer: int, key: str, index: int, staged: StagedArtifact) -> ArtifactRecord:
+    """Store one LIVE output of an execution."""
+    new = _new(tx, staged)
+    new.refuse(tx.together(new.clashes)[0])
+    ((row,),) = tx.together(new.row(tx, producer))
     tx.run(_EVENT, **_event(tx, producer, "OUTPUT", key, index, row["id"]))
-    return rows.artifact({**row, "type": kind})
+    return rows.artifact({**row, "type": new.kind})
+
+
+@dataclass(frozen=True)
+class _NewArtifact:
+    """An artifact to be stored, whose texts were checked."""
+
+    staged: StagedArtifact
+    kind: str
+    type: int
+    uid: str
+    uri: str
+    name: str | None
+
+    @property
+    def clashes(self) -> Statement:
+        """What asks for artifacts that have its uid, URI or name.
+
+        A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
+        """
+        tests = {"uid": "uid = :uid"} if self.staged.uid else {}
+        tests["uri"] = "uri = :uri AND state NOT IN ('DELETED', 'ABANDONED')"
+        tests |= {} if self.name is None else {"name": "name = :name AND type_id = :type"}
+        selects = [
+            f"SELECT '{column}' AS taken, id, producer_id FROM artifact WHERE {test}" for column, test in tests.items()
+        ]
+        known = {"uid": self.uid, "uri": self.uri, "name": self.name, "type": self.type}
+        return " UNION ALL ".join(selects), known
+
+    def refuse(self, taken: list[Row]) -> None:
+        """Refuse it where others have what it needs."""
+        if taken:
+            column = taken[0]["taken"]
+            raise AlreadyExists(
+                f"{self.kind} with {column} {getattr(self, column)!r} is artifact {taken[0]['id']} of execution "
+                f"{taken[0]['producer_id']}",
+                fix="an artifact has one producer: publish under a new uid and URI",
+            )
+
+    def row(self, tx: Transaction, producer: int) -> Statement:
+        """What stores it."""
+        return (
+            "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, "
+            "created_at, updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, "
+            ":properties, :now, :now) RETURNING *",
+            {
+                "uid": self.uid,
+                "type": self.type,
+                "name": self.name,
+                "uri": self.uri,
+                "fingerprint": rows.name_text(self.staged.fingerprint, "fingerprint"),
+                "size": self.staged.size,
+                "producer": producer,
+                "properties": rows.as_json(self.staged.properties),
+                "now": tx.now,
+            },
+        )
+
+
+def _new(tx: Transaction, staged: StagedArtifact) -> _NewArtifact:
+    kind = rows.name_text(staged.type, "artifact type")
+    return _NewArtifact(
+        staged,
+        kind,
+        type_id(tx, "artifact", kind),
+        rows.uid_text(staged.uid),
+        uri.check(staged.uri),
+        None if staged.name is None else rows.name_text(staged.name, "artifact name"),
+    )
 
 
 def reusable(tx: Transaction, cached: ExecutionRecord) -> int:
