@@ -86,7 +86,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, watc
     # Rows of ended claims stay: were they deleted, a key's tokens would begin at 1 again and an old holder's would fit.
     token = 1 if row is None else row["token"] + 1
     expires = transaction.now + round(lease * 1e6)
-    transaction.run(
+    transaction.at_commit(
         "INSERT INTO claim (cache_key, owner, token, expires_at, lease, state) "
         "VALUES (:key, :owner, :token, :expires, :lease, 'HELD') ON CONFLICT (cache_key) DO UPDATE "
         "SET owner = :owner, token = :token, expires_at = :expires, lease = :lease, state = 'HELD'",

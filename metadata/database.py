@@ -39,6 +39,7 @@ class Transaction:
         self.new_types = TypeIds()  # those that this transaction has seen or made
         self._append = append
         self._entry = JournalEntry(now, verb)
+        self._last: list[Statement] = []
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """Every row that the statement gives, by column name; every column of those that it changes in the history."""
@@ -69,6 +70,10 @@ class Transaction:
             if change is not None:
                 self._note(change.verb, change.table, rows)
         return results
+
+    def at_commit(self, sql: str, **params: Any) -> None:
+        """Run a statement that changes no history, and whose result nobody waits for, last of all, with the commit."""
+        self._last.append((sql, params))
 
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
@@ -112,10 +117,12 @@ class Transaction:
 
     def commit(self) -> None:
         """Commit, with what is to be added to the journal."""
-        if (entry := self._entry.take()) is None:
-            self._connection.execute("COMMIT")
+        if (entry := self._entry.take()) is not None:
+            self._last.append((self._append, entry))
+        if self._last:
+            self._connection.commit_after(self._last)
         else:
-            self._connection.commit_after(self._append, entry)
+            self._connection.execute("COMMIT")
 
     def _note(self, verb: str, table: str, rows: list[Row]) -> None:
         self._entry.note(verb, table, rows)

@@ -339,9 +339,10 @@ class _SelfClosingConnection(sqlite3.Connection):
 
     synchronous = ""  # as `begin_write` has set it
 
-    def commit_after(self, sql: str, parameters: Mapping[str, Any]) -> None:
-        """Run a last statement, and commit."""
-        self.execute(sql, parameters)
+    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Run the last statements, and commit."""
+        for sql, parameters in statements:
+            self.execute(sql, parameters)
         self.execute("COMMIT")
 
     def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[sqlite3.Row]]:

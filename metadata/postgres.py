@@ -264,11 +264,12 @@ class _PsycopgConnection:
     def accept_any_text(self, accept: bool) -> None:
         """Nothing to do: the server keeps no other text than UTF-8."""
 
-    def commit_after(self, sql: str, parameters: Mapping[str, Any]) -> None:
-        """Run a last statement, and commit: both are sent at once."""
+    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Run the last statements, and commit: all are sent at once."""
         if int(self._opened.info.transaction_status) == _FAILED:
             self.execute("COMMIT")
-        self._require_commit(self._sent_at_once([(_translated(sql), parameters), ("COMMIT", None)])[-1])
+        last = [(_translated(sql), parameters) for sql, parameters in statements]
+        self._require_commit(self._sent_at_once([*last, ("COMMIT", None)])[-1])
 
     def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[Any]]:
         """The rows of each of several statements, which are sent at once; after one that fails none is run."""

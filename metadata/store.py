@@ -172,7 +172,7 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=owner or Owner.current(),
-                contexts=contexts,
+                contexts=list(contexts),
                 inputs=inputs,
             )
 
@@ -257,7 +257,7 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=Owner.current(),
-                contexts=contexts,
+                contexts=list(contexts),
                 inputs=inputs,
                 cached_from=source,
                 error=error,

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,10 @@ from .records import (
 
 Inputs = Mapping[str, Sequence[ArtifactRecord]]
 _BY_UID = "SELECT * FROM execution WHERE uid = :uid"
-_EVENT = (
+_EVENT = (  # by uids, so that it can be sent along with what makes the rows
     "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
-    "VALUES (:execution, :direction, :key, :index, :artifact, :now)"
+    "SELECT e.id, CAST(:direction AS TEXT), CAST(:key AS TEXT), CAST(:index AS BIGINT), a.id, CAST(:now AS BIGINT) "
+    "FROM execution e, artifact a WHERE e.uid = :execution AND a.uid = :artifact"
 )
 
 
@@ -119,7 +120,7 @@ def insert_execution(
     preimage: Mapping[str, Any] | None,
     properties: Mapping[str, Any] | None,
     owner: Owner,
-    contexts: Iterable[ContextRecord],
+    contexts: Sequence[ContextRecord],
     inputs: Inputs | None,
     cached_from: int | None = None,
     error: str | None = None,
@@ -128,8 +129,8 @@ def insert_execution(
     component = rows.name_text(component, "execution type")
     type_ = type_id(tx, "execution", component)
     name = None if name is None else rows.name_text(name, "execution name")
-    taken = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
-    if name is not None and tx.first(taken, type=type_, name=name) is not None:
+    namesake = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
+    if name is not None and tx.first(namesake, type=type_, name=name) is not None:
         raise AlreadyExists(f"{component} already has an execution named {name!r}", fix="choose another name")
     cache_key = None if cache_key is None else rows.name_text(cache_key, "cache key")
     running = state == "RUNNING"
@@ -155,50 +156,49 @@ def insert_execution(
     if cache_key is not None and preimage is not None:
         put = "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING"
         kept = [(put, {"key": cache_key, "preimage": rows.as_json(preimage)})]
-    (row,), taken_inputs, *_ = tx.together(execution_row, _input_rows(inputs), *kept)
-    _link(tx, int(row["id"]), contexts, inputs, taken_inputs)
+    uid = str(execution_row[1]["uid"])
+    (row,), *_, taken, linked = tx.together(execution_row, *kept, *_links(tx, uid, contexts, inputs))
+    _check_links(contexts, inputs, taken, linked)
     return rows.execution({**row, "type": component})
 
 
-def attach(tx: Transaction, created: int, contexts: Iterable[ContextRecord], inputs: Inputs | None) -> None:
+def attach(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> None:
     """Link a new execution to its contexts and its inputs."""
-    _link(tx, created, contexts, inputs, tx.together(_input_rows(inputs))[0])
+    *_, taken, linked = tx.together(*_links(tx, uid, contexts, inputs))
+    _check_links(contexts, inputs, taken, linked)
 
 
-def _input_rows(inputs: Inputs | None) -> Statement:
-    ids = json.dumps([each.id for several in (inputs or {}).values() for each in several])
-    return f"{rows.ARTIFACT} WHERE a.id IN {IDS}", {"ids": ids}
-
-
-def _link(
-    tx: Transaction, created: int, contexts: Iterable[ContextRecord], inputs: Inputs | None, taken: list[Row]
-) -> None:
-    """Link a new execution to its contexts and its inputs, of which `taken` are the rows."""
-    there = {row["id"]: row for row in taken}
-    events: list[Statement] = []
+def _links(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> Iterator[Statement]:
+    """What links an execution to its inputs and contexts that are there, then reads the inputs, and the contexts."""
+    ids = []
     for key, several in (inputs or {}).items():
-        for index, input_artifact in enumerate(several):
-            row = _existing(there.get(input_artifact.id), "artifact", input_artifact.id)
-            if row["uid"] != input_artifact.uid:
-                raise NotFound(
-                    f"artifact {input_artifact.uid} is not in this store", fix="read the input from this store"
-                )
+        for index, each in enumerate(several):
+            yield _event(tx, uid, "INPUT", key, index, each.uid)
+            ids.append(each.id)
+    wanted = {f"context_{index}": each for index, each in enumerate(sorted({each.id for each in contexts}))}
+    names = ", ".join(f":{name}" for name in wanted) or "NULL"
+    put = (
+        "INSERT INTO association (context_id, execution_id) SELECT c.id, e.id FROM context c, execution e "
+        f"WHERE e.uid = :uid AND c.id IN ({names}) RETURNING context_id"
+    )
+    yield f"{rows.ARTIFACT} WHERE a.id IN {IDS}", {"ids": json.dumps(ids)}
+    yield put, {"uid": uid, **wanted}
+
+
+def _check_links(contexts: Sequence[ContextRecord], inputs: Inputs | None, taken: list[Row], linked: list[Row]) -> None:
+    """See that an execution was linked to all that it should be; else the transaction comes to nothing."""
+    there = {row["id"]: row for row in taken}
+    for key, several in (inputs or {}).items():
+        for each in several:
+            row = _existing(there.get(each.id), "artifact", each.id)
+            if row["uid"] != each.uid:
+                raise NotFound(f"artifact {each.uid} is not in this store", fix="read the input from this store")
             if row["state"] not in {"LIVE", "REFERENCE"}:
                 raise StateError(
                     f"input {key!r} is {row['state']}: {row['type']} at {row['uri']}", fix="run its producer again"
                 )
-            events.append((_EVENT, _event(tx, created, "INPUT", key, index, input_artifact.id)))
-    if wanted := sorted({each.id for each in contexts}):
-        bound = {f"context_{index}": each for index, each in enumerate(wanted)}
-        put = (
-            "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context "
-            f"WHERE id IN ({', '.join(f':{name}' for name in bound)}) RETURNING context_id"
-        )
-        linked, *_ = tx.together((put, {"execution": created, **bound}), *events)
-        if absent := set(wanted) - {row["context_id"] for row in linked}:
-            raise NotFound(f"there is no context {min(absent)} in this store")
-    elif events:
-        tx.together(*events)
+    if absent := {each.id for each in contexts} - {row["context_id"] for row in linked}:
+        raise NotFound(f"there is no context {min(absent)} in this store")
 
 
 def move(
@@ -258,30 +258,28 @@ def publish(
     complete = _moved(tx, moved, "COMPLETE", now, None, properties)
     for (_, _, new), taken in zip(places, clashes, strict=True):
         new.refuse(taken)
-    _, *stored = tx.together(complete, *(new.row(tx, moved.id) for _, _, new in places))
-    published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
-    events: list[Statement] = []
-    for (key, index, new), (row,) in zip(places, stored, strict=True):
-        events.append((_EVENT, _event(tx, moved.id, "OUTPUT", key, index, row["id"])))
-        published[key].append(rows.artifact({**row, "type": new.kind}))
-    tx.together(
-        *events,
-        (
-            "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
-            "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
-            "WHERE a.execution_id = :id",
-            {"id": moved.id},
-        ),
+    rows_of = [new.row(tx, moved.id) for _, _, new in places]
+    events = [_event(tx, moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in places]
+    attributed: Statement = (
+        "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+        "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
+        "WHERE a.execution_id = :id",
+        {"id": moved.id},
     )
+    _, *stored = tx.together(complete, *rows_of, *events, attributed)
+    published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
+    for (key, _, new), (row,) in zip(places, stored[: len(places)], strict=True):
+        published[key].append(rows.artifact({**row, "type": new.kind}))
     return published
 
 
-def output(tx: Transaction, producer: int, key: str, index: int, staged: StagedArtifact) -> ArtifactRecord:
+def output(
+    tx: Transaction, producer: int, producer_uid: str, key: str, index: int, staged: StagedArtifact
+) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
     new = _new(tx, staged)
     new.refuse(tx.together(new.clashes)[0])
-    ((row,),) = tx.together(new.row(tx, producer))
-    tx.run(_EVENT, **_event(tx, producer, "OUTPUT", key, index, row["id"]))
+    (row,), _ = tx.together(new.row(tx, producer), _event(tx, producer_uid, "OUTPUT", key, index, new.uid))
     return rows.artifact({**row, "type": new.kind})
 
 
@@ -386,9 +384,9 @@ def change_artifact(
     )
 
 
-def _event(tx: Transaction, execution: int, direction: str, key: str, index: int, artifact: int) -> dict[str, Any]:
-    """What `_EVENT` binds."""
-    return {
+def _event(tx: Transaction, execution: str, direction: str, key: str, index: int, artifact: str) -> Statement:
+    """What stores an event of an execution and an artifact, both by their uids."""
+    return _EVENT, {
         "execution": execution,
         "direction": direction,
         "key": rows.name_text(key, f"{direction.lower()} name"),
