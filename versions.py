@@ -3,6 +3,7 @@
     ADDRESS/3/…      the files, manifest.json last
     ADDRESS/3.json   the record: every file with its size and SHA-256, their digest, what the publisher says of them
     ADDRESS/3.sig    the signature of a signed bundle, where verifiers look for it: beside its folder
+    ADDRESS/3.intoto.jsonl  where the program comes from, as `engine/bundles/provenance.py` says it
     ADDRESS/3.warmup.jsonl  requests that a server tries the version with before it asks it for others
     ADDRESS/3.claim  behind a URL, while 3 is written or removed: by whom, since when
 
@@ -50,9 +51,14 @@ _INCOMING: Final = ".incoming-"
 _OUTGOING: Final = ".outgoing-"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,17}")
 _SIGNATURE: Final = ".sig"
-_BESIDE: Final = (_SIGNATURE, WARMUP)  # ends of the names of what lies beside a version and is not a part of it
+_PROVENANCE: Final = ".intoto.jsonl"
+_BESIDE: Final = (
+    _SIGNATURE,
+    _PROVENANCE,
+    WARMUP,
+)  # ends of the names of what lies beside a version and is not a part of it
 _HALF_RECORD: Final = re.compile(  # as `write_durably` names them
-    r"\.[1-9][0-9]{0,17}\.(json|sig|warmup\.jsonl)\.[0-9a-f]+\.tmp"
+    r"\.[1-9][0-9]{0,17}\.(json|sig|intoto\.jsonl|warmup\.jsonl)\.[0-9a-f]+\.tmp"
 )
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _TRIES: Final = 1000  # other publishers that were quicker
@@ -193,6 +199,7 @@ class Versions(ABC):
         *,
         facts: Mapping[str, Any],
         signature: bytes | None = None,
+        provenance: bytes | None = None,
         warmup: bytes | None = None,
         number: int | None = None,
         any_equal: bool = False,
@@ -208,6 +215,7 @@ class Versions(ABC):
             files: Where each lies, by its path in the version.
             facts: What the record says beside.
             signature: Of the bundle that the files are; it goes beside the version, also beside one that is adopted.
+            provenance: Where the files come from; it goes beside the version likewise.
             warmup: Requests for a server to try the version with; they go beside it likewise.
             number: The version that it must become; by default the one after the newest.
             any_equal: Whether an older version that holds equal files is adopted, too.
@@ -218,7 +226,8 @@ class Versions(ABC):
             InputError: The address cannot be written, the number has other files, or a file changed meanwhile.
             StorageUnavailable: The store behind the URL does not answer.
         """
-        beside = {end: data for end, data in ((_SIGNATURE, signature), (WARMUP, warmup)) if data is not None}
+        ends = {_SIGNATURE: signature, _PROVENANCE: provenance, WARMUP: warmup}
+        beside = {end: data for end, data in ends.items() if data is not None}
         return self._publish(_Publication(files, digest_files(files), facts, number, any_equal, beside), keep, progress)
 
     @abstractmethod

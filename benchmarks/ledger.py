@@ -83,6 +83,8 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("flights / network*", Kind.GAIN),
     ("log-loss*", Kind.COST),
     ("* / *", Kind.COST),
+    ("*: nodes/s", Kind.RATE),
+    ("*: messages a node", Kind.COST),
     ("*: ratio", Kind.COST),
     ("*[ :]peak [MG]B*", Kind.COST),
     ("*program, kB", Kind.COST),

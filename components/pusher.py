@@ -12,10 +12,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..addresses import local_path
-from ..digest import paths_below, write_durably
+from ..digest import digest_files, paths_below, write_durably
 from ..errors import InputError
 from ..metadata import Artifact, InfraValidation, Model, PushedModel, summarize
 from ..pipelines import component, current
+from ..pipelines.project.context import LaunchContext
 from ..pipelines.project.secret import Secret
 from ..progress import Progress, no_progress
 from ..redaction import holds_credentials, without_credentials
@@ -31,6 +32,8 @@ def push(
     progress: Progress = no_progress,
     trace: Mapping[str, str] | None = None,
     warmup: bytes | None = None,
+    signature: bytes | None = None,
+    provenance: bytes | None = None,
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all, as `Versions.publish` says.
 
@@ -44,6 +47,8 @@ def push(
         progress: Called with bytes uploaded; may raise to stop.
         trace: What the version's record says of where the bundle comes from, e.g. its run.
         warmup: Requests for a server to try the version with, as `serving.warmup.warmup_file` makes them.
+        signature: The bundle's; by default the one that lies beside it.
+        provenance: Where the bundle comes from, as `engine.bundles.provenance` signs it.
 
     Returns:
         The version, and the bundle's digest.
@@ -60,9 +65,14 @@ def push(
         facts["bundle"] = sealed
     from ..engine.bundles.signing import signature_of  # late: who only builds a pipeline needs no engine
 
-    signature = signature_of(bundle)
     record = versions_at(destination).publish(
-        files, facts=facts, signature=signature, warmup=warmup, keep=keep, progress=progress
+        files,
+        facts=facts,
+        signature=signature_of(bundle) if signature is None else signature,
+        provenance=provenance,
+        warmup=warmup,
+        keep=keep,
+        progress=progress,
     )
     return record.number, record.digest
 
@@ -189,6 +199,8 @@ def Pusher(
     api_key: Secret | None = None,
     tls_ca: str | None = None,
     max_load_seconds: float = 600.0,
+    signing_key: str | None = None,
+    signing_password: Secret | None = None,
 ) -> PushedModel:
     """Push a model's bundle to where a server looks for it: `destination/<version>/`, versions 1, 2, 3 and so on.
 
@@ -196,6 +208,11 @@ def Pusher(
     last. Pushing what is already the newest version adopts it. A cached push is believed only while the destination
     holds that version unchanged as its newest: what is pushed is what is served. The signature of a model that was
     signed before is copied to `destination/<version>.sig`.
+
+    Beside the receipt lies where the model comes from, as `provenance.intoto.jsonl`: an in-toto statement with SLSA
+    provenance in a DSSE envelope, of every file with its SHA-256, from which code, parameters, data and run. With
+    `signing_key` it is signed, lies beside the version too, as `destination/<version>.intoto.jsonl`, and the bundle is
+    signed by that key, as `drivetrain bundle sign` does.
 
     With `server`, a `drivetrain serve` that serves the destination is asked to load the version at once, and the node
     waits until it answers, through all steps of the server's rollout where it has one for the model. Where the server
@@ -215,6 +232,8 @@ def Pusher(
         tls_ca: A file of the certificates, in PEM, that have signed the server's; a relative one is looked for as a
             destination is; None: the system's.
         max_load_seconds: How long the server may take until the version can be asked, or be silent.
+        signing_key: A file with a P-256 private key in PEM; a relative one is looked for as a destination is.
+        signing_password: Of that file, if it has one.
 
     Returns:
         The receipt: destination as it was written, the folder that it meant, version, digests; the server, its version
@@ -248,6 +267,7 @@ def Pusher(
                 )
             )
             serving = ServingReceipt(server, name, watch.serving_now())
+        signature, provenance = _signed(model, launch, signing_key, signing_password)
         version, digest = push(
             model.content,
             resolved,
@@ -255,6 +275,8 @@ def Pusher(
             progress=launch.progress,
             trace={name: text for name, text in trace.items() if text},
             warmup=None if validation is None else _warmup_of(validation),
+            signature=signature,
+            provenance=None if signing_key is None else provenance,
         )
         bundle = _sealed_by(model.content)
         folder = str(resolved) if isinstance(resolved, Path) else ""
@@ -263,6 +285,7 @@ def Pusher(
         )
         receipt = {"destination": destination, "digest": digest, "version": version}
         write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
+        (pushed.extra / "provenance.intoto.jsonl").write_bytes(provenance)
         # What is relative means the root's surroundings: whoever stands elsewhere would look in the wrong folder.
         elsewhere = isinstance(resolved, Path) and not _stands_in(launch.base)
         launch.note(f"version {version} at {resolved if elsewhere else destination}")
@@ -272,6 +295,28 @@ def Pusher(
             pushed.server, pushed.serving = serving.server, serving.to_json()
             launch.note(f"version {version} answers at {server}")
     return pushed
+
+
+def _signed(
+    model: Model, launch: LaunchContext, signing_key: str | None, password: Secret | None
+) -> tuple[bytes | None, bytes]:
+    """The signature of a bundle, None without a key or of what is no bundle, and where it comes from.
+
+    Raises:
+        InputError: The key cannot be used.
+    """
+    # Late: who only builds a pipeline needs no engine.
+    from ..engine.bundles.provenance import provenance_envelope, provenance_statement
+    from ..engine.bundles.signing import bundle_signature
+    from ..signatures import private_key
+
+    key = None
+    if signing_key is not None:
+        key = private_key(launch.base / signing_key, None if password is None else password.reveal().encode())
+    facts = launch.provenance(model.uri) if model.uri is not None else {}
+    statement = provenance_statement(digest_files(paths_below(model.content)), facts)
+    signature = None if key is None or _sealed_by(model.content) is None else bundle_signature(model.content, key)
+    return signature, provenance_envelope(statement, key)
 
 
 def _stands_in(folder: Path) -> bool:

@@ -65,6 +65,8 @@ VERBS = {
     "pins.",
     "gc": "Remove the payloads that a retention policy does not keep; without --apply, only say which.",
     "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
+    "audit": "Check that nobody changed the history past its journal, and export and sign where the journal stands.",
+    "upgrade": "Bring the metadata of an earlier release to this one's schema; a copy of it is kept beside it.",
     "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
 }
 """The verbs and the first sentence of each one's help, so that `--help` need not import them."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from ..digest import sync_folder
 from ..errors import InputError
@@ -99,6 +100,48 @@ def restore(copy: Path, store: Path) -> Path | None:
             return replace_store(unfinished, store)
         finally:
             _remove(unfinished, *_beside(unfinished), *new)
+
+
+class Upgrade(NamedTuple):
+    """What `upgrade` did.
+
+    Attributes:
+        location: The store, without a password.
+        before: The version of its schema before.
+        now: The version that it has now.
+        kept: The copy of it as it was; None where nothing was to be done, or it is a server's.
+    """
+
+    location: str
+    before: int
+    now: int
+    kept: Path | None
+
+
+def upgrade(url: str | Path) -> Upgrade:
+    """Bring a store of an earlier release to this one's schema, in one transaction; of a file a copy is made before.
+
+    Raises:
+        NoStore: There is none.
+        SchemaMismatch: It is of a later release, or not a store.
+        DiskFull: No space is left.
+    """
+    dialect = parse(url, readonly=True)
+    dialect.prepare(create=False)
+    database = Database(dialect)
+    try:
+        before, now = database.versions()
+    finally:
+        database.close()
+    kept = None
+    if isinstance(dialect, Sqlite) and 0 < before < now:
+        kept = dialect.path.with_name(f"{dialect.path.name}.version-{before}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
+        with _writing(kept, "make room, or do this as a user who may write there"):
+            _copy(dialect.path, kept)
+            _sync(kept)
+            sync_folder(kept.parent)
+    MetadataStore.open(url, create=False, upgrade=True).close()
+    return Upgrade(dialect.location, before, now, kept)
 
 
 def replace_store(new: Path, store: Path) -> Path | None:

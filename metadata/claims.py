@@ -16,7 +16,7 @@ from ..digest import canonical_json
 from ..errors import DrivetrainError, InputError
 from ..owner import Owner
 from . import rows
-from .database import Database, Row, Transaction
+from .database import Database, Row, Statement, Transaction
 from .errors import LeaseLost, StoreDamaged
 from .records import Claim, ExecutionRecord, ExecutionState
 
@@ -86,7 +86,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, watc
     # Rows of ended claims stay: were they deleted, a key's tokens would begin at 1 again and an old holder's would fit.
     token = 1 if row is None else row["token"] + 1
     expires = transaction.now + round(lease * 1e6)
-    transaction.run(
+    transaction.at_commit(
         "INSERT INTO claim (cache_key, owner, token, expires_at, lease, state) "
         "VALUES (:key, :owner, :token, :expires, :lease, 'HELD') ON CONFLICT (cache_key) DO UPDATE "
         "SET owner = :owner, token = :token, expires_at = :expires, lease = :lease, state = 'HELD'",
@@ -135,13 +135,16 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
 
 def close(transaction: Transaction, claim: Claim, state: str) -> bool:
     """End the claim as DONE or RELEASED; False if it is no longer ours."""
-    changed = transaction.run(
-        "UPDATE claim SET state = :state WHERE cache_key = :key AND token = :token AND state = 'HELD'",
-        key=claim.cache_key,
-        token=claim.token,
-        state=state,
+    ((*closed,),) = transaction.together(closing(claim, state))
+    return len(closed) == 1
+
+
+def closing(claim: Claim, state: str) -> Statement:
+    """What ends the claim, and gives a row; none if it is no longer ours."""
+    return (
+        "UPDATE claim SET state = :state WHERE cache_key = :key AND token = :token AND state = 'HELD' RETURNING token",
+        {"key": claim.cache_key, "token": claim.token, "state": state},
     )
-    return changed == 1
 
 
 def release(transaction: Transaction, claim: Claim) -> None:

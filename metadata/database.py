@@ -11,30 +11,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import InputError
 from .dialect import Connection, Dialect, file_of, newer
 from .errors import NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
+from .journal import KEYS, JournalEntry, append, journalled, pages
 
 _T = TypeVar("_T")
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
 Params = Mapping[str, Any]
+Statement: TypeAlias = tuple[str, Params]  # SQL, and what it binds
 _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_JOURNAL = 2  # the migration that makes the journal
 _INHERITED: list[_Handle] = []
+TypeIds: TypeAlias = dict[tuple[str, str], int]  # by kind and name
 
 
 class Transaction:
-    """What runs inside one transaction."""
+    """What runs inside one transaction; what it changes is journalled, whichever method runs the statement."""
 
-    def __init__(self, connection: Connection, now: int) -> None:
+    def __init__(self, connection: Connection, now: int, verb: str, append: str, types: TypeIds) -> None:
         self._connection = connection
         self.now = now
+        self.types = types  # ids of types, which never change
+        self.new_types = TypeIds()  # those that this transaction has seen or made
+        self._append = append
+        self._entry = JournalEntry(now, verb)
+        self._last: list[Statement] = []
 
     def all(self, sql: str, **params: Any) -> list[Row]:
-        """Every row that the statement gives, by column name."""
-        rows: list[Row] = self._connection.execute(sql, params).fetchall()
+        """Every row that the statement gives, by column name; every column of those that it changes in the history."""
+        statement = journalled(sql)
+        rows: list[Row] = self._connection.execute(sql if statement is None else statement.sql, params).fetchall()
+        if statement is not None:
+            self._note(statement.verb, statement.table, rows)
         return rows
 
     def first(self, sql: str, **params: Any) -> Row | None:
@@ -42,17 +54,80 @@ class Transaction:
         rows: list[Row] = self.all(sql, **params)
         return rows[0] if rows else None
 
+    def together(self, *statements: Statement) -> list[list[Row]]:
+        """The rows that each of several statements gives, which are sent at once where that saves time.
+
+        Each sees what those before it did; after one that fails none is run.
+        """
+        changing = [journalled(sql) for sql, _ in statements]
+        results: list[list[Row]] = self._connection.together(
+            [
+                (sql if change is None else change.sql, params)
+                for (sql, params), change in zip(statements, changing, strict=True)
+            ]
+        )
+        for change, rows in zip(changing, results, strict=True):
+            if change is not None:
+                self._note(change.verb, change.table, rows)
+        return results
+
+    def at_commit(self, sql: str, **params: Any) -> None:
+        """Run a statement that changes no history, and whose result nobody waits for, last of all, with the commit."""
+        self._last.append((sql, params))
+
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
+        if journalled(sql) is not None:
+            return len(self.all(sql, **params))
         return int(self._connection.execute(sql, params).rowcount)
 
     def many(self, sql: str, params: Sequence[Params]) -> int:
         """How many rows one statement changed, run once for each of the parameters, in their order."""
-        return int(self._connection.executemany(sql, params).rowcount) if params else 0
+        if (statement := journalled(sql)) is None:
+            return int(self._connection.executemany(sql, params).rowcount) if params else 0
+        count = 0
+        for rows in self._connection.returned(statement.sql, params):
+            self._note(statement.verb, statement.table, rows)
+            count += len(rows)
+        return count
 
     def insert(self, sql: str, **params: Any) -> int:
         """The id of the inserted row (`RETURNING id` in the statement)."""
         return int(self.all(sql, **params)[0]["id"])
+
+    @contextmanager
+    def any_text(self) -> Iterator[None]:
+        """Read text that is no UTF-8 too, its odd bytes as lone surrogates, while the block runs."""
+        self._connection.accept_any_text(True)
+        try:
+            yield
+        finally:
+            self._connection.accept_any_text(False)
+
+    def journal_all(self) -> None:
+        """Note every row as it is: a store from before there was a journal begins its history with them."""
+        for table in KEYS:
+            for page in pages(self.all, table):
+                self._note("insert", table, page)
+
+    def seal(self) -> None:
+        """Add to the journal what was changed since it was last called, if anything was."""
+        if (entry := self._entry.take()) is not None:
+            self._connection.execute(self._append, entry)
+
+    def commit(self) -> None:
+        """Commit, with what is to be added to the journal."""
+        if (entry := self._entry.take()) is not None:
+            self._last.append((self._append, entry))
+        if self._last:
+            self._connection.commit_after(self._last)
+        else:
+            self._connection.execute("COMMIT")
+
+    def _note(self, verb: str, table: str, rows: list[Row]) -> None:
+        self._entry.note(verb, table, rows)
+        if self._entry.is_full:
+            self.seal()
 
 
 class Database:
@@ -65,13 +140,16 @@ class Database:
         self._open: weakref.WeakSet[_Handle] = weakref.WeakSet()
         self._closed = False
         self._closed_by = ""
+        self._types = TypeIds()
+        self._append = append(dialect.digest_of)
         self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[Transaction]:
+    def write(self, verb: str = "change", *, durable: bool = True) -> Iterator[Transaction]:
         """A transaction that holds the write lock from its first statement; rolled back whole on any error.
 
         Args:
+            verb: What it is for, as the journal calls it.
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
@@ -79,8 +157,9 @@ class Database:
                 f"{self.dialect.location} was opened to read only",
                 fix="do this as a user who may write there; in Python without readonly",
             )
-        with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
+        with self._transaction(partial(self.dialect.begin_write, durable=durable), verb) as transaction:
             yield transaction
+        self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -149,11 +228,8 @@ class Database:
             NoStore: It has no tables, and they are not to be made.
             SchemaMismatch: A newer version, an older one without `upgrade`, or a file of somebody else.
         """
-        folder = _MIGRATIONS / self.dialect.migrations
-        scripts = {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
-        known = max(scripts)
-        version = self._patiently(self._version)
-        self._proven = True
+        scripts = self._scripts()
+        version, known = self.versions()
         if version == known:
             return
         if version == 0 and not create:
@@ -161,7 +237,7 @@ class Database:
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
         self._patiently(self.dialect.enable)  # before: SQLite cannot change its journal mode in a transaction
-        with self.write() as transaction:
+        with self.write("upgrade") as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
             version = self._version(self._connection())
             self._check(version, known, upgrade=upgrade)
@@ -171,6 +247,22 @@ class Database:
                 transaction.run(
                     "INSERT INTO schema_version VALUES (:version, :now)", version=number, now=transaction.now
                 )
+            if 0 < version < _JOURNAL:
+                transaction.journal_all()
+
+    def versions(self) -> tuple[int, int]:
+        """The version of the schema that is there, 0 where there is none, and of the one that this release writes.
+
+        Raises:
+            SchemaMismatch: It is a file of somebody else.
+        """
+        version = self._patiently(self._version)
+        self._proven = True
+        return version, max(self._scripts())
+
+    def _scripts(self) -> dict[int, Path]:
+        folder = _MIGRATIONS / self.dialect.migrations
+        return {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
 
     def _version(self, connection: Connection) -> int:
         tables = self.dialect.tables(connection)
@@ -189,18 +281,20 @@ class Database:
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(
                 f"{self.dialect.location} has schema version {version}; this drivetrain writes {known}",
-                fix="back it up, then open it with upgrade=True",
+                fix="run `drivetrain upgrade`, which keeps a copy of it",
             )
 
     @contextmanager
-    def _transaction(self, begin: Callable[[Connection], int]) -> Iterator[Transaction]:
+    def _transaction(self, begin: Callable[[Connection], int], verb: str = "") -> Iterator[Transaction]:
         if self._patiently(lambda connection: bool(connection.in_transaction)):
             raise RuntimeError("a transaction is already open in this thread")
         try:
             # Ctrl-C may come right after it, so within the block
             connection, now = self._patiently(lambda connection: (connection, begin(connection)))
-            yield Transaction(connection, now if self.clock is None else self.clock())
-            connection.execute("COMMIT")
+            now = now if self.clock is None else self.clock()
+            transaction = Transaction(connection, now, verb, self._append, self._types)
+            yield transaction
+            transaction.commit()
         except BaseException as error:
             self._roll_back()
             if isinstance(error, self.dialect.failure):

@@ -6,8 +6,9 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -58,6 +59,7 @@ class Dialect(Protocol):
     readonly: bool
     failure: type[Exception]  # the driver's errors
     migrations: str  # the folder of its schema
+    digest_of: str  # SQL: SHA-256 (hex) of the text that stands for {}
 
     def prepare(self, *, create: bool) -> None:
         """Check that a store can be opened there, or made."""
@@ -122,6 +124,7 @@ class Sqlite:
 
     failure: type[Exception] = sqlite3.Error
     migrations = ""
+    digest_of = "sha256_of({})"
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
@@ -224,14 +227,18 @@ class Sqlite:
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.create_function("sha256_of", 1, _sha256, deterministic=True)
         return connection
 
-    def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
+    def begin_write(self, connection: _SelfClosingConnection, *, durable: bool = True) -> int:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
 
         One that is not durable leaves it to the next durable one to sync the log, which keeps their order.
         """
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        synchronous = "FULL" if durable else "NORMAL"
+        if connection.synchronous != synchronous:
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.synchronous = synchronous
         connection.execute("BEGIN IMMEDIATE")
         return microseconds()
 
@@ -366,6 +373,26 @@ class Sqlite:
 class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
 
+    synchronous = ""  # as `begin_write` has set it
+
+    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Run the last statements, and commit."""
+        for sql, parameters in statements:
+            self.execute(sql, parameters)
+        self.execute("COMMIT")
+
+    def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[sqlite3.Row]]:
+        """The rows of each of several statements, one after the other."""
+        return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
+
+    def accept_any_text(self, accept: bool) -> None:
+        """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""
+        self.text_factory = (lambda text: text.decode("utf-8", "surrogateescape")) if accept else str
+
+    def returned(self, sql: str, parameters: Iterable[Mapping[str, Any]]) -> Iterator[list[sqlite3.Row]]:
+        """The rows that a statement returns, for each of the parameters."""
+        return (self.execute(sql, each).fetchall() for each in parameters)
+
     def __del__(self) -> None:
         self.close()
 
@@ -409,6 +436,10 @@ def newer(location: str, version: int, known: int) -> SchemaMismatch:
     return SchemaMismatch(
         f"{location} has schema version {version}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
     )
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _code(error: Exception) -> str:

@@ -88,11 +88,12 @@ def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bo
                 key=rows.name_text(key, "cache key"),
                 preimage=rows.as_json(body["preimage"]),
             )
+        uid = rows.uid_text(body["uid"])
         created = tx.insert(
             "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, "
             "created_at, started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :source, "
             ":properties, :error, :owner, :created, :started, :finished, :now) RETURNING id",
-            uid=rows.uid_text(body["uid"]),
+            uid=uid,
             type=writes.type_id(tx, "execution", body["component"]),
             name=body["name"],
             key=key,
@@ -112,8 +113,8 @@ def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bo
         ranked_contexts = [context for context in contexts if context.type in newest_in]
         if ranked_contexts and _superseded(tx, ranked_contexts, body["created"]):
             contexts = [context for context in contexts if context not in ranked_contexts]
-        writes.attach(tx, created, contexts, _inputs(tx, body["inputs"]))
-        _outputs(tx, created, body["outputs"])
+        writes.attach(tx, uid, contexts, _inputs(tx, body["inputs"]))
+        _outputs(tx, created, uid, body["outputs"])
         _attribute(tx, created, source or created)
         return True
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -157,14 +158,14 @@ def _input(tx: Transaction, body: Body) -> ArtifactRecord:
     return writes.artifact(tx, there)
 
 
-def _outputs(tx: Transaction, producer: int, outputs: Mapping[str, Sequence[Body]]) -> None:
+def _outputs(tx: Transaction, producer: int, producer_uid: str, outputs: Mapping[str, Sequence[Body]]) -> None:
     for key, several in outputs.items():
         for index, body in enumerate(several):
             new = StagedArtifact(
                 body["type"], body["uri"], body["fingerprint"], body["size"], body["properties"], body["name"],
                 body["uid"],
             )  # fmt: skip
-            record = writes.output(tx, producer, key, index, new)
+            record = writes.output(tx, producer, producer_uid, key, index, new)
             tx.run("UPDATE artifact SET created_at = :created WHERE id = :id", created=body["created"], id=record.id)
 
 

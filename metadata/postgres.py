@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,7 @@ _CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "30000",  # keepalives are for who idles; an answer is waited for, for 15 minutes
 }  # fmt: skip
 _OLDEST = 120000
+_FAILED = 3  # INERROR: the status of a transaction in which a statement failed
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
@@ -46,6 +48,7 @@ class Postgres:
     """
 
     migrations = "postgres"
+    digest_of = "encode(sha256(convert_to({}, 'UTF8')), 'hex')"
 
     def __init__(self, url: str, *, readonly: bool) -> None:
         try:
@@ -100,7 +103,7 @@ class Postgres:
         except BaseException:
             opened.close()
             raise
-        return _PsycopgConnection(opened)
+        return _PsycopgConnection(opened, pipelines=self._driver.Pipeline.is_supported())
 
     def begin_write(self, connection: _PsycopgConnection, *, durable: bool = True) -> int:
         """Begin as the only writer; gives the server's time, in microseconds since 1970, UTC."""
@@ -245,12 +248,13 @@ def holds_password(url: str) -> bool:
 class _PsycopgConnection:
     """A connection of psycopg with sqlite3's face: names are bound as `:name`."""
 
-    def __init__(self, opened: Any) -> None:
+    def __init__(self, opened: Any, *, pipelines: bool) -> None:
         self._opened = opened
+        self._pipelines = pipelines  # whether libpq can: from 14 on
 
     @property
     def in_transaction(self) -> bool:
-        return int(self._opened.info.transaction_status) in (1, 2, 3)  # ACTIVE, INTRANS, INERROR
+        return int(self._opened.info.transaction_status) in (1, 2, _FAILED)  # ACTIVE, INTRANS
 
     @property
     def closed(self) -> bool:
@@ -271,8 +275,8 @@ class _PsycopgConnection:
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
         if not parameters:
             cursor = self._opened.execute(sql)
-            if sql == "COMMIT" and cursor.statusmessage != "COMMIT":  # the server takes it, and rolls back
-                raise self._opened.InternalError("a statement of the transaction had failed: nothing was stored")
+            if sql == "COMMIT":
+                self._require_commit(cursor)
             return cursor
         return self._opened.execute(_translated(sql), parameters)
 
@@ -280,6 +284,40 @@ class _PsycopgConnection:
         cursor = self._opened.cursor()
         cursor.executemany(_translated(sql), parameters)
         return cursor
+
+    def accept_any_text(self, accept: bool) -> None:
+        """Nothing to do: the server keeps no other text than UTF-8."""
+
+    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Run the last statements, and commit: all are sent at once."""
+        if int(self._opened.info.transaction_status) == _FAILED:
+            self.execute("COMMIT")
+        last = [(_translated(sql), parameters) for sql, parameters in statements]
+        self._require_commit(self._sent_at_once([*last, ("COMMIT", None)])[-1])
+
+    def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[Any]]:
+        """The rows of each of several statements, which are sent at once; after one that fails none is run."""
+        cursors = self._sent_at_once([(_translated(sql), parameters) for sql, parameters in statements])
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    def _sent_at_once(self, statements: Sequence[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
+        with self._opened.pipeline() if self._pipelines else nullcontext():
+            return [self._opened.execute(sql, parameters) for sql, parameters in statements]
+
+    def _require_commit(self, cursor: Any) -> None:
+        if cursor.statusmessage != "COMMIT":  # the server takes it, and rolls back
+            raise self._opened.InternalError("a statement of the transaction had failed: nothing was stored")
+
+    def returned(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
+        """The rows that a statement returns, for each of the parameters; all are sent at once."""
+        if not parameters:
+            return
+        cursor = self._opened.cursor()
+        cursor.executemany(_translated(sql), parameters, returning=True)
+        more: bool | None = True
+        while more:
+            yield cursor.fetchall()
+            more = cursor.nextset()
 
     def close(self) -> None:
         self._opened.close()

@@ -27,8 +27,6 @@ from .records import (
     StagedArtifact,
 )
 
-Inputs = Mapping[str, Sequence[ArtifactRecord]]
-
 
 class MetadataStore(StoreReader):
     """One store, shared by any number of threads, processes and runs; every write is one durable transaction.
@@ -116,7 +114,7 @@ class MetadataStore(StoreReader):
         parents = list(parents)
         if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
             return there  # the common case needs no write lock
-        with self._db.write(durable=durable) as tx:
+        with self._db.write("context", durable=durable) as tx:
             created = writes.insert_context(tx, type, name, properties)
             for parent in parents:
                 writes.link_parent(tx, parent, created)
@@ -130,7 +128,7 @@ class MetadataStore(StoreReader):
         Raises:
             ConflictError: It is no longer at `expected_version`.
         """
-        with self._db.write() as tx:
+        with self._db.write("update context") as tx:
             writes.change_context(tx, context.id, properties, expected_version)
             return writes.context(tx, context.id)
 
@@ -163,7 +161,7 @@ class MetadataStore(StoreReader):
         *,
         name: str | None = None,
         contexts: Iterable[ContextRecord] = (),
-        inputs: Inputs | None = None,
+        inputs: writes.Inputs | None = None,
         cache_key: str | None = None,
         preimage: Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
@@ -186,8 +184,8 @@ class MetadataStore(StoreReader):
             NotFound: An input or a context is not in this store.
             StateError: An input is not LIVE (or a REFERENCE).
         """
-        with self._db.write(durable=False) as tx:
-            created = writes.insert_execution(
+        with self._db.write("start", durable=False) as tx:
+            return writes.insert_execution(
                 tx,
                 component,
                 "RUNNING",
@@ -196,9 +194,9 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=owner or Owner.current(),
+                contexts=list(contexts),
+                inputs=inputs,
             )
-            writes.attach(tx, created, contexts, inputs)
-            return writes.execution(tx, created)
 
     def publish(
         self,
@@ -218,21 +216,8 @@ class MetadataStore(StoreReader):
             AlreadyExists: An output's uid, URI or name is taken: an artifact has one producer.
             InputError: A URI, a name, a uid or a property is malformed.
         """
-        with self._db.write() as tx:
-            if claim is not None and not leases.close(tx, claim, "DONE"):
-                raise leases.lost_lease(tx, claim)
-            writes.move(tx, execution, "COMPLETE", properties=properties)
-            published = {
-                key: [writes.output(tx, execution.id, key, index, new) for index, new in enumerate(several)]
-                for key, several in outputs.items()
-            }
-            tx.run(
-                "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
-                "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
-                "WHERE a.execution_id = :id",
-                id=execution.id,
-            )
-            return published
+        with self._db.write("publish") as tx:
+            return writes.publish(tx, execution, outputs, claim, properties)
 
     def finish(
         self,
@@ -251,11 +236,10 @@ class MetadataStore(StoreReader):
         """
         if state not in {"FAILED", "CANCELED", "ABANDONED"}:
             raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
-        with self._db.write() as tx:
+        with self._db.write("finish") as tx:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
                 raise leases.lost_lease(tx, claim)
-            writes.move(tx, execution, state, error=error, properties=properties)
-            return writes.execution(tx, execution.id)
+            return writes.move(tx, execution, state, error=error, properties=properties)
 
     def record(
         self,
@@ -264,7 +248,7 @@ class MetadataStore(StoreReader):
         *,
         name: str | None = None,
         contexts: Iterable[ContextRecord] = (),
-        inputs: Inputs | None = None,
+        inputs: writes.Inputs | None = None,
         cache_key: str | None = None,
         preimage: Mapping[str, Any] | None = None,
         cached_from: ExecutionRecord | None = None,
@@ -284,7 +268,7 @@ class MetadataStore(StoreReader):
             raise StateError(f"an execution cannot be recorded as {state} in one go", fix="use start, then publish")
         if (state == "CACHED") != (cached_from is not None):
             raise StateError("a CACHED execution, and no other, has one it is cached from", fix="pass cached_from")
-        with self._db.write(durable=False) as tx:
+        with self._db.write("record", durable=False) as tx:
             source = None if cached_from is None else writes.reusable(tx, cached_from)
             created = writes.insert_execution(
                 tx,
@@ -295,19 +279,20 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=Owner.current(),
+                contexts=list(contexts),
+                inputs=inputs,
                 cached_from=source,
                 error=error,
             )
-            writes.attach(tx, created, contexts, inputs)
             if source is not None:
                 tx.run(
                     "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
                     "FROM association a JOIN event e ON e.execution_id = :source AND e.direction = 'OUTPUT' "
                     "WHERE a.execution_id = :id ON CONFLICT DO NOTHING",
-                    id=created,
+                    id=created.id,
                     source=source,
                 )
-            return writes.execution(tx, created)
+            return created
 
     def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
@@ -320,7 +305,7 @@ class MetadataStore(StoreReader):
             InputError: It is not such a JSON.
             AlreadyExists: A payload of its lies where another artifact's does.
         """
-        with self._db.write() as tx:
+        with self._db.write("bring in") as tx:
             return foreign.bring_in(tx, body, newest_in)
 
     def abandon(self) -> list[ExecutionRecord]:
@@ -329,13 +314,15 @@ class MetadataStore(StoreReader):
         Returns:
             The executions it ended.
         """
-        with self._db.write() as tx:
+        with self._db.write("abandon") as tx:
             leases.shorten_leases(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
-            for execution in dead:
+            abandoned = [
                 writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
+                for execution in dead
+            ]
             leases.release_dead(tx)
-            return [writes.execution(tx, execution.id) for execution in dead]
+            return abandoned
 
     # -- cache
 
@@ -352,7 +339,7 @@ class MetadataStore(StoreReader):
             owner: Who takes it; this process unless given.
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("claim", durable=False) as tx:
             key = rows.name_text(cache_key, "cache key")
             return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
 
@@ -362,7 +349,7 @@ class MetadataStore(StoreReader):
         Raises:
             LeaseLost: Somebody else has the key by now.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("heartbeat", durable=False) as tx:
             return leases.extend(tx, claim)
 
     def release(self, claim: Claim) -> None:
@@ -370,7 +357,7 @@ class MetadataStore(StoreReader):
 
         What its holder is still running under it becomes CANCELED: a start that was interrupted after its commit.
         """
-        with self._db.write(durable=False) as tx:
+        with self._db.write("release", durable=False) as tx:
             leases.release(tx, claim)
 
     # -- artifacts
@@ -389,7 +376,7 @@ class MetadataStore(StoreReader):
             ConflictError: It is no longer at `expected_version`.
             StateError: It cannot go to that state.
         """
-        with self._db.write() as tx:
+        with self._db.write("update artifact") as tx:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)
 

@@ -4,31 +4,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..owner import Owner
 from . import rows, uri
-from .claims import owner_json
-from .database import Row, Transaction
+from .claims import closing, lost_lease, owner_json
+from .database import Row, Statement, Transaction
+from .dialect import IDS
 from .errors import AlreadyExists, ConflictError, NotFound, StateError
 from .records import (
     ARTIFACT_MOVES,
     EXECUTION_MOVES,
     ArtifactRecord,
+    Claim,
     ContextRecord,
     ExecutionRecord,
     StagedArtifact,
+)
+
+Inputs = Mapping[str, Sequence[ArtifactRecord]]
+_BY_UID = "SELECT * FROM execution WHERE uid = :uid"
+_EVENT = (  # by uids, so that it can be sent along with what makes the rows
+    "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
+    "SELECT e.id, CAST(:direction AS TEXT), CAST(:key AS TEXT), CAST(:index AS BIGINT), a.id, CAST(:now AS BIGINT) "
+    "FROM execution e, artifact a WHERE e.uid = :execution AND a.uid = :artifact"
 )
 
 
 def type_id(tx: Transaction, kind: str, name: str) -> int:
     """The id of a type, made at its first use."""
     name = rows.name_text(name, f"{kind} type")
-    row = tx.first("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
-    if row is not None:
-        return int(row["id"])
-    return tx.insert("INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id", kind=kind, name=name)
+    known = tx.types.get((kind, name)) or tx.new_types.get((kind, name))
+    if known is None:
+        row = tx.first("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
+        put = "INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id"
+        known = tx.insert(put, kind=kind, name=name) if row is None else int(row["id"])
+        tx.new_types[kind, name] = known
+    return known
 
 
 def context(tx: Transaction, reference: int) -> ContextRecord:
@@ -105,65 +120,86 @@ def insert_execution(
     preimage: Mapping[str, Any] | None,
     properties: Mapping[str, Any] | None,
     owner: Owner,
+    contexts: Sequence[ContextRecord],
+    inputs: Inputs | None,
     cached_from: int | None = None,
     error: str | None = None,
-) -> int:
-    """The id of a new execution; the key's preimage is kept beside."""
+) -> ExecutionRecord:
+    """A new execution, in its contexts and with its inputs; the key's preimage is kept beside."""
+    component = rows.name_text(component, "execution type")
     type_ = type_id(tx, "execution", component)
     name = None if name is None else rows.name_text(name, "execution name")
-    taken = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
-    if name is not None and tx.first(taken, type=type_, name=name) is not None:
+    namesake = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
+    if name is not None and tx.first(namesake, type=type_, name=name) is not None:
         raise AlreadyExists(f"{component} already has an execution named {name!r}", fix="choose another name")
     cache_key = None if cache_key is None else rows.name_text(cache_key, "cache key")
-    if cache_key is not None and preimage is not None:
-        tx.run(
-            "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING",
-            key=cache_key,
-            preimage=rows.as_json(preimage),
-        )
     running = state == "RUNNING"
-    return tx.insert(
+    execution_row: Statement = (
         "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, "
         "created_at, started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :cached_from, "
-        ":properties, :error, :owner, :now, :now, :finished, :now) RETURNING id",
-        uid=rows.uid_text(None),
-        type=type_,
-        name=name,
-        key=cache_key,
-        state=state,
-        cached_from=cached_from,
-        properties=rows.as_json(properties),
-        error=rows.free_text(error),
-        owner=owner_json(owner),
-        now=tx.now,
-        finished=None if running else tx.now,
+        ":properties, :error, :owner, :now, :now, :finished, :now) RETURNING *",
+        {
+            "uid": rows.uid_text(None),
+            "type": type_,
+            "name": name,
+            "key": cache_key,
+            "state": state,
+            "cached_from": cached_from,
+            "properties": rows.as_json(properties),
+            "error": rows.free_text(error),
+            "owner": owner_json(owner),
+            "now": tx.now,
+            "finished": None if running else tx.now,
+        },
     )
+    kept: list[Statement] = []
+    if cache_key is not None and preimage is not None:
+        put = "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING"
+        kept = [(put, {"key": cache_key, "preimage": rows.as_json(preimage)})]
+    uid = str(execution_row[1]["uid"])
+    (row,), *_, taken, linked = tx.together(execution_row, *kept, *_links(tx, uid, contexts, inputs))
+    _check_links(contexts, inputs, taken, linked)
+    return rows.execution({**row, "type": component})
 
 
-def attach(
-    tx: Transaction,
-    created: int,
-    contexts: Iterable[ContextRecord],
-    inputs: Mapping[str, Sequence[ArtifactRecord]] | None,
-) -> None:
+def attach(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> None:
     """Link a new execution to its contexts and its inputs."""
-    put = "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context WHERE id = :context"
-    for each in {each.id for each in contexts}:
-        if not tx.run(put, context=each, execution=created):
-            raise NotFound(f"there is no context {each} in this store")
+    *_, taken, linked = tx.together(*_links(tx, uid, contexts, inputs))
+    _check_links(contexts, inputs, taken, linked)
+
+
+def _links(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> Iterator[Statement]:
+    """What links an execution to its inputs and contexts that are there, then reads the inputs, and the contexts."""
+    ids = []
     for key, several in (inputs or {}).items():
-        for index, input_artifact in enumerate(several):
-            there = artifact(tx, input_artifact.id)
+        for index, each in enumerate(several):
+            yield _event(tx, uid, "INPUT", key, index, each.uid)
+            ids.append(each.id)
+    wanted = {f"context_{index}": each for index, each in enumerate(sorted({each.id for each in contexts}))}
+    names = ", ".join(f":{name}" for name in wanted) or "NULL"
+    put = (
+        "INSERT INTO association (context_id, execution_id) SELECT c.id, e.id FROM context c, execution e "
+        f"WHERE e.uid = :uid AND c.id IN ({names}) RETURNING context_id"
+    )
+    yield f"{rows.ARTIFACT} WHERE a.id IN {IDS}", {"ids": json.dumps(ids)}
+    yield put, {"uid": uid, **wanted}
+
+
+def _check_links(contexts: Sequence[ContextRecord], inputs: Inputs | None, taken: list[Row], linked: list[Row]) -> None:
+    """See that an execution was linked to all that it should be; else the transaction comes to nothing."""
+    there = {row["id"]: row for row in taken}
+    for key, several in (inputs or {}).items():
+        for each in several:
+            row = _existing(there.get(each.id), "artifact", each.id)
             # Ids count anew in each store: only the uid shows that a record was read from this one.
-            if there.uid != input_artifact.uid:
-                raise NotFound(
-                    f"artifact {input_artifact.uid} is not in this store", fix="read the input from this store"
-                )
-            if there.state not in {"LIVE", "REFERENCE"}:
+            if row["uid"] != each.uid:
+                raise NotFound(f"artifact {each.uid} is not in this store", fix="read the input from this store")
+            if row["state"] not in {"LIVE", "REFERENCE"}:
                 raise StateError(
-                    f"input {key!r} is {there.state}: {there.type} at {there.uri}", fix="run its producer again"
+                    f"input {key!r} is {row['state']}: {row['type']} at {row['uri']}", fix="run its producer again"
                 )
-            _event(tx, created, "INPUT", key, index, input_artifact.id)
+    if absent := {each.id for each in contexts} - {row["context_id"] for row in linked}:
+        raise NotFound(f"there is no context {min(absent)} in this store")
 
 
 def move(
@@ -173,59 +209,147 @@ def move(
     *,
     error: str | None = None,
     properties: Mapping[str, Any] | None = None,
-) -> None:
+) -> ExecutionRecord:
     """Take an execution to its next state, if it may go there."""
-    row = _existing(tx.first("SELECT * FROM execution WHERE uid = :uid", uid=moved.uid), "execution", moved.uid)
+    ((row,),) = tx.together(_moved(tx, moved, state, tx.all(_BY_UID, uid=moved.uid), error, properties))
+    return rows.execution({**row, "type": moved.component})
+
+
+def _moved(
+    tx: Transaction,
+    moved: ExecutionRecord,
+    state: str,
+    now: list[Row],
+    error: str | None,
+    properties: Mapping[str, Any] | None,
+) -> Statement:
+    """What takes an execution to its next state, if it may go there from its row as it is now."""
+    row = _existing(now[0] if now else None, "execution", moved.uid)
     if state not in EXECUTION_MOVES[row["state"]]:
         raise StateError(
             f"execution {row['id']} of {moved.component} is {row['state']} and cannot become {state}",
             fix="start a new execution",
         )
-    tx.run(
+    return (
         "UPDATE execution SET state = :state, error = :error, properties = :properties, version = version + 1, "
-        "finished_at = :now, updated_at = :now WHERE id = :id",
-        id=row["id"],
-        state=state,
-        error=rows.free_text(error),
-        properties=rows.merged(row["properties"], properties or {}),
-        now=tx.now,
+        "finished_at = :now, updated_at = :now WHERE id = :id RETURNING *",
+        {
+            "id": row["id"],
+            "state": state,
+            "error": rows.free_text(error),
+            "properties": rows.merged(row["properties"], properties or {}),
+            "now": tx.now,
+        },
     )
 
 
-def output(tx: Transaction, producer: int, key: str, index: int, new: StagedArtifact) -> ArtifactRecord:
+def publish(
+    tx: Transaction,
+    moved: ExecutionRecord,
+    outputs: Mapping[str, Sequence[StagedArtifact]],
+    claim: Claim | None,
+    properties: Mapping[str, Any] | None,
+) -> dict[str, list[ArtifactRecord]]:
+    """Make an execution COMPLETE and its outputs LIVE, under a claim, which is done; attribute them to its contexts."""
+    places = [(key, index, _new(tx, each)) for key, several in outputs.items() for index, each in enumerate(several)]
+    done = [] if claim is None else [closing(claim, "DONE")]
+    now, *clashes = tx.together((_BY_UID, {"uid": moved.uid}), *done, *(new.clashes for _, _, new in places))
+    if claim is not None and not clashes.pop(0):
+        raise lost_lease(tx, claim)
+    complete = _moved(tx, moved, "COMPLETE", now, None, properties)
+    for (_, _, new), taken in zip(places, clashes, strict=True):
+        new.refuse(taken)
+    rows_of = [new.row(tx, moved.id) for _, _, new in places]
+    events = [_event(tx, moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in places]
+    attributed: Statement = (
+        "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+        "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
+        "WHERE a.execution_id = :id",
+        {"id": moved.id},
+    )
+    _, *stored = tx.together(complete, *rows_of, *events, attributed)
+    published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
+    for (key, _, new), (row,) in zip(places, stored[: len(places)], strict=True):
+        published[key].append(rows.artifact({**row, "type": new.kind}))
+    return published
+
+
+def output(
+    tx: Transaction, producer: int, producer_uid: str, key: str, index: int, staged: StagedArtifact
+) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
-    payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
-    name = None if new.name is None else rows.name_text(new.name, "artifact name")
-    for column, value in (("uid", uid if new.uid else None), ("uri", payload_uri), ("name", name)):
-        if value is None:
-            continue
-        # A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
-        clash = tx.first(
-            f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "
-            + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],
-            value=value,
-        )
-        if clash is not None:
+    new = _new(tx, staged)
+    new.refuse(tx.together(new.clashes)[0])
+    (row,), _ = tx.together(new.row(tx, producer), _event(tx, producer_uid, "OUTPUT", key, index, new.uid))
+    return rows.artifact({**row, "type": new.kind})
+
+
+@dataclass(frozen=True)
+class _NewArtifact:
+    """An artifact to be stored, whose texts were checked."""
+
+    staged: StagedArtifact
+    kind: str
+    type: int
+    uid: str
+    uri: str
+    name: str | None
+
+    @property
+    def clashes(self) -> Statement:
+        """What asks for artifacts that have its uid, URI or name.
+
+        A uid is never used again; a URI may be, once its payload is gone; a name is unique among those of its type.
+        """
+        tests = {"uid": "uid = :uid"} if self.staged.uid else {}
+        tests["uri"] = "uri = :uri AND state NOT IN ('DELETED', 'ABANDONED')"
+        tests |= {} if self.name is None else {"name": "name = :name AND type_id = :type"}
+        selects = [
+            f"SELECT '{column}' AS taken, id, producer_id FROM artifact WHERE {test}" for column, test in tests.items()
+        ]
+        known = {"uid": self.uid, "uri": self.uri, "name": self.name, "type": self.type}
+        return " UNION ALL ".join(selects), known
+
+    def refuse(self, taken: list[Row]) -> None:
+        """Refuse it where others have what it needs."""
+        if taken:
+            column = taken[0]["taken"]
             raise AlreadyExists(
-                f"{new.type} with {column} {value!r} is artifact {clash['id']} of execution {clash['producer_id']}",
+                f"{self.kind} with {column} {getattr(self, column)!r} is artifact {taken[0]['id']} of execution "
+                f"{taken[0]['producer_id']}",
                 fix="an artifact has one producer: publish under a new uid and URI",
             )
-    created = tx.insert(
-        "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, created_at, "
-        "updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, :properties, "
-        ":now, :now) RETURNING id",
-        uid=uid,
-        type=type_,
-        name=name,
-        uri=payload_uri,
-        fingerprint=rows.name_text(new.fingerprint, "fingerprint"),
-        size=new.size,
-        producer=producer,
-        properties=rows.as_json(new.properties),
-        now=tx.now,
+
+    def row(self, tx: Transaction, producer: int) -> Statement:
+        """What stores it."""
+        return (
+            "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, "
+            "created_at, updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, "
+            ":properties, :now, :now) RETURNING *",
+            {
+                "uid": self.uid,
+                "type": self.type,
+                "name": self.name,
+                "uri": self.uri,
+                "fingerprint": rows.name_text(self.staged.fingerprint, "fingerprint"),
+                "size": self.staged.size,
+                "producer": producer,
+                "properties": rows.as_json(self.staged.properties),
+                "now": tx.now,
+            },
+        )
+
+
+def _new(tx: Transaction, staged: StagedArtifact) -> _NewArtifact:
+    kind = rows.name_text(staged.type, "artifact type")
+    return _NewArtifact(
+        staged,
+        kind,
+        type_id(tx, "artifact", kind),
+        rows.uid_text(staged.uid),
+        uri.check(staged.uri),
+        None if staged.name is None else rows.name_text(staged.name, "artifact name"),
     )
-    _event(tx, producer, "OUTPUT", key, index, created)
-    return artifact(tx, created)
 
 
 def reusable(tx: Transaction, cached: ExecutionRecord) -> int:
@@ -261,17 +385,16 @@ def change_artifact(
     )
 
 
-def _event(tx: Transaction, execution: int, direction: str, key: str, index: int, artifact: int) -> None:
-    tx.run(
-        "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
-        "VALUES (:execution, :direction, :key, :index, :artifact, :now)",
-        execution=execution,
-        direction=direction,
-        key=rows.name_text(key, f"{direction.lower()} name"),
-        index=index,
-        artifact=artifact,
-        now=tx.now,
-    )
+def _event(tx: Transaction, execution: str, direction: str, key: str, index: int, artifact: str) -> Statement:
+    """What stores an event of an execution and an artifact, both by their uids."""
+    return _EVENT, {
+        "execution": execution,
+        "direction": direction,
+        "key": rows.name_text(key, f"{direction.lower()} name"),
+        "index": index,
+        "artifact": artifact,
+        "now": tx.now,
+    }
 
 
 def _expect(row: Row, expected: int | None, what: str) -> None:

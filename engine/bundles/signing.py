@@ -7,15 +7,15 @@ public key and nothing else. Why not by `model-signing` itself: docs/decisions/0
 
 from __future__ import annotations
 
-import base64
 import json
 from hashlib import sha256
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from ...digest import write_durably
-from ...errors import InputError, missing_extra
+from ...errors import InputError
+from ...signatures import OtherKeyError, envelope, key_hint, private_key, signed_payload
+from ...signatures import public_key as read_public_key
 from ..lowering.programs import BundleError
 from .manifest import MANIFEST, broken, verified_folder
 
@@ -68,27 +68,26 @@ def sign_bundle(bundle: Path, key: Path, password: bytes | None = None) -> Path:
     Raises:
         InputError: There is no bundle, a file does not match its digest, or the key cannot be used.
     """
-    private = _private_key(key, password)
-    payload = json.dumps(_statement(bundle.resolve().name, _digests(bundle)), indent=2).encode()
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    signature = private.sign(_authenticated(payload), ECDSA(SHA256()))
-    envelope = {
-        "payload": _base64(payload),
-        "payloadType": _PAYLOAD,
-        "signatures": [{"sig": _base64(signature), "keyid": ""}],
-    }
-    material = {"publicKey": {"hint": _hint(private.public_key())}, "tlogEntries": []}
-    body = {"mediaType": _MEDIA, "verificationMaterial": material, "dsseEnvelope": envelope}
-    target = signature_path(bundle)
+    data, target = bundle_signature(bundle, private_key(key, password)), signature_path(bundle)
     try:
-        write_durably(target, json.dumps(body).encode() + b"\n")
+        write_durably(target, data)
     except OSError as error:
         raise InputError(
             f"{target} cannot be written: {error.strerror}", fix="copy the bundle where you may write beside it"
         ) from error
     return target
+
+
+def bundle_signature(bundle: Path, key: EllipticCurvePrivateKey) -> bytes:
+    """The signature of a bundle, which is checked against its digests first; as `sign_bundle` writes it beside.
+
+    Raises:
+        InputError: There is no bundle, or a file does not match its digest.
+    """
+    payload = json.dumps(_statement(bundle.resolve().name, _digests(bundle)), indent=2).encode()
+    material = {"publicKey": {"hint": key_hint(key.public_key())}, "tlogEntries": []}
+    body = {"mediaType": _MEDIA, "verificationMaterial": material, "dsseEnvelope": envelope(payload, _PAYLOAD, key)}
+    return json.dumps(body).encode() + b"\n"
 
 
 def check_public_key(path: Path) -> None:
@@ -98,7 +97,7 @@ def check_public_key(path: Path) -> None:
         InputError: It does not.
         DrivetrainError: `cryptography` is not installed.
     """
-    _public_key(path)
+    read_public_key(path)
 
 
 def check_signature(bundle: Path, public_key: Path, signature: bytes | None = None) -> str:
@@ -117,7 +116,7 @@ def check_signature(bundle: Path, public_key: Path, signature: bytes | None = No
         BundleError: It is of another key or of other files, or no signature that this release reads.
         InputError: There is no bundle, or the key cannot be used.
     """
-    key, path = _public_key(public_key), signature_path(bundle)
+    key, path = read_public_key(public_key), signature_path(bundle)
     if signature is None:
         signature = signature_of(bundle)
     if signature is None:
@@ -175,27 +174,18 @@ def _resources(payload: bytes) -> dict[str, str]:
 
 def _signed(data: bytes, path: Path, key: EllipticCurvePublicKey, of: Path) -> bytes:
     """The statement that a signature's file holds, which the key signed."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.hashes import SHA256
-
     try:
         body = json.loads(data)
-        envelope = body["dsseEnvelope"]
-        if (body["mediaType"], envelope["payloadType"]) != (_MEDIA, _PAYLOAD):
+        if body["mediaType"] != _MEDIA:
             raise ValueError(f"it is a {body['mediaType']!r:.80}")
-        payload = base64.b64decode(envelope["payload"], validate=True)
-        (signature,) = (base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"])
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise _unreadable(path, error) from error
-    try:
-        key.verify(signature, _authenticated(payload), ECDSA(SHA256()))
-    except InvalidSignature as error:
+        return signed_payload(body["dsseEnvelope"], _PAYLOAD, key)
+    except OtherKeyError as error:
         raise BundleError(
             f"{path} is not a signature of the key of {of}",
             fix="use the public key of who signed it, or fetch it again",
         ) from error
-    return payload
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(path, error) from error
 
 
 def _read_signature(path: Path) -> bytes:
@@ -204,85 +194,7 @@ def _read_signature(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _authenticated(payload: bytes) -> bytes:
-    """What is signed: https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md."""
-    return f"DSSEv1 {len(_PAYLOAD)} {_PAYLOAD} {len(payload)} ".encode() + payload
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
 def _unreadable(path: Path, error: Exception) -> BundleError:
     return BundleError(
         f"{path} is not a signature that can be read ({error!s:.100})", fix="fetch it again, or sign the bundle again"
     )
-
-
-# --- keys ---
-
-
-def _hint(key: EllipticCurvePublicKey) -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    return sha256(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
-
-
-def _private_key(path: Path, password: bytes | None) -> EllipticCurvePrivateKey:
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    except ImportError as error:
-        raise missing_extra("cryptography", "signing") from error
-    text = _read_key(path)
-    try:
-        key = load_pem_private_key(text, password)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        if b"-BEGIN PUBLIC KEY-" in text:
-            raise _unusable_key(path, "it is a public key", "name the private key of that pair") from error
-        why = f"it is not a private key in PEM, or its password is another ({_first_sentence(error)})"
-        raise _unusable_key(path, why) from error
-    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
-        raise _unusable_key(path, "it is not of the curve P-256")
-    return key
-
-
-def _public_key(path: Path) -> EllipticCurvePublicKey:
-    try:
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    except ImportError as error:
-        raise missing_extra("cryptography", "signing") from error
-    text = _read_key(path)
-    try:
-        key = load_pem_public_key(text)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        if b"PRIVATE KEY-" in text:
-            derive = f"openssl ec -in {quote(str(path))} -pubout -out {quote(f'{path}.pub')}"
-            raise _unusable_key(path, "it is a private key", f"`{derive}` derives the public one") from error
-        raise _unusable_key(path, f"it is not a public key in PEM ({_first_sentence(error)})") from error
-    if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1):
-        raise _unusable_key(path, "it is not of the curve P-256")
-    return key
-
-
-def _read_key(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"the key {path} cannot be read: {error.strerror}", fix="name a key file in PEM") from error
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).partition(". ")[0]
-
-
-# The command writes to a name that no document uses: openssl replaces a file, and a lost key cannot be had again.
-def _unusable_key(
-    path: Path,
-    why: str,
-    fix: str = "name a P-256 key; `openssl ecparam -name prime256v1 -genkey -noout -out NEW.pem` makes one",
-) -> InputError:
-    return InputError(f"the key {path} cannot be used: {why}", fix=fix)

@@ -22,6 +22,7 @@ from .bundle import Bundle, check_window_of, files_of
 from .child import ChildEndedError, LimitedChild, Limits
 from .isolation import ask
 from .manifest import Signature, broken, facts_json, verified
+from .provenance import check_provenance, provenance_path
 from .signing import UnsignedError, check_signature, signature_path
 
 _PLAIN: Mapping[str, object] = {"string": "", "int64": 0, "float64": 0.0, "bool": False}
@@ -73,6 +74,8 @@ def verify_bundle(
             checks.append(BundleCheck("signed", not require_signed, error.message, checked=require_signed))
         except BundleError as error:
             checks.append(BundleCheck("signed", False, error.message))
+        if provenance_path(path).is_file():
+            checks.append(_provenance(path, public_key))
         if not all(check.ok for check in checks):
             return tuple(checks)
     elif (beside := signature_path(path)).is_file():
@@ -92,6 +95,15 @@ def verify_bundle(
     finally:
         child.close()
     return tuple(checks)
+
+
+def _provenance(path: Path, public_key: Path) -> BundleCheck:
+    try:
+        details = check_provenance(path, public_key)["predicate"]["runDetails"]
+        run, builder = details["metadata"].get("invocationId"), details["builder"]["id"]
+    except BundleError as error:
+        return BundleCheck("provenance", False, error.message)
+    return BundleCheck("provenance", True, f"of run {run}, by {builder}, signed by the key of {public_key}")
 
 
 def checks_of(path: Path, sealed: str | None) -> Iterator[str | BundleCheck]:

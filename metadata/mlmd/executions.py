@@ -65,7 +65,7 @@ def import_executions(mapper: RowMapper, progress: Progress) -> None:
     count = 0
     for page in source.executions(order):
         links = _links_of(source.events([row["id"] for row in page]))
-        with mapper.db.write(durable=False) as tx:
+        with mapper.db.write("import-mlmd", durable=False) as tx:
             known = mapper.known(tx, "execution", [row["id"] for row in page])
             artifacts = {
                 linked.artifact for execution in links.values() for linked in (*execution.inputs, *execution.outputs)

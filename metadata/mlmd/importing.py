@@ -93,7 +93,7 @@ def _import_pages(mapper: RowMapper, progress: Progress) -> None:
     for kind, import_row in (("Context", _import_context), ("Artifact", _import_artifact)):
         count = 0
         for page in mapper.source.pages(kind):  # type: ignore[arg-type]  # one of the two
-            with mapper.db.write(durable=False) as tx:
+            with mapper.db.write("import-mlmd", durable=False) as tx:
                 known = mapper.known(tx, kind.lower(), [row["id"] for row in page])
                 for row in page:
                     import_row(mapper, tx, row, known.get(mapper.uid(kind.lower(), row["id"])))
@@ -162,7 +162,7 @@ def _import_artifact(mapper: RowMapper, tx: Transaction, row: Row, there: Row | 
 
 def _import_links(mapper: RowMapper, progress: Progress) -> None:
     """Store what is in which context, and which context is below which."""
-    with mapper.db.write(durable=False) as tx:
+    with mapper.db.write("import-mlmd", durable=False) as tx:
         for child, parent in mapper.source.parents():
             ids = mapper.contexts(tx, [child, parent])
             try:
@@ -172,7 +172,7 @@ def _import_links(mapper: RowMapper, progress: Progress) -> None:
     count = 0
     for table, member in (("Association", "execution"), ("Attribution", "artifact")):
         for page in mapper.source.links(table):  # type: ignore[arg-type]  # one of the two
-            with mapper.db.write(durable=False) as tx:
+            with mapper.db.write("import-mlmd", durable=False) as tx:
                 contexts = mapper.contexts(tx, [context for context, _ in page])
                 members = mapper.resolved(tx, member, [member_id for _, member_id in page])
                 pairs = [(contexts[c], members[m]) for c, m in page if c in contexts and m in members]
@@ -200,7 +200,7 @@ def _note_source(mapper: RowMapper) -> None:
     """Store where all this is from and which types it has: durably, and with it what came before."""
     source = mapper.source
     facts = {"path": str(source.path), "schema_version": source.version, "types": list(source.types.values())}
-    with mapper.db.write() as tx:
+    with mapper.db.write("import-mlmd") as tx:
         there = writes.context(tx, writes.insert_context(tx, "mlmd", source.key, facts))
         if there.properties != facts:
             writes.change_context(tx, there.id, facts, None)

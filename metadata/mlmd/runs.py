@@ -94,7 +94,7 @@ def adopt(
         facts: The properties of a run.
         nodes: The nodes of those of its executions that are not placed yet, by the execution's id.
     """
-    with store._db.write(durable=False) as tx:
+    with store._db.write("import-mlmd", durable=False) as tx:
         there = writes.context(tx, run)
         type_ = writes.type_id(tx, "context", "run")
         name, taken = there.name, "SELECT 1 FROM context WHERE type_id = :type AND name = :name AND id <> :id"

@@ -224,6 +224,7 @@ class Attempt:
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
                 register=self._register,
+                provenance=self._provenance,
                 metrics=self.metrics,
             )
         )
@@ -272,6 +273,11 @@ class Attempt:
     def _check(self) -> None:
         if self.cancel.is_set():
             raise Canceled("the run was stopped")
+
+    def _provenance(self, uri: str) -> Mapping[str, object]:
+        from .provenance import provenance  # late: few components ask for it
+
+        return provenance(self.home, self.run.id, self.run.pipeline.name, self.task.name, uri)
 
     def _progress(self, done: int, total: int | None, unit: str) -> None:
         self._check()

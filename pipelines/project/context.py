@@ -39,6 +39,11 @@ def _register_nothing(model: Artifact, name: str, alias: str, why: str) -> int:
     )
 
 
+def _no_provenance(uri: str) -> Mapping[str, object]:
+    """The `provenance` of a plain call: no store knows the artifact."""
+    return {}
+
+
 def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
     """The `preflight` of a plain call: no component takes the output later."""
 
@@ -128,6 +133,10 @@ class LaunchContext:
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
         register: Makes an artifact that was published the next version of a registered model, and has an alias stand
             for it unless that is "": called with the artifact, the name, the alias and why; gives the version.
+        provenance: Gives of an artifact, by its URI, how it came to be, as JSON: `run`, `pipeline` and `node`, of the
+            asking task; of its producer `execution`, `component`, `parameters`, `code` (digests by file),
+            `environment`, `started`, `finished`; `artifacts` (uri, type, fingerprint, span, version) and `files` (name,
+            size, sha256) that it was made from. What is not known is left out.
         metrics: What `metric` has recorded.
     """
 
@@ -145,6 +154,7 @@ class LaunchContext:
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
     register: Callable[[Artifact, str, str, str], int] = _register_nothing
+    provenance: Callable[[str], Mapping[str, object]] = _no_provenance
     metrics: Metrics = field(default_factory=Metrics)
 
     def metric(self, name: str, value: SupportsFloat, *, step: int | None = None) -> None:

@@ -25,6 +25,7 @@ from drivetrain.metadata import (
     StoreUnavailable,
     database,
 )
+from drivetrain.metadata.audit import verify
 from drivetrain.tests.data.postgres import Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -164,6 +165,9 @@ def test_eight_processes_publish_two_hundred_each(schema: Fresh) -> None:
         assert run is not None
         assert {e.state for e in store.executions(context=run)} == {"COMPLETE"}
         assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
+        report = verify(store)
+        assert report.findings == []
+        assert report.entries >= 3200
 
 
 def test_a_forked_child_has_a_connection_of_its_own(schema: Fresh) -> None:

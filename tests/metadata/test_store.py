@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,17 +93,16 @@ def test_a_newer_database_is_refused_and_an_older_one_waits_for_upgrade(
     with MetadataStore.open(path) as store:
         produce(store, "a")
     migrations = tmp_path / "migrations"
-    migrations.mkdir()
-    (migrations / "0001_core.sql").write_text("SELECT 1;")
-    (migrations / "0002_more.sql").write_text("CREATE TABLE more (id INTEGER);\nINSERT INTO more VALUES (7);\n")
+    shutil.copytree(database._MIGRATIONS, migrations)
+    (migrations / "0003_more.sql").write_text("CREATE TABLE more (id INTEGER);\nINSERT INTO more VALUES (7);\n")
     with monkeypatch.context() as patch:
         patch.setattr(database, "_MIGRATIONS", migrations)
-        with pytest.raises(SchemaMismatch, match="schema version 1; this drivetrain writes 2"):
+        with pytest.raises(SchemaMismatch, match="schema version 2; this drivetrain writes 3"):
             MetadataStore.open(path)
         MetadataStore.open(path, upgrade=True).close()
         with MetadataStore.open(path) as store:
             assert len(store.artifacts()) == 1
-    with pytest.raises(SchemaMismatch, match=r"schema version 2; this drivetrain knows up to 1\n.*upgrade drivetrain"):
+    with pytest.raises(SchemaMismatch, match=r"schema version 3; this drivetrain knows up to 2\n.*upgrade drivetrain"):
         MetadataStore.open(path)
 
 

@@ -27,8 +27,9 @@ from drivetrain.metadata import (
     StoreUnavailable,
     database,
 )
+from drivetrain.metadata.audit import verify
 from drivetrain.metadata.backup import back_up
-from drivetrain.metadata.dialect import Sqlite
+from drivetrain.metadata.dialect import Connection, Sqlite
 from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload import explain_full_disk
 
@@ -71,6 +72,9 @@ def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
         assert len(executions) == 1600
         assert {execution.state for execution in executions} == {"COMPLETE"}
         assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
+        report = verify(store)
+        assert report.findings == []
+        assert report.entries >= 3200
         assert store.integrity() == []
 
 
@@ -320,7 +324,7 @@ def test_report_is_json(tmp_path: Path) -> None:
 def test_ctrl_c_right_after_the_lock_was_taken_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Sqlite.begin_write
 
-    def interrupted(self: Sqlite, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+    def interrupted(self: Sqlite, connection: Connection, *, durable: bool = True) -> None:
         begin(self, connection, durable=durable)
         raise KeyboardInterrupt
 

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from drivetrain.metadata.backup import upgrade
 from drivetrain.pipelines import Home, Selection, load_pipeline, open_run, resume, run_pipeline, spin
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
@@ -28,6 +29,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
             if "project" in properties:
                 properties["project"] = str(tmp_path / "shop")
                 database.execute("UPDATE context SET properties = ? WHERE id = ?", (json.dumps(properties), number))
+    upgrade(tmp_path / ".drivetrain" / "metadata.db")
     return Home(tmp_path / ".drivetrain")
 
 
