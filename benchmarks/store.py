@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from drivetrain.benchmarks.common import Bars, report, timed
@@ -138,7 +139,7 @@ def _messages(store: MetadataStore) -> float:
     connection = store._db._connection()
     count, kinds = 0, ("execute", "begin", "together", "commit_after", "executemany")
 
-    def counted(method: str) -> object:
+    def counted(method: str) -> Any:  # Any: what `patch` takes
         run = getattr(type(connection), method)
 
         def call(*arguments: object) -> object:
