@@ -139,7 +139,7 @@ def _messages(store: MetadataStore) -> float:
     connection = store._db._connection()
     count, kinds = 0, ("execute", "begin", "together", "commit_after", "executemany")
 
-    def counted(method: str) -> Any:  # Any: whatever the driver gives
+    def counted(method: str) -> Any:  # Any: what `patch` takes
         run = getattr(type(connection), method)
 
         def call(*arguments: object) -> object:
