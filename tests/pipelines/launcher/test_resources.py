@@ -47,14 +47,13 @@ def test_cpu_seconds_are_those_of_the_components_own_clock(
         "while time.process_time() < begin + 0.3: pass\n"
         "current().metric('own', time.process_time() - begin)"
     )
-    pipeline = pipe(
-        f"numbers = Make()\nMisbehave.options(id='Burn')(numbers, code={code!r})\nMisbehave(numbers, code='time.sleep(0.3)')"
-    )
+    burning = f"Misbehave.options(id='Burn')(numbers, code={code!r})"
+    pipeline = pipe(f"numbers = Make()\n{burning}\nMisbehave(numbers, code='time.sleep(0.3)')")
     result = run_pipeline(home, pipeline, options=RunOptions(runner=runner, parallel=1))
     assert result.state == "COMPLETE"
-    own = executions(home)["Burn"].metrics["own"]
-    assert own is not None
-    assert used(home, "Burn")["cpu_seconds"] == pytest.approx(own, abs=TOLERANCE)
+    clock = executions(home)["Burn"].metrics["own"]
+    assert clock is not None
+    assert used(home, "Burn")["cpu_seconds"] == pytest.approx(clock, abs=TOLERANCE)
     assert used(home, "Misbehave")["cpu_seconds"] < TOLERANCE
     assert used(home, "Burn")["energy"] == "estimate"
     assert used(home, "Burn")["joules"] == pytest.approx(4.0 * used(home, "Burn")["cpu_seconds"], rel=0.01)
