@@ -36,7 +36,7 @@ _NUMBERS: Final = (
 
 @click.command(
     epilog="\b\nExample:\n  drivetrain cost\n  drivetrain cost --by month --where \"pipeline = 'flights'\"\n"
-    '  drivetrain cost --by node --where "started > -7d" --prices prices.yaml --json\n'
+    '  drivetrain cost --by node --where "started >= -7d" --prices prices.yaml --json\n'
 )
 @click.option("--by", type=click.Choice(GROUPS), default="run", show_default=True, help="What is summed together.")
 @click.option("--where", default="", metavar="FILTER", help="Only of the executions that it fits: see docs/finding.md.")
