@@ -107,9 +107,9 @@ def run_pipeline(
     values = pipeline.values(parameters or {})
     if options.runner in _HERE:
         require_secrets(built, options.only or built.ids)
-    passed = _budgets_passed(home, built.name, options)
+    passed = budgets_passed(home, built.name, over=options.over_budget)
     run = new_run(home, built, pipeline.project, values, options, directories, tags, note, run_id)
-    return _carry_out(home, _noted(home, run, passed), runner, observer)
+    return _carry_out(home, note_passed(home, run, passed), runner, observer)
 
 
 def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observer] | None = None) -> RunResult:
@@ -124,21 +124,25 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
         earlier, scope = Launcher(home, run).recovery.earlier, run.pipeline.scope
         left = [node for node in run.options.only or run.pipeline.ids if scope(node) or earlier(node) is None]
         require_secrets(run.pipeline, left)
-    passed = _budgets_passed(home, run.pipeline.name, run.options)
-    return _carry_out(home, _noted(home, reopen_run(home, run), passed), runner, observer, resuming=True)
+    passed = budgets_passed(home, run.pipeline.name, over=run.options.over_budget)
+    return _carry_out(home, note_passed(home, reopen_run(home, run), passed), runner, observer, resuming=True)
 
 
-def _budgets_passed(home: Home, pipeline: str, options: RunOptions) -> list[str]:
-    """The used-up budgets that a run is told to go over; raises InputError where it is not told to."""
+def budgets_passed(home: Home, pipeline: str, *, over: bool = False) -> list[str]:
+    """The used-up budgets that a run of a pipeline is told to go over.
+
+    Raises:
+        InputError: It is not told to.
+    """
     if not (home.base / "costs.yaml").is_file():
         return []
     from .launcher.budgets import check_budgets  # late: few projects have any
 
-    return check_budgets(home, pipeline, over=options.over_budget)
+    return check_budgets(home, pipeline, over=over)
 
 
-def _noted(home: Home, run: Run, passed: list[str]) -> Run:
-    """The run, which records the budgets that it goes over."""
+def note_passed(home: Home, run: Run, passed: list[str]) -> Run:
+    """The run, which records the budgets that it goes over, where there are any."""
     return replace(run, context=home.store.update_context(run.context, {"over_budget": passed})) if passed else run
 
 

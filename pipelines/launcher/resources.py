@@ -66,7 +66,9 @@ class ResourceUse:
         """What its thread used since the last reading."""
         if self.thread is None:
             return 0.0
-        before, self.thread_seconds = self.thread_seconds, time.clock_gettime(self.thread)
+        before = self.thread_seconds
+        with suppress(OSError):  # a thread that has ended shows none
+            self.thread_seconds = time.clock_gettime(self.thread)
         return max(0.0, self.thread_seconds - before)
 
 
@@ -296,7 +298,7 @@ def _cards(accelerators: int) -> tuple[str, float | None]:
         ]
         model = _text(library.nvmlDeviceGetName(handles[0]))
         return model, sum(library.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles) / 1000
-    except library.NVMLError:
+    except (library.NVMLError, AttributeError):  # an older release lacks some of them
         return model, None
 
 
