@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .components.evaluation.standalone import evaluate
     from .components.explanation.counterfactual import counterfactual_flips
     from .components.explanation.explain import explain
+    from .console.cost import costs
     from .console.record_table import find
     from .console.run_table import runs
     from .console.session import open  # noqa: A004 - it is `dt.open`
@@ -64,6 +65,7 @@ __all__ = [
     "artifact",
     "component",
     "container_component",
+    "costs",
     "counterfactual_flips",
     "estimate",
     "evaluate",
@@ -106,6 +108,7 @@ _load = lazy_names(
         "components.evaluation.standalone": "evaluate",
         "components.explanation.counterfactual": "counterfactual_flips",
         "components.explanation.explain": "explain",
+        "console.cost": "costs",
         "console.record_table": "find",
         "console.run_table": "runs",
         "console.session": "open",

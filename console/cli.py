@@ -39,6 +39,7 @@ VERBS = {
     "runs": "List past runs, the newest first: state, when, blessing, metrics, parameters that differ, tags.",
     "find": "Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, "
     "lineage.",
+    "cost": "Sum what executions used and cost: CPU, accelerators, memory, bytes, energy, money.",
     "tag": "Tag a run (the newest unless --run names one), or note something of it; without either, show both.",
     "show": "Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks.",
     "diff": "Say what changed from run FIRST to run SECOND: parameters, "

@@ -292,10 +292,7 @@ def tag_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a verb `--runner`, `--executor`, `--beam-option`, `--parallel`, `--no-cache` and `--require-blessed`.
-
-    They are its argument `options`.
-    """
+    """Give a verb the options of `RunOptions`, `--runner` to `--over-budget`, as its argument `options`."""
 
     @click.option(
         "--runner",
@@ -325,6 +322,13 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         is_flag=True,
         help="End with exit code 4 where the run completes and does not bless every model it judges, or judges none.",
     )
+    @click.option(
+        "--over-budget",
+        is_flag=True,
+        envvar="DRIVETRAIN_OVER_BUDGET",
+        show_envvar=True,
+        help="Begin though a budget in costs.yaml is used up; the run records it.",
+    )
     @functools.wraps(verb)
     def wrapped(
         *args: Any,
@@ -334,6 +338,7 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         parallel: int | None,
         no_cache: bool,
         require_blessed: bool,
+        over_budget: bool,
         **kwargs: Any,
     ) -> int | None:
         if beam_options and "beam" not in (runner, executor):
@@ -347,6 +352,7 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
             cache=not no_cache,
             parallel=parallel,
             require_blessed=require_blessed,
+            over_budget=over_budget,
         )
         return verb(*args, options=options, **kwargs)
 

@@ -41,6 +41,7 @@ class NodeView:
         summaries: What outputs said of themselves when they were published, by output name: see `summary`.
         metrics: What was measured, by name, of a cached node in the work that it reuses; None where undefined.
         steps: What metrics were at which step, by name: (step, value), where a step was said.
+        resources: What it used of the machine, of a cached node what the work used that it reuses; see docs/costs.md.
         error: The traceback where it failed.
         execution: Id of its execution in the store; None where it has none.
     """
@@ -54,6 +55,7 @@ class NodeView:
     summaries: Mapping[str, Summary] = field(default_factory=dict)
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     steps: Mapping[str, Points] = field(default_factory=dict, repr=False)
+    resources: Mapping[str, Any] = field(default_factory=dict, repr=False)
     error: str | None = None
     execution: int | None = None
 
@@ -349,6 +351,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         metrics=metrics,
         steps=worked.properties.get("metric_steps") or {},
+        resources=worked.properties.get("resources") or {},
         error=execution.error if state is EndState.FAILED else None,
         execution=execution.id,
     )

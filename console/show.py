@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
@@ -65,6 +65,8 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     console.print(
         escape(f"started {run_view.started:%Y-%m-%d %H:%M} UTC" + (f", with {parameters}" if parameters else ""))
     )
+    if used := _used(run_view):
+        console.print(used, markup=False, soft_wrap=True)
     if run_view.tags:
         console.print(f"tagged {tags_text(run_view.tags)}", markup=False, soft_wrap=True)
     if run_view.note:
@@ -86,6 +88,25 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
         console.print(f"\n{len(failed) - _FEW:,} more failed: `drivetrain logs {run_view.id} NODE` of each")
     for line in run_view.outcome.lines():
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _used(run_view: RunView) -> str:
+    """What a run used of the machine and what the cache saved it, as one line; "" where nothing was measured."""
+    worked = [node.resources for node in run_view if node.resources and node.state is not EndState.CACHED]
+    reused = [node.resources for node in run_view if node.resources and node.state is EndState.CACHED]
+    parts = []
+    if worked:
+        gigabytes = max(each["peak_memory"] for each in worked) / 1e9
+        parts.append(f"used {_processors(worked)}, {gigabytes:.2f} GB of memory at most")
+    if reused:
+        parts.append(f"the cache saved {_processors(reused)}")
+    return "; ".join(parts)
+
+
+def _processors(resources: Sequence[Mapping[str, Any]]) -> str:
+    gpu_seconds = sum(each.get("gpu_seconds", 0.0) for each in resources)
+    cpu = f"{span(sum(each['cpu_seconds'] for each in resources))} of CPU"
+    return f"{cpu} and {span(gpu_seconds)} of accelerators" if gpu_seconds else cpu
 
 
 def _outputs(nodes: Mapping[str, NodeView]) -> Iterator[tuple[str, str, str]]:

@@ -84,7 +84,8 @@ def run_pipeline(
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
-        InputError: A parameter, an option or a tag is, or a secret is missing. Nothing was recorded.
+        InputError: A parameter, an option or a tag is, a secret is missing, or a budget that stops runs is used up.
+            Nothing was recorded.
         AlreadyExists: A run of the id `run_id` has begun already. Nothing was recorded.
     """
     options = options or RunOptions()
@@ -106,15 +107,16 @@ def run_pipeline(
     values = pipeline.values(parameters or {})
     if options.runner in _HERE:
         require_secrets(built, options.only or built.ids)
+    passed = budgets_passed(home, built.name, over=options.over_budget)
     run = new_run(home, built, pipeline.project, values, options, directories, tags, note, run_id)
-    return _carry_out(home, run, runner, observer)
+    return _carry_out(home, note_passed(home, run, passed), runner, observer)
 
 
 def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observer] | None = None) -> RunResult:
     """Finish a failed, stopped or interrupted run: what ended well stays, the rest is launched again.
 
     Raises:
-        InputError: There is no such run, or its process is still alive; or a secret is missing.
+        InputError: There is no such run, or its process is still alive; or a secret is missing, or a budget used up.
     """
     run = open_run(home, name)
     runner = _runner(run.options, home)
@@ -122,7 +124,26 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
         earlier, scope = Launcher(home, run).recovery.earlier, run.pipeline.scope
         left = [node for node in run.options.only or run.pipeline.ids if scope(node) or earlier(node) is None]
         require_secrets(run.pipeline, left)
-    return _carry_out(home, reopen_run(home, run), runner, observer, resuming=True)
+    passed = budgets_passed(home, run.pipeline.name, over=run.options.over_budget)
+    return _carry_out(home, note_passed(home, reopen_run(home, run), passed), runner, observer, resuming=True)
+
+
+def budgets_passed(home: Home, pipeline: str, *, over: bool = False) -> list[str]:
+    """The used-up budgets that a run of a pipeline is told to go over.
+
+    Raises:
+        InputError: It is not told to.
+    """
+    if not (home.base / "costs.yaml").is_file():
+        return []
+    from .launcher.budgets import check_budgets  # late: few projects have any
+
+    return check_budgets(home, pipeline, over=over)
+
+
+def note_passed(home: Home, run: Run, passed: list[str]) -> Run:
+    """The run, which records the budgets that it goes over, where there are any."""
+    return replace(run, context=home.store.update_context(run.context, {"over_budget": passed})) if passed else run
 
 
 def _carry_out(

@@ -26,7 +26,7 @@ from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.runs import Run, RunOptions, close_run, new_run, open_run, reopen_run
 from ..launcher.states import RunState
-from ..run import state_of
+from ..run import budgets_passed, note_passed, state_of
 from ..runners.capabilities import check_capabilities
 from .api_errors import ApiError
 from .client import KfpClient, KfpRun
@@ -101,17 +101,19 @@ def submit(
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
-        InputError: A parameter is, or KFP cannot keep something of it. Nothing was recorded.
+        InputError: A parameter is, KFP cannot keep something of it, or a budget that stops runs is used up. Nothing was
+            recorded.
         ApiError: KFP cannot be asked (nothing was recorded), or did not take it (the run is recorded as FAILED).
     """
     built = pipeline.build()
     check_capabilities(built, "kubeflow")
     checked(compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines))
     values = pipeline.values(parameters or {})
+    passed = budgets_passed(home, built.name)
     client = connect(settings)
     client.greet()
     run = new_run(home, built, pipeline.project, values, RunOptions("kubeflow", cache=cache), tags=tags, note=note)
-    return _send(home, run, settings, client, name, experiment)
+    return _send(home, note_passed(home, run, passed), settings, client, name, experiment)
 
 
 def resubmit(
@@ -124,7 +126,7 @@ def resubmit(
     """Submit those tasks of a run again that did not end well; the others keep their results.
 
     Raises:
-        InputError: The run is not a cluster's, or the cluster still works on it.
+        InputError: The run is not a cluster's, the cluster still works on it, or a budget is used up.
         ApiError: KFP cannot be asked, or did not take it.
     """
     if run.options.runner != "kubeflow":
@@ -134,6 +136,7 @@ def resubmit(
             f"run {run.id} was simulated on this machine, and no cluster has it",
             fix="simulate it again: what ended well is cached",
         )
+    passed = budgets_passed(home, run.pipeline.name)
     client = connect(settings)
     run = with_kfp_run(home, run, client)
     kfp_run = _still_there(client, submission(run).run)
@@ -145,7 +148,7 @@ def resubmit(
     client.greet()
     with contextlib.suppress(InputError):  # where all its pods reached the store there are no records
         records.sync(home, run.id)
-    run = _reopened(home, open_run(home, run.id))
+    run = note_passed(home, _reopened(home, open_run(home, run.id)), passed)
     return _send(home, run, settings, client, "", "", resuming=True)
 
 

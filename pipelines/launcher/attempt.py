@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BuildError, Canceled, DrivetrainError, InputError
 from ...metadata import (
@@ -51,6 +51,9 @@ from .reuse import change_since, properties_of
 from .runs import Run
 from .shared_state import SHARED_STATE
 from .source_texts import keep_sources
+
+if TYPE_CHECKING:
+    from .resources import ResourceUse
 
 
 @dataclass(frozen=True)
@@ -101,25 +104,31 @@ class Attempt:
             KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
             BaseException: Whatever ended it when it had published already.
         """
-        execution = self._start()
+        from .resources import METER  # late: a run that reuses everything measures nothing
+
+        execution, use = self._start()
         folder = self.home.root / "work" / "nodes" / self.claim.cache_key
         about: Mapping[str, Any]
         try:
             begun.append(execution)
-            with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
+            with (
+                self._staged(execution),
+                heartbeat.of(self.home.store, self.claim, METER.read),
+                self.home.payloads.reading(),
+            ):
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
                     about = self._about(outputs)  # first: publishing moves the folders
                     new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
                 else:
                     new, about = self._sent(execution, folder)
-                about = {**about, **self._seconds}
+                about = {**about, **self._spent(use)}
                 published = self.home.store.publish(execution, new, claim=self.claim, properties=about)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             if isinstance(error, DrivetrainError) and error.where:  # of a saved graph: a definition and a statement
                 error.where = line_of(error.where, self.run.project) or error.where
-            about = failure_properties(error) | self.metrics.properties | self._seconds
+            about = failure_properties(error) | self.metrics.properties | self._spent(use)
             try:
                 failed = self._give_up(execution, error, about, canceled=canceled)
             finally:
@@ -131,16 +140,18 @@ class Attempt:
             # Last of all: as long as the staging folder is there, a sweep after a crash finds this execution by it, and
             # removes what it moved into place and never committed.
             _remove(self.home.payloads.staging / execution.uid)
+            METER.end(use)
         if self.home.payloads.url is not None:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
         _remove(folder)
         self._remove_left(folder.parent)
         return replace(execution, state="COMPLETE", properties={**execution.properties, **about}), published
 
-    @property
-    def _seconds(self) -> dict[str, float]:
-        """How long it took, by a clock that nobody sets."""
-        return {"seconds": round(time.monotonic() - self.begin, 6)}
+    def _spent(self, use: ResourceUse) -> dict[str, Any]:
+        """How long it took, by a clock that nobody sets, and what it used of the machine."""
+        from .resources import METER
+
+        return {"seconds": round(time.monotonic() - self.begin, 6), "resources": METER.recorded(use)}
 
     def _remove_left(self, folders: Path) -> None:
         """Remove what runs left that did the same work without the cache, and failed: it is theirs alone."""
@@ -149,12 +160,15 @@ class Attempt:
                 if self.home.store.claim_holder(left.name) is None:
                     shutil.rmtree(left, ignore_errors=True)
 
-    def _start(self) -> ExecutionRecord:
-        store = self.home.store
+    def _start(self) -> tuple[ExecutionRecord, ResourceUse]:
+        from .resources import METER
+
+        store, use = self.home.store, None
         claimed_alone = {} if self.claim.cache_key == self.resolved.key else {"claim": self.claim.cache_key}
         try:
+            use = METER.begin(self.task.node.options.accelerators)
             keep_sources(store, self.resolved)
-            return store.start(
+            execution = store.start(
                 self.task.node.component,
                 contexts=self.contexts,
                 inputs=self.resolved.inputs,
@@ -163,9 +177,12 @@ class Attempt:
                 properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **claimed_alone},
             )
         except BaseException:
+            if use is not None:
+                METER.end(use)
             with contextlib.suppress(DrivetrainError):
                 store.release(self.claim)
             raise
+        return execution, use
 
     def _give_up(
         self, execution: ExecutionRecord, error: BaseException, about: Mapping[str, Any], *, canceled: bool

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...errors import DrivetrainError
 from ...metadata import Claim, MetadataStore
@@ -22,7 +22,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._claims: dict[Claim, tuple[MetadataStore, float]] = {}  # and when its next beat is due
+        self._claims: dict[Claim, tuple[MetadataStore, float, Callable[[], None]]] = {}  # and when its next beat is due
         self._wakes = float("inf")
         self._thread: threading.Thread | None = None
 
@@ -34,12 +34,12 @@ class Heartbeat:
                 self._thread.start()
 
     @contextlib.contextmanager
-    def of(self, store: MetadataStore, claim: Claim) -> Iterator[None]:
-        """Within the block the claim's lease is renewed."""
+    def of(self, store: MetadataStore, claim: Claim, at_beat: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Within the block the claim's lease is renewed, and `at_beat` called at each beat, which raises nothing."""
         due = time.monotonic() + claim.lease / 3
         with self._changed:
             self.start()  # a forked process has lost it
-            self._claims[claim] = store, due
+            self._claims[claim] = store, due, at_beat
             if due < self._wakes:
                 self._changed.notify()
         try:
@@ -53,17 +53,18 @@ class Heartbeat:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         with self._changed:
             while True:
-                self._wakes = min((due for _, due in self._claims.values()), default=float("inf"))
+                self._wakes = min((due for _, due, _ in self._claims.values()), default=float("inf"))
                 pause = self._wakes - time.monotonic()
                 if pause > 0:
                     self._changed.wait(min(pause, threading.TIMEOUT_MAX))
-                for claim, (store, due) in list(self._claims.items()):
+                for claim, (store, due, at_beat) in list(self._claims.items()):
                     if due > time.monotonic():
                         continue
                     # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
                     with contextlib.suppress(DrivetrainError):
                         store.heartbeat(claim)
-                    self._claims[claim] = store, time.monotonic() + claim.lease / 3
+                    at_beat()
+                    self._claims[claim] = store, time.monotonic() + claim.lease / 3, at_beat
 
 
 heartbeat = Heartbeat()

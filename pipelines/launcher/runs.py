@@ -46,6 +46,7 @@ class RunOptions:
         base: The earlier run that stands in for the others.
         require_blessed: Whether a run that does not bless every model it judges, or judges none, falls short, which its
             exit code then says.
+        over_budget: Whether it begins though a budget that stops runs is used up.
     """
 
     runner: str = "inline"
@@ -57,6 +58,7 @@ class RunOptions:
     only: tuple[str, ...] = ()
     base: str = ""
     require_blessed: bool = False
+    over_budget: bool = False
 
 
 @dataclass(frozen=True)

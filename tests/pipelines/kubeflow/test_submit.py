@@ -363,3 +363,23 @@ def test_a_run_of_this_machine_is_not_resubmitted(
     result = run_pipeline(home, pipe(PLAIN), options=RunOptions())
     with pytest.raises(InputError, match="is not a cluster's"):
         resubmit(home, open_run(home, result.run), settings)
+
+
+def test_a_used_up_budget_stops_a_submission(
+    home: Home,
+    settings: ClusterSettings,
+    server: KfpServer,
+    pipe: Callable[..., PipelineFunction[..., object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (home.base / "costs.yaml").write_text("budgets:\n- {period: day, kwh: 0, action: stop}")
+    pipeline = pipe(PLAIN)
+    with pytest.raises(InputError, match="is used up"):
+        submit(home, pipeline, settings)
+    assert (server.runs, home.store.count_contexts("run")) == ({}, 0)
+    monkeypatch.setenv("DRIVETRAIN_OVER_BUDGET", "1")
+    done = submit(home, pipeline, settings)
+    assert open_run(home, done.run).context.properties["over_budget"]
+    monkeypatch.delenv("DRIVETRAIN_OVER_BUDGET")
+    with pytest.raises(InputError, match="is used up"):
+        resubmit(home, open_run(home, done.run), settings)
