@@ -185,11 +185,13 @@ def check_store(path: Path) -> None:
 
     Raises:
         StoreDamaged: Something in it is not what was written.
-        SchemaMismatch: It is of another version, or not a store of ours.
+        SchemaMismatch: It is of a later release, or not a store of ours.
     """
     database = Database(Sqlite(path, readonly=True))
     try:
-        database.migrate(upgrade=False, create=False)
+        version, known = database.versions()
+        if not 0 < version <= known:  # one of an earlier release is read as it is: `upgrade` comes after a restore
+            database.migrate(upgrade=False, create=False)
         store = MetadataStore(database)
         if problems := store.integrity():
             raise StoreDamaged(path, problems[0])

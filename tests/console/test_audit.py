@@ -157,6 +157,10 @@ def test_a_store_of_an_earlier_release_is_upgraded_by_command_only(
     assert drivetrain("audit", "verify").exit_code == 0
     assert drivetrain("runs").exit_code == 0
     assert "is up to date" in drivetrain("upgrade").stdout
+    assert drivetrain("backup", "--restore", done["kept"]).exit_code == 0  # and back, as it was
+    assert drivetrain("runs").exit_code == 2
+    assert last_json(drivetrain("upgrade", "--json"))["before"] == 1
+    assert drivetrain("audit", "verify").exit_code == 0
 
 
 def test_there_is_nothing_to_upgrade_where_there_is_no_store(drivetrain: Command) -> None:
