@@ -232,6 +232,10 @@ class Registry:
         """The names of all registered models, sorted."""
         return sorted(context.name for context in self.store.contexts(_MODEL, limit=None))
 
+    def entries(self, name: str) -> int:
+        """How many things were done to a model so far; 0 where there is none of that name."""
+        return self.store.count_contexts(_log_of(name))
+
     def model(self, name: str, *, before: ContextRecord | None = None) -> RegisteredModel:
         """A registered model.
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ...errors import DrivetrainError
 from ...metadata import ArtifactRecord, ContextRecord
+from ...metadata.registry import RegisteredModel, Registry, RegistryEntry
 from ...redaction import printable
 from ..launcher.decisions import waiting_tasks
 from ..launcher.home import Home
@@ -29,6 +30,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "champion": "{pipeline} has a new champion",
 }
 KINDS: Final = tuple(_TITLES)
+_CHAMPION: Final = "champion"
+"""The alias of a registered model that is in service, by the field's custom."""
 _LONGEST: Final = 500
 """Characters of a reason."""
 _OVERLAP: Final = timedelta(minutes=1)
@@ -217,9 +220,38 @@ class PushedModels:
         return Event("champion", names.get("pipeline", ""), names.get("run", ""), node, "", reason, at, schedule)
 
 
+class MovedChampions:
+    """Registered models whose alias `champion` moved. Its mark: how many entries it saw of each model's log."""
+
+    name = "registry"
+
+    def begin(self, home: Home) -> Mark:
+        """See `EventSource.begin`."""
+        registry = Registry(home.store)
+        return {name: registry.entries(name) for name in registry.names()}
+
+    def look(self, home: Home, mark: Mark) -> tuple[list[Event], Mark]:
+        """See `EventSource.look`."""
+        registry = Registry(home.store)
+        entries = {name: registry.entries(name) for name in registry.names()}
+        events: list[Event] = []
+        for name in sorted(name for name in entries if entries[name] > mark.get(name, 0)):
+            with suppress(DrivetrainError):  # a damaged log is no news
+                model = registry.model(name)
+                moves = [each for each in model.log[mark.get(name, 0) :] if each.facts.get("alias") == _CHAMPION]
+                events += [self._event(home, model, move) for move in moves if move.facts.get("version") is not None]
+        return events, entries
+
+    def _event(self, home: Home, model: RegisteredModel, move: RegistryEntry) -> Event:
+        artifact = home.store.artifact(model.version(move.facts["version"]).artifact)
+        names = {context.type: context.name for context in home.store.contexts_of(artifact)}
+        reason, at = f"{model.name}: {move}", move.at.isoformat(timespec="seconds")
+        return Event("champion", names.get("pipeline", model.name), names.get("run", ""), "", "", reason, at)
+
+
 def every_source() -> tuple[EventSource, ...]:
-    """Every source of news, each with a memory that is its alone: what else moves a champion is added here."""
-    return EndedRuns(), WaitingApprovals(), PushedModels()
+    """Every source of news, each with a memory that is its alone."""
+    return EndedRuns(), WaitingApprovals(), PushedModels(), MovedChampions()
 
 
 def _now(home: Home) -> datetime:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import BuildError, InputError
-from drivetrain.metadata import ConflictError, Owner
+from drivetrain.metadata import ConflictError, Owner, StagedArtifact
+from drivetrain.metadata.registry import Registry
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,
@@ -161,6 +162,29 @@ def test_a_question_and_a_pushed_model(home: Home, pipe: Pipe, web: WebReceiver,
     (pushed,) = web.bodies[1]["events"]
     assert (pushed["event"], pushed["pipeline"], pushed["node"]) == ("champion", "shop", "Push")
     assert (pushed["run"], pushed["reason"]) == (question["run"], "version 2 was pushed to served/shop")
+
+
+def test_a_champion_that_moves_in_the_registry(home: Home, web: WebReceiver, settings: Settings) -> None:
+    run = home.store.context("run", "20261128-000000-abcd", {"pipeline": "shop", "state": "COMPLETE"})
+    execution = home.store.start("Train", contexts=[run, home.store.context("pipeline", "shop")])
+    new = [StagedArtifact("Model", f"artifacts/Train/{index}/model", "f", 1) for index in range(2)]
+    models = home.store.publish(execution, {"model": new})["model"]
+    registry = Registry(home.store)
+    registry.register("clicks", models[0], by="ann")
+    registry.set_alias("clicks", "champion", 1, by="ann")
+    notifier = Notifier(home, read_notifications(settings()))
+    notifier.look()
+    registry.register("clicks", models[1], by="ann")
+    registry.set_alias("clicks", "challenger", 2, by="ann")
+    notifier.look()
+    assert web.bodies == []
+    registry.set_alias("clicks", "champion", 2, by="ann", why="a better one")
+    registry.remove_alias("clicks", "challenger", by="ann")
+    notifier.look()
+    notifier.look()
+    ((event,),) = [body["events"] for body in web.bodies]
+    assert (event["event"], event["pipeline"], event["run"]) == ("champion", "shop", run.name)
+    assert event["reason"] == "clicks: champion moved to version 2 from version 1 by ann: a better one"
 
 
 def test_a_run_whose_process_died(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
