@@ -16,7 +16,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -280,7 +279,7 @@ def _cards(accelerators: int) -> tuple[str, float | None]:
     or which they are is not said.
     """
     try:
-        library = import_module("pynvml")
+        import pynvml as library
     except ImportError:
         return "", None
     model = ""

@@ -46,7 +46,7 @@ def test_lineage_names_the_files_at_its_beginning(
     assert drivetrain("run", "shop").exit_code == 0
     reader, adder = last_json(drivetrain("lineage", "Add", "--json"))["executions"]
     digest = hashlib.sha256((tmp_path / "0.csv").read_bytes()).hexdigest()
-    assert len(reader["files"]) == 7
+    assert len(reader["files"]) == 7, reader["files"]
     assert reader["files"][0] == {"parameter": "data", "name": "0.csv", "size": 1, "sha256": digest}
     prices = hashlib.sha256(b"3").hexdigest()
     assert adder["files"] == [{"parameter": None, "name": "prices.json", "size": 1, "sha256": prices}]

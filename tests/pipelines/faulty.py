@@ -150,16 +150,14 @@ if place and not hasattr(MetadataStore, "cut"):
     def by_record(self, execution, *_, **__):
         return execution.properties["node"]
 
-    def by_number(tx, number, *_):
-        return writes.execution(tx, number).properties["node"]
-
     wrapped(MetadataStore, "start", "claimed", "started", by_name)
     wrapped(MetadataStore, "record", "before-record", "recorded", by_name)
     wrapped(MetadataStore, "publish", "renamed", "committed", by_record)
     wrapped(MetadataStore, "finish", "before-finish", "finished", by_record)
     wrapped(LocalPayloads, "publish", "staged", "first-renamed", lambda self, staged, uri, *_: uri.split("/")[1])
-    wrapped(writes, "attach", "inserted", "attached", by_number)
-    wrapped(writes, "output", "moved", "output-stored", by_number)
+    # What a transaction writes, before and after, while nothing of it is committed.
+    wrapped(writes, "insert_execution", "inserting", "attached", by_name)
+    wrapped(writes, "publish", "moving", "output-stored", by_record)
 """
 
 PIPELINE = """

@@ -23,8 +23,8 @@ from drivetrain.tests.pipelines import faulty
 pytestmark = pytest.mark.slow
 
 CUTS = [
-    "claimed/Make", "started/Both", "staged/Make", "first-renamed/Pair", "renamed/Sum", "moved/Join",
-    "output-stored/Pair", "committed/Fresh", "before-finish/Flaky", "finished/Flaky", "inserted/Twin",
+    "claimed/Make", "started/Both", "staged/Make", "first-renamed/Pair", "renamed/Sum", "moving/Join",
+    "output-stored/Pair", "committed/Fresh", "before-finish/Flaky", "finished/Flaky", "inserting/Twin",
     "attached/Small", "recorded/Small", "claimed/Last", "renamed/Last", "committed/Last", "committed/Items",
     "recorded/Twin", "first-renamed/Fresh", "started/Flaky",
 ]  # fmt: skip
