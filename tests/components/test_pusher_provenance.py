@@ -190,9 +190,10 @@ PROGRAM = os.environ.get("DRIVETRAIN_MODEL_SIGNING") or shutil.which("model_sign
 """model-signing 1.1.1 with pyOpenSSL, in an environment of its own: it brings too much for ours."""
 
 if PROGRAM is not None:
+    program: str = PROGRAM
 
     def test_model_signing_verifies_the_version_offline(pushed: dict[str, Any], tmp_path: Path) -> None:
-        command = [PROGRAM, "verify", "key", "--signature", "1.sig", "--public_key", str(tmp_path / "mine.pub"), "1"]
+        command = [program, "verify", "key", "--signature", "1.sig", "--public_key", str(tmp_path / "mine.pub"), "1"]
         folder = tmp_path / "serving" / "scaled"
         done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
