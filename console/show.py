@@ -13,6 +13,7 @@ import click
 
 from ..metadata import PushedModel
 from ..pipelines import Home, open_run
+from ..pipelines.launcher.costs import amount_of
 from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, counted, number, span
@@ -96,7 +97,7 @@ def _used(run_view: RunView) -> str:
     reused = [node.resources for node in run_view if node.resources and node.state is EndState.CACHED]
     parts = []
     if worked:
-        gigabytes = max(each["peak_memory"] for each in worked) / 1e9
+        gigabytes = max(amount_of(each, "peak_memory") for each in worked) / 1e9
         parts.append(f"used {_processors(worked)}, {gigabytes:.2f} GB of memory at most")
     if reused:
         parts.append(f"the cache saved {_processors(reused)}")
@@ -104,8 +105,8 @@ def _used(run_view: RunView) -> str:
 
 
 def _processors(resources: Sequence[Mapping[str, Any]]) -> str:
-    gpu_seconds = sum(each.get("gpu_seconds", 0.0) for each in resources)
-    cpu = f"{span(sum(each['cpu_seconds'] for each in resources))} of CPU"
+    gpu_seconds = sum(amount_of(each, "gpu_seconds") for each in resources)
+    cpu = f"{span(sum(amount_of(each, 'cpu_seconds') for each in resources))} of CPU"
     return f"{cpu} and {span(gpu_seconds)} of accelerators" if gpu_seconds else cpu
 
 

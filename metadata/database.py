@@ -270,8 +270,11 @@ class Database:
             return 0
         if not {"schema_version", "artifact", "execution"} <= tables:
             raise SchemaMismatch(f"{self.dialect.location} is not a drivetrain store", fix="name another")
-        version = connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"]
-        if not isinstance(version, int) or version < 1:
+        versions = "SELECT max(version) AS version, count(*) AS steps FROM schema_version"
+        row = connection.execute(versions).fetchone()
+        version = row["version"]
+        # Each version has a row: one alone is of another table, whose page stands where this one's did.
+        if not isinstance(version, int) or version < 1 or row["steps"] != version:
             raise StoreDamaged(self.dialect.location, f"its schema version is {version!r}")
         return version
 

@@ -21,6 +21,7 @@ COSTS: Final = "costs.yaml"
 _PRICES: Final = ("cpu_hour", "gpu_hour", "gb_read", "gb_written", "kwh")
 _LIMITS: Final = ("money", "cpu_hours", "kwh")
 _HOUR: Final = 3600.0
+_MOST: Final = 1e18  # of whatever is counted
 _GB: Final = 1e9
 _KWH: Final = 3.6e6
 """Joules."""
@@ -50,13 +51,13 @@ class Prices:
         """What an execution cost, by the resources that it recorded."""
         model = str(resources.get("accelerator", ""))
         amounts = {
-            "cpu_hour": _amount(resources, "cpu_seconds") / _HOUR,
-            "gb_read": _amount(resources, "bytes_read") / _GB,
-            "gb_written": _amount(resources, "bytes_written") / _GB,
-            "kwh": _amount(resources, "joules") / _KWH,
+            "cpu_hour": amount_of(resources, "cpu_seconds") / _HOUR,
+            "gb_read": amount_of(resources, "bytes_read") / _GB,
+            "gb_written": amount_of(resources, "bytes_written") / _GB,
+            "kwh": amount_of(resources, "joules") / _KWH,
         }
         of_gpu = next((price for pattern, price in self.gpu_hour if fnmatchcase(model, pattern)), 0.0)
-        gpus = of_gpu * _amount(resources, "gpu_seconds") / _HOUR
+        gpus = of_gpu * amount_of(resources, "gpu_seconds") / _HOUR
         return gpus + sum(price * amounts[name] for name, price in self.of.items())
 
 
@@ -155,8 +156,8 @@ class CostSum:
 
     def _use(self, resources: Mapping[str, Any]) -> None:
         for name in ("cpu_seconds", "gpu_seconds", "bytes_read", "bytes_written", "joules"):
-            setattr(self, name, getattr(self, name) + _amount(resources, name))
-        self.peak_memory = max(self.peak_memory, round(_amount(resources, "peak_memory")))
+            setattr(self, name, getattr(self, name) + amount_of(resources, name))
+        self.peak_memory = max(self.peak_memory, round(amount_of(resources, "peak_memory")))
         self.is_estimate = self.is_estimate or resources.get("energy") != "measured"
         self.money += self.prices.money(resources)
 
@@ -269,7 +270,9 @@ def _not_negative(value: YamlValue) -> float:
     return number
 
 
-def _amount(resources: Mapping[str, Any], name: str) -> float:
-    """A recorded number; 0 where it was not counted, or no number is there."""
+def amount_of(resources: Mapping[str, Any], name: str) -> float:
+    """A recorded number; 0 where it was not counted, or what stands there, in a damaged row say, can be none."""
     value = resources.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MOST:
+        return 0.0
+    return float(value)
