@@ -17,6 +17,8 @@ _GROUPS: Final = 10
 """Groups of about equal mass, by the old version, that numbers are compared in."""
 _FLOOR: Final = 1e-4  # a share below it counts as this, as in `data.drift_skew.measures.psi`
 _NINETY_NINE: Final = 0.99
+BRIEF: Final = 0.01
+"""Seconds of latency up to which its ratio is not judged: of fewer a busy machine alone makes a multiple."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def breach_of(guard: Guard, figures: GuardFigures) -> Breach | None:
             return Breach("p99_seconds", new.p99_seconds, f"{shown} {seen}; {1000 * guard.p99_seconds:.3g} ms may")
         if guard.p99_ratio is not None and compared and old.p99_seconds is not None:
             ratio = new.p99_seconds / old.p99_seconds
-            if ratio > guard.p99_ratio:
+            if ratio > guard.p99_ratio and new.p99_seconds > BRIEF:
                 return Breach(
                     "p99_ratio",
                     ratio,

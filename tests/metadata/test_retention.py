@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 from drivetrain.metadata import MetadataStore, open_payloads
@@ -372,65 +370,55 @@ def test_nothing_that_is_needed_ever_goes(
     root.store.close()
 
 
-def _killed_at(call: int, work: Callable[[], Any]) -> bool:
-    """Do something in a process of its own that kills itself at its n-th call; whether it came to that."""
-    child = os.fork()
-    if child == 0:
-        calls = 0
+KILLED = """
+import os, signal, sys
+from datetime import timedelta
+from pathlib import Path
+from drivetrain.metadata import MetadataStore
+from drivetrain.metadata.retention import RetentionPolicy, RetentionRule, collect, plan
 
-        def count(frame: FrameType, event: str, argument: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-            if calls == call:
-                os.kill(os.getpid(), signal.SIGKILL)
+root, calls, last = Path(sys.argv[1]), 0, int(sys.argv[2])
 
-        sys.setprofile(count)
-        try:
-            work()
-        finally:
-            sys.setprofile(None)
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+def count(frame, event, argument):
+    global calls
+    calls += event in ("call", "c_call")
+    if calls == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with MetadataStore.open(root / "metadata.db") as store:
+    policy = RetentionPolicy((RetentionRule(keep_last=1),), timedelta(0))
+    sys.setprofile(count)
+    for _ in range(2):
+        collect(store, root, plan(store, root, policy), "ann")
+    sys.setprofile(None)
+print(calls)
+"""
+"""Two collections in a process of its own, which kills itself at a call; else it prints how many calls there were."""
+
+
+def _collect(root: Path, last: int = -1) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", KILLED, str(root), str(last)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.slow
 def test_a_kill_at_any_moment_loses_nothing_and_the_next_collection_ends_it(tmp_path: Path) -> None:
     root = Root(tmp_path / "metadata.db", tmp_path)
-    kept = [root.make(root.run(), "Train")]
-    now = root.now
-
-    def work() -> None:
-        with MetadataStore.open(tmp_path / "metadata.db") as store:
-            policy = RetentionPolicy((RetentionRule(keep_last=1),), timedelta(0))
-            for _ in range(2):
-                collect(store, tmp_path, plan(store, tmp_path, policy), "ann")
-
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    root.make(root.run(), "Train")
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    assert root.state(kept[0]) == "DELETED"
+    for _ in range(4):
+        new = root.make(root.run(), "Train")
+    calls = int(_collect(tmp_path).stdout)
     killed = 0
     for moment in range(1, 25):
-        old = [root.make(root.run(), "Train") for _ in range(3)]
+        old = [new, *(root.make(root.run(), "Train") for _ in range(2))]
         new = root.make(root.run(), "Train")
-        killed += _killed_at(int(calls * moment / 25), work)
+        killed += _collect(tmp_path, int(calls * moment / 25)).returncode == -signal.SIGKILL
         report = fsck(root.store, root.path)
         assert not [*report.missing, *report.corrupt, *report.derived, *report.orphans, *report.claims]
         assert root.state(new) == "LIVE"
         assert root.there(new)
-        work()
+        assert _collect(tmp_path).returncode == 0
         assert [root.state(each) for each in old] == ["DELETED"] * 3
         assert not any(root.there(each) for each in old)
         assert fsck(root.store, root.path).clean
     assert killed >= 20
-    assert root.now > now
     root.store.close()

@@ -233,6 +233,13 @@ def test_a_breach_gives_all_traffic_back_for_good(
     assert (control.plans()["net"].candidate, share(control)) == (4, 1)
 
 
+def test_a_few_milliseconds_are_no_breach_however_few_they_were_before(tmp_path: Path) -> None:
+    clock = Clock()
+    control = started(tmp_path, clock, Guard())
+    look(control, clock, 0.5, tallies={4: tally(200, seconds=0.008), 3: tally(200, seconds=0.001)})
+    assert control.plans()["net"].candidate == 4
+
+
 def test_two_servers_of_one_state_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     first, second = (RolloutControl([config(tmp_path)], clock) for _ in range(2))
