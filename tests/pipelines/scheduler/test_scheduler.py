@@ -169,7 +169,8 @@ def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callabl
     first = look()
     clock.forward(seconds=1)
     second = look()
-    # The other runs the same pipeline, so where the machine is slow its own run, which has ended meanwhile, starts it too.
+    # The other runs the same pipeline, so where the machine is slow its own run, which has ended meanwhile, starts it
+    # too.
     assert [line.partition(":")[0] for line in (first + second)[:2]] == ["shop", "other"]
     assert f"run {list_runs(home)[-1].id} ended COMPLETE; and NewArtifact" in (first + second)[1]
 
