@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from .exit_codes import OK
 from .options import ConsoleSettings, print_text, shared, who
 from .terminal import showing_progress
@@ -60,7 +60,7 @@ def gc(
 
     Safe while pipelines run. One that was interrupted is ended by the next.
     """
-    from ..metadata.retention import collect, plan
+    from ..metadata.retention import Collected, collect, plan
     from ..pipelines.launcher.retention import protections
 
     if undo:
@@ -78,7 +78,13 @@ def gc(
             if not policy.grace:  # what was marked now goes now
                 again = plan(home.store, home.root, policy, protections(home))
                 more = collect(home.store, home.root, replace(again, mark=()), who(None), progress)
-                done = replace(more, marked=done.marked, restored=done.restored, left=(*done.left, *more.left))
+                done = Collected(
+                    done.marked,
+                    done.restored,
+                    done.deleted + more.deleted,
+                    done.freed + more.freed,
+                    (*done.left, *more.left),
+                )
         answer = {"applied": True, **vars(done), "over_quota": planned.over_quota}
         settings.answer(answer, lambda console: _show_collected(console, done, planned, policy))
     return OK
@@ -119,7 +125,10 @@ def _policy(
     else:  # with a quota alone, whatever is in it stays
         policy = RetentionPolicy((replace(rule, keep_for=timedelta.max) if rule.keeps_all else rule,))
     if quota is not None:
-        policy = replace(policy, quota=parse_bytes(quota))
+        try:
+            policy = replace(policy, quota=parse_bytes(quota))
+        except DrivetrainError as error:  # of a file's value it names the line, which a command line has not
+            raise InputError(f"--quota: {quota!r} is not an amount of bytes", fix="give e.g. 500GB") from error
     return policy if grace is None else replace(policy, grace=length(grace))
 
 

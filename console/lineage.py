@@ -176,7 +176,7 @@ def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
     return {
         "artifacts": [
             {"id": a.id, "uid": a.uid, "type": a.type, "uri": a.external or a.uri, "fingerprint": a.fingerprint}
-            | {"state": a.state}
+            | {"state": a.state, "collected": a.collected}
             for a in graph.artifacts.values()
         ],
         "executions": [
@@ -250,7 +250,8 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
             verdict = f"[red]{refusal}[/] " if (refusal := _refusal(artifact)) else ""
             location = escape(artifact.external or artifact.uri)
             text = f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} {verdict}[dim]{location}[/]"
-            return text.replace("  ", " ")
+            collected = f" [dim]collected by gc, marked {escape(artifact.collected)}[/]" if artifact.collected else ""
+            return text.replace("  ", " ") + collected
         execution = graph.executions[number]
         state = f"[{STYLES.get(execution.state, 'dim')}]{execution.state}[/]"
         return f"{escape(node_of(execution))} {state} [dim]run {run_of(home, execution)}[/]"

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..metadata.errors import StoreDamaged, StoreUnavailable
 from ..owner import person
 from ..pipelines import Home, RootLocation, RunOptions, find_root
-from .terminal import echo, terminal
+from .terminal import drop_output, echo, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,11 +117,17 @@ class ConsoleSettings:
             echo(f"note: runs are in {others} too; --root takes them instead of {self.location.root}", err=True)
 
     def answer(self, value: object, show: Callable[[Console], None]) -> None:
-        """Print the value as one line of JSON, or let `show` print it for people."""
-        if self.json:
-            echo(json.dumps(value))  # in ASCII, so that nothing in it steers the terminal
-        else:
-            show(terminal())
+        """Print the value as one line of JSON, or let `show` print it for people.
+
+        That nobody reads on (`| head`) is no error, and changes no verb's exit code.
+        """
+        try:
+            if self.json:
+                echo(json.dumps(value))  # in ASCII, so that nothing in it steers the terminal
+            else:
+                show(terminal())
+        except BrokenPipeError:
+            drop_output()
 
 
 def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:

@@ -39,6 +39,8 @@ def pin(
 
     if artifact is not None and run_id is not None:
         raise click.UsageError("give an ARTIFACT or --run, not both")
+    if artifact is None and run_id is None and (remove or reason):
+        raise click.UsageError("name an ARTIFACT, or a run with --run")
     with settings.home(readonly=artifact is None and run_id is None) as home:
         if artifact is None and run_id is None:
             pinned = [each for each in home.store.artifacts() if each.properties.get(PINNED)]

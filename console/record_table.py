@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("runs", "executions", "artifacts")
 """What can be found."""
+_COLUMNS: Final = {
+    "runs": ("run", "pipeline", "state", "started", "finished", "blessed", "note"),
+    "executions": (
+        "id", "uid", "component", "node", "run", "state", "created", "started", "finished", "seconds", "error",
+    ),
+    "artifacts": ("id", "uid", "type", "name", "state", "uri", "fingerprint", "size", "created", "updated"),
+}  # fmt: skip
+"""The columns that a DataFrame of each has, also where nothing was found."""
 
 
 def find(
@@ -67,7 +75,7 @@ def find(
                 break
     finally:
         home.close()
-    frame = pd.json_normalize(records)
+    frame = pd.json_normalize(records) if records else pd.DataFrame(columns=list(_COLUMNS[kind]))
     for name in ("created", "updated", "started", "finished"):
         if name in frame:
             frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")

@@ -52,7 +52,7 @@ def rerun(
         parameters = kept_parameters(old, pipeline) | changed
         directories = {name: folder for name, folder in old.directories.items() if name in parameters}
         directories |= dict.fromkeys(changed, str(Path.cwd()))
-        options = replace(old.options, only=(), base="", cache=not (no_cache or first))
+        options = replace(old.options, only=(), base="", cache=not (no_cache or first), over_budget=False)
         part = Selection(first, base=old.id if first else "")
         return run_pipeline(home, pipeline, parameters, options, watched, part, directories, **labels)  # type: ignore[arg-type]
 

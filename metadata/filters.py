@@ -283,7 +283,12 @@ class Compiler:
                 raise self._error("a text holds no NUL", self._index - 1)
             return value
         if kind == "length":
-            return -timedelta(seconds=int(text[1:-1]) * _UNITS[text[-1]])
+            try:
+                length = timedelta(seconds=int(text[1:-1]) * _UNITS[text[-1]])
+                self._now - length  # whether there is such a time
+            except OverflowError:
+                raise self._error("it goes back beyond the year 1", self._index - 1) from None
+            return -length
         if kind == "number":
             return float(text)
         if kind == "name" and text.lower() in ("true", "false"):

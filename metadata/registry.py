@@ -292,7 +292,10 @@ class Registry:
         if known is not Artifact and not issubclass(known, Model):
             raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
         if artifact.state not in {"LIVE", "REFERENCE"}:
-            raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix="train it again")
+            fix = "train it again"
+            if artifact.state == "MARKED_FOR_DELETION":
+                fix = f"keep it by `drivetrain pin {artifact.uri}`, and try again"
+            raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix=fix)
         by = by.strip()
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))
 

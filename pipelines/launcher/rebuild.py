@@ -19,7 +19,7 @@ from .run_records import sync_all
 
 UNRECORDED: Final = (
     "runs that found everything in the cache, tasks that failed, the lines of code that `why` compares, and what was "
-    "tagged, noted, approved, blessed or unblessed by hand, or retired by a repair"
+    "tagged, noted, approved, registered, pinned, blessed or unblessed by hand, or retired by a repair"
 )
 """What a store holds and no record beside the payloads."""
 

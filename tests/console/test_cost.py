@@ -100,6 +100,8 @@ def test_a_used_up_budget_stops_the_run_of_the_shell(shop: Path, drivetrain: Com
     assert result.exit_code == 2
     assert "costs.yaml:2: the budget of 0 kWh a day for pipelines * is used up" in result.stderr
     assert last_json(drivetrain("run", "shop", "--over-budget", "--json"))["state"] == "COMPLETE"
+    again = drivetrain("rerun")  # a run of its own, which nobody said may go over
+    assert (again.exit_code, "is used up" in again.stderr) == (2, True)
     Path("costs.yaml").write_text("budgets:\n- {period: day, kwh: 0, action: warn}\n")
     result = drivetrain("run", "shop", "--json")
     assert last_json(result)["state"] == "COMPLETE"

@@ -90,6 +90,10 @@ def test_a_dataframe_of_what_is_found(runs: list[str]) -> None:
     assert str(frame["started"].dtype).startswith("datetime64")
     assert len(dt.find("artifacts")) == len(dt.find("artifacts", limit=None, order="size"))
     assert len(dt.find("executions", limit=2)) == 2
-    assert len(dt.find("artifacts", "type = 'none'")) == 0
+    for kind, nothing in (("runs", "run = ''"), ("executions", "uid = ''"), ("artifacts", "uid = ''")):
+        full, empty = dt.find(kind), dt.find(kind, nothing)
+        assert len(empty) == 0
+        assert list(empty) == [name for name in full if "." not in name]  # so that code may name them
+        assert empty["started" if kind != "artifacts" else "created"].dtype.kind == "M"
     with pytest.raises(InputError, match="nothing to find"):
         dt.find("models")

@@ -121,6 +121,7 @@ def test_a_rebuild_says_what_is_lost(shop: Path, ran: Json, drivetrain: Command,
     assert f"lost: run {reused}, of which there are only logs" in answer.stdout
     assert f"no record names the payload {unnamed}" in answer.stdout
     assert "not in any record, and lost: runs that found everything in the cache, tasks that failed" in answer.stdout
+    assert "registered, pinned" in answer.stdout  # which the next collection would not know of
 
 
 def test_a_repair_says_what_it_took_in(shop: Path, ran: Json, drivetrain: Command, last_json: Read) -> None:

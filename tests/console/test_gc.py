@@ -1,5 +1,6 @@
 """`gc` and `pin`: a dry run, marking, removal, taking back, and what they say."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,16 @@ def test_what_is_marked_can_be_taken_back_until_it_is_removed(
     )
 
 
+def test_what_was_marked_before_counts_where_there_is_no_grace(
+    runs: list[Json], drivetrain: Command, last_json: Read
+) -> None:
+    marked = last_json(drivetrain("gc", "--keep-last", "1", "--apply", "--json"))["marked"]
+    planned = last_json(drivetrain("gc", "--keep-last", "1", "--grace", "0", "--json"))["delete"]
+    answer = last_json(drivetrain("gc", "--keep-last", "1", "--grace", "0", "--apply", "--json"))
+    assert (answer["marked"], answer["deleted"], answer["freed"]) == (0, marked, planned["bytes"])
+    assert marked > 0
+
+
 def test_reading_what_was_collected_says_so(runs: list[Json], drivetrain: Command) -> None:
     import drivetrain as dt
     from drivetrain.errors import InputError
@@ -77,6 +88,16 @@ def test_reading_what_was_collected_says_so(runs: list[Json], drivetrain: Comman
     artifact = dt.open(runs[0]["run"]).artifact("Make")
     with pytest.raises(InputError, match=r"was collected by `drivetrain gc`, marked .*no rule keeps it"):
         print(artifact.content)
+
+
+def test_lineage_says_what_was_collected_and_when(runs: list[Json], drivetrain: Command, last_json: Read) -> None:
+    made = uri(runs[0], "Make")
+    assert last_json(drivetrain("lineage", made, "--json"))["artifacts"][0]["collected"] is None
+    drivetrain("gc", "--keep-last", "1", "--grace", "0", "--apply")
+    assert re.search(
+        r"collected by gc, marked \S+Z: no rule keeps it", " ".join(drivetrain("lineage", made).stdout.split())
+    )
+    assert "no rule keeps it" in last_json(drivetrain("lineage", made, "--json"))["artifacts"][0]["collected"]
 
 
 def test_why_says_what_becomes_of_one(runs: list[Json], drivetrain: Command) -> None:
@@ -107,6 +128,9 @@ def test_a_pin_keeps_what_it_names(runs: list[Json], drivetrain: Command, last_j
     assert last_json(drivetrain("gc", "--keep-last", "1", "--json"))["mark"]["count"] == 0
     assert drivetrain("pin", model, "--run", runs[0]["run"]).exit_code == 2
     assert drivetrain("pin", "nothing").exit_code == 2
+    for option in (["--remove"], ["--reason", "the audit"]):  # of what? a list of the pins would look like success
+        result = drivetrain("pin", *option)
+        assert (result.exit_code, "name an ARTIFACT" in result.stderr) == (2, True)
 
 
 def test_the_policy_of_the_project_is_read(shop: Path, runs: list[Json], drivetrain: Command, last_json: Read) -> None:
@@ -151,4 +175,5 @@ def test_a_quota_alone_keeps_the_rest(runs: list[Json], drivetrain: Command, las
     answer = last_json(drivetrain("gc", "--quota", "1", "--json"))
     assert uri(runs[0], "Make") in answer["mark"]["uris"]
     assert set(answer["reasons"].values()) == {"longest unused, beyond the quota"}
-    assert drivetrain("gc", "--quota", "much").exit_code == 2
+    result = drivetrain("gc", "--quota", "much")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (2, "error: --quota: 'much' is not an amount of bytes")

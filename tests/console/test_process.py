@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,18 @@ def test_a_reader_that_leaves_is_no_error(shop: Path) -> None:
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_reader_that_leaves_changes_no_verdict(shop: Path, option: str) -> None:
+    assert run("run", "shop").returncode == 0
+    with closing(sqlite3.connect(shop.parent / ".drivetrain" / "metadata.db")) as connection, connection:
+        connection.execute("UPDATE execution SET state = 'FAILED'")
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{' '.join(COMMAND)} audit verify {option} | true"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def imported(code: str) -> tuple[set[str], list[str]]:

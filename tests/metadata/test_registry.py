@@ -25,6 +25,7 @@ from drivetrain.metadata import (
 )
 from drivetrain.metadata.approvals import ApprovalRule
 from drivetrain.metadata.registry import Registry, split_reference
+from drivetrain.metadata.retention import pin
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,15 @@ def test_versions_are_numbered_and_stay(store: MetadataStore) -> None:
     assert registry.resolve("flights").number == registry.resolve("flights@latest").number == 2
     assert registry.artifact(registry.resolve("flights@1")) == first
     assert [str(each) for each in registry.versions_of(first)] == ["flights@1", "other@1"]
+
+
+def test_what_a_collection_has_marked_is_kept_first(store: MetadataStore) -> None:
+    registry = Registry(store)
+    model = store.update_artifact(trained(store), state="MARKED_FOR_DELETION")
+    with pytest.raises(StateError, match="cannot be registered") as refused:
+        registry.register("flights", model, by="ada")
+    assert refused.value.fix == f"keep it by `drivetrain pin {model.uri}`, and try again"
+    registry.register("flights", pin(store, model, "ada", ""), by="ada")
 
 
 def test_aliases_move_by_compare_and_set(store: MetadataStore) -> None:
