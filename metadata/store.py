@@ -150,7 +150,7 @@ class MetadataStore(StoreReader):
             :16
         ]  # whatever stands in the field, and however long it is
         for value_kind, sql in Compiler(fields, self._db.dialect, rows.when(self.now())).index(field).items():
-            with self._db.write() as tx:
+            with self._db.write("index") as tx:
                 tx.run(f"CREATE INDEX IF NOT EXISTS {kind}_{name}_{value_kind} ON {kind} (({sql}))")
 
     # -- executions
@@ -392,7 +392,7 @@ class MetadataStore(StoreReader):
             StateError: One cannot go to that state; nothing is changed.
         """
         changed = []
-        with self._db.write() as tx:
+        with self._db.write("update artifacts") as tx:
             for artifact in artifacts:
                 with suppress(ConflictError):
                     writes.change_artifact(tx, artifact.id, state, properties, artifact.version)
