@@ -45,6 +45,8 @@ def _pair(between: Any) -> tuple[str, str]:  # Any: what a user wrote
     if isinstance(between, str) or len(between) != 2:
         raise InputError(f"between must name two groups, not {between!r}", fix='between=["f", "m"]')
     first, second = map(str, between)
+    if first == second:
+        raise InputError(f"between names the group {first!r} twice", fix='name two groups: between=["f", "m"]')
     return first, second
 
 

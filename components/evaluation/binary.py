@@ -227,9 +227,10 @@ def _cohen_kappa(c: Confusion) -> Result:
     """(accuracy − chance) / (1 − chance), where chance is how often label and prediction agree by their rates."""
     if not c.weight:
         return NO_ROWS
-    chance = (c.called * c.positives + c.uncalled * c.negatives) / c.weight**2
-    right = (c.true_positives + c.true_negatives) / c.weight
-    return ratio(right - chance, 1 - chance, "labels and predictions are all of one class")
+    # Both multiplied out by the square of the weight, as the differences of numbers near 1 lose digits of rare classes.
+    beyond_chance = 2 * (c.true_positives * c.true_negatives - c.false_positives * c.false_negatives)
+    most = c.called * c.negatives + c.positives * c.uncalled
+    return ratio(beyond_chance, most, "labels and predictions are all of one class")
 
 
 # name: title, which way is better, whether it is drawn as a bar, value

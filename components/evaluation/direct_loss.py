@@ -75,8 +75,11 @@ def expected_losses(features: Floats, reference: Floats, losses: Floats, weight:
         raise InputError(f"the reference has {len(losses)} rows, of at least 100 to learn losses from")
 
     def fitted(rows: Any) -> Any:  # an index, and a model of scikit-learn's
+        known = reference[rows]
+        # scikit-learn cannot fit a column without any value. No split is by a column that is 0 in all rows.
+        known = np.where(np.isnan(known).all(axis=0), 0.0, known)
         model = HistGradientBoostingRegressor(max_leaf_nodes=15, min_samples_leaf=20, random_state=seed)
-        return model.fit(reference[rows], losses[rows], sample_weight=weight[rows])
+        return model.fit(known, losses[rows], sample_weight=weight[rows])
 
     fold = np.random.default_rng(seed).integers(0, _FOLDS, len(losses))
     unseen = np.zeros(len(losses))

@@ -219,7 +219,7 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric
 
 def _bounds_the_better_side(threshold: Threshold, metric: Metric) -> bool:
     """Whether all that a threshold asks for is that a model is not too good, which is seldom meant."""
-    if threshold.has_change or metric.direction is None:
+    if metric.direction is None or (threshold.has_change and threshold.direction == metric.direction):
         return False
     return (threshold.upper if metric.direction == "lower" else threshold.lower) is None
 

@@ -202,6 +202,8 @@ def test_a_group_without_a_value_is_named() -> None:
         (metric("gap", of=3, by="sex"), "of must be a metric, not 3"),
         (metric("gap", of="rmse", by="sex"), "'rmse' judges regression models"),
         (metric("gap", of="auc", by="sex", between=["m"]), "between must name two groups"),
+        (metric("gap", of="auc", by="sex", between=["m", "m"]), "between names the group 'm' twice"),
+        (metric("gap_ratio", of="auc", by="sex", between=[1, "1"]), "between names the group '1' twice"),
         (metric("equalized_odds_ratio"), "needs the option 'by'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from fractions import Fraction
 from typing import Any
 
 import drivetrain as dt
@@ -228,3 +229,15 @@ def test_a_prediction_on_an_edge_belongs_to_the_part_above() -> None:
 def test_beta_is_a_number(beta: Any) -> None:
     with pytest.raises(InputError, match="beta must be above 0"):
         EvaluationConfig("y", "p", metrics=[metric("f_beta", beta=beta)])
+
+
+def test_kappa_of_a_class_that_weighs_next_to_nothing() -> None:
+    """Chance and accuracy are next to 1 then, and their differences to 1 have hardly a digit left."""
+    tp, fp, tn, fn = 1e-13, 2e-13, 1.0, 3e-13
+    rows = {"y": [1, 0, 0, 1], "p": [0.9, 0.9, 0.1, 0.1], "w": [tp, fp, tn, fn]}
+    values = dt.evaluate(rows, label="y", predictions="p", weight="w", metrics=["cohen_kappa"]).overall["p"]
+    exact = [Fraction(weight) for weight in (tp, fp, tn, fn)]
+    all_of, right = sum(exact), exact[0] + exact[2]
+    called, positives = exact[0] + exact[1], exact[0] + exact[3]
+    chance = (called * positives + (all_of - called) * (all_of - positives)) / all_of**2
+    assert values["cohen_kappa"] == pytest.approx(float((right / all_of - chance) / (1 - chance)), rel=1e-12)

@@ -36,3 +36,16 @@ def test_too_few_rows_are_refused() -> None:
     rows = np.zeros((50, 1))
     with pytest.raises(InputError, match="the reference has 50 rows, of at least 100"):
         expected_losses(rows, rows, np.zeros(50), np.ones(50), 0)
+
+
+def test_columns_without_a_value_tell_nothing() -> None:
+    """In the whole reference, or once a fold is left out; scikit-learn fails on them."""
+    generator = np.random.default_rng(3)
+    x, losses = generator.normal(size=(400, 1)), generator.exponential(size=400)
+    nothing = np.full((400, 1), np.nan)
+    single = nothing.copy()
+    single[7] = 1.0
+    expected = expected_losses(x, x, losses, np.ones(400), 0)
+    result = expected_losses(np.hstack([x, x, x]), np.hstack([x, nothing, single]), losses, np.ones(400), 0)
+    np.testing.assert_array_equal(result.losses, expected.losses)
+    np.testing.assert_array_equal(result.apart, expected.apart)

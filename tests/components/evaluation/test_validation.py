@@ -65,6 +65,8 @@ def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str 
         ("auc", {"lower": 0.25}, False),
         ("auc", {"lower": 0.25, "upper": 0.75}, False),
         ("auc", {"upper": 0.75, "change_absolute": -1.0}, False),
+        ("auc", {"upper": 0.75, "change_absolute": -1.0, "direction": "lower"}, True),
+        ("auc", {"lower": 0.25, "change_absolute": -1.0, "direction": "lower"}, False),
         ("log_loss", {"lower": 0.25}, True),
         ("log_loss", {"upper": 0.75}, False),
         ("calibration", {"lower": 0.25}, False),
