@@ -16,7 +16,6 @@ from ..metadata.uri import resolve
 from ..pipelines import Home, Run, find_root, open_run
 from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
-from ..pipelines.launcher.costs import resources_of
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
@@ -352,7 +351,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         metrics=metrics,
         steps=worked.properties.get("metric_steps") or {},
-        resources=resources_of(worked),
+        resources=worked.resources,
         error=execution.error if state is EndState.FAILED else None,
         execution=execution.id,
     )

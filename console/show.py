@@ -13,7 +13,6 @@ import click
 
 from ..metadata import PushedModel
 from ..pipelines import Home, open_run
-from ..pipelines.launcher.costs import amount_of
 from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, counted, number, span
@@ -93,6 +92,8 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
 
 def _used(run_view: RunView) -> str:
     """What a run used of the machine and what the cache saved it, as one line; "" where nothing was measured."""
+    from ..pipelines.launcher.costs import amount_of  # late: `run` loads this module too
+
     worked = [node.resources for node in run_view if node.resources and node.state is not EndState.CACHED]
     reused = [node.resources for node in run_view if node.resources and node.state is EndState.CACHED]
     parts = []
@@ -105,6 +106,8 @@ def _used(run_view: RunView) -> str:
 
 
 def _processors(resources: Sequence[Mapping[str, Any]]) -> str:
+    from ..pipelines.launcher.costs import amount_of
+
     gpu_seconds = sum(amount_of(each, "gpu_seconds") for each in resources)
     cpu = f"{span(sum(amount_of(each, 'cpu_seconds') for each in resources))} of CPU"
     return f"{cpu} and {span(gpu_seconds)} of accelerators" if gpu_seconds else cpu

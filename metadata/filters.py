@@ -18,7 +18,7 @@ from .dialect import Dialect, JsonKind
 from .rows import microseconds
 
 Kind = Literal["text", "number", "time", "json"]
-Literal_: TypeAlias = "str | int | float | bool | timedelta"
+FilterValue: TypeAlias = "str | int | float | bool | timedelta"
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<length>-\d{1,9}[smhdw]\b)|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -210,7 +210,7 @@ class Compiler:
             raise self._error(wanted, start, suggest(name, [*known, *self._resolve], "name"))
         return [(field, tuple(rest)) for field in fields]
 
-    def _compare(self, operator: str, value: Literal_, start: int) -> Callable[[Field, tuple[str, ...]], str]:
+    def _compare(self, operator: str, value: FilterValue, start: int) -> Callable[[Field, tuple[str, ...]], str]:
         def compared(field: Field, path: tuple[str, ...]) -> str:
             if field.kind == "time":
                 return f"{field.sql} {operator} :{self._bind(self._moment(value, start))}"
@@ -248,13 +248,13 @@ class Compiler:
         spelled = self._dialect.json_path(names)
         return f"'{spelled}'" if all(map(_PLAIN.fullmatch, names)) else f":{self._bind(spelled)}"
 
-    def _lineage(self, name: str, operator: str, value: Literal_, start: int) -> str:
+    def _lineage(self, name: str, operator: str, value: FilterValue, start: int) -> str:
         if operator != "=" or not isinstance(value, str):
             raise self._error(f"{name} takes = and a text in quotes: an artifact's URI or uid", start)
         sql, bound = self._resolve[name](value)
         return sql.replace(":artifact", f":{self._bind(bound)}")
 
-    def _moment(self, value: Literal_, start: int) -> int:
+    def _moment(self, value: FilterValue, start: int) -> int:
         if isinstance(value, timedelta):
             return microseconds(self._now + value)
         if isinstance(value, str):
@@ -265,7 +265,7 @@ class Compiler:
             return microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         raise self._error("a time is wanted", start, "write e.g. '2026-11-01', or -7d for the last week")
 
-    def _values(self) -> list[Literal_]:
+    def _values(self) -> list[FilterValue]:
         if not self._operator("("):
             raise self._error("`(` is wanted", self._index)
         values = [self._value()]
@@ -275,7 +275,7 @@ class Compiler:
             raise self._error("`,` or `)` is wanted", self._index)
         return values
 
-    def _value(self) -> Literal_:
+    def _value(self) -> FilterValue:
         kind, text, _ = self._next("a value is wanted")
         if kind == "text":
             value = text[1:-1].replace("''", "'")

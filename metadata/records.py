@@ -131,6 +131,12 @@ class ExecutionRecord:
         return _metrics(self.properties)
 
     @property
+    def resources(self) -> Mapping[str, Any]:
+        """What it used of the machine, see docs/costs.md; empty where nothing was measured."""
+        resources = self.properties.get("resources")
+        return resources if isinstance(resources, Mapping) else {}
+
+    @property
     def seconds(self) -> float | None:
         """How long it took, as who ran it measured, else by the clock; never negative; None before its end."""
         measured = self.properties.get("seconds")

@@ -143,7 +143,7 @@ class CostSum:
 
     def add(self, execution: ExecutionRecord, source: ExecutionRecord | None = None) -> None:
         """Add an execution; with the one that it reuses, where it is cached."""
-        resources = resources_of(execution)
+        resources = execution.resources
         self.executions += 1
         if source is not None:
             self.cached += 1
@@ -189,12 +189,6 @@ class CostSum:
     def amount(self, unit: str) -> float:
         """How much of a budget's unit."""
         return {"money": self.money, "cpu_hours": self.cpu_seconds / _HOUR, "kwh": self.joules / _KWH}[unit]
-
-
-def resources_of(execution: ExecutionRecord) -> Mapping[str, Any]:
-    """What an execution recorded of what it used; empty where nothing was measured."""
-    resources = execution.properties.get("resources")
-    return resources if isinstance(resources, Mapping) else {}
 
 
 def all_executions(home: Home, where: str) -> Iterator[ExecutionRecord]:

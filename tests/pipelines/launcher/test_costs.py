@@ -14,7 +14,7 @@ from drivetrain.metadata import ExecutionRecord
 from drivetrain.metadata.rows import microseconds
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run, resume, run_pipeline
 from drivetrain.pipelines.launcher.budgets import OVER_BUDGET, budget_states, check_budgets
-from drivetrain.pipelines.launcher.costs import Budget, CostSettings, CostSum, Prices, read_costs, resources_of
+from drivetrain.pipelines.launcher.costs import Budget, CostSettings, CostSum, Prices, read_costs
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 
@@ -267,7 +267,7 @@ def test_a_budget_that_warns_says_so_in_the_log(home: Home, pipe: Pipe, caplog: 
 def test_work_of_a_run_counts_for_its_budget(home: Home, pipe: Pipe) -> None:
     (home.base / "costs.yaml").write_text("budgets:\n- {pipeline: shop, period: day, cpu_hours: 1e-7, action: stop}")
     assert run_pipeline(home, pipe("Make()")).state == "COMPLETE"
-    used = [resources_of(each)["cpu_seconds"] for each in home.store.executions(state="COMPLETE")]
+    used = [each.resources["cpu_seconds"] for each in home.store.executions(state="COMPLETE")]
     with pytest.raises(InputError, match="is used up"):
         run_pipeline(home, pipe("Make()"))
     [state] = budget_states(home, read_costs(home.base / "costs.yaml"))
