@@ -35,7 +35,7 @@ def preflight(home: Home, run: Run, task: Task, output: str, facts: Mapping[str,
     for node in run.pipeline.nodes:
         coming = {name: facts for name, sources in node.inputs if Edge(task.node.id, output) in sources}
         if coming:
-            _look(home, run, task, node, coming)
+            _look(home, run, task, node, _component(run, node), coming)
 
 
 def preflight_downstream(home: Home, run: Run, task: Task) -> None:
@@ -50,15 +50,24 @@ def preflight_downstream(home: Home, run: Run, task: Task) -> None:
     for node in run.pipeline.nodes:  # which are in topological order
         if not after.isdisjoint(run.pipeline.upstream(node.id)):
             after.add(node.id)
+            try:
+                component = _component(run, node)
+            except Exception:  # noqa: S112 - its code is being edited, say: the node loads it anew, and says so
+                continue
             with suppress(ModuleNotFoundError):
-                _look(home, run, task, node, {})
+                _look(home, run, task, node, component, {})
 
 
-def _look(home: Home, run: Run, task: Task, node: Node, coming: Mapping[str, Mapping[str, object]]) -> None:
+def _component(run: Run, node: Node) -> object:
+    return FunctionRef(run.project if node.code else None, node.component).load()
+
+
+def _look(
+    home: Home, run: Run, task: Task, node: Node, component: object, coming: Mapping[str, Mapping[str, object]]
+) -> None:
     """Let a node refuse what is known of it while an earlier task runs; raises as `preflight`."""
     if run.options.only and node.id not in run.options.only:
         return
-    component = FunctionRef(run.project if node.code else None, node.component).load()
     if isinstance(component, Component) and component.preflight is not None:
         try:
             component.preflight(_known(home, run, task, node, component), coming)

@@ -41,6 +41,7 @@ def test_what_another_run_publishes_meanwhile_is_not_seen(home: Home, shop: Pipe
     load(home, shop, 3)
     until.touch()
     thread.join()
+    assert found[0].state == "COMPLETE", {name: node.reason for name, node in found[0].nodes.items()}
     assert (value(found[0], "Show"), value(found[0], "Mine")) == (["1", "2"], ["1", "2", "7"])
     assert value(run_pipeline(home, shop("Show(dt.resolvers.all_spans(Examples))\nOne()")), "Show") == [
         "1",
