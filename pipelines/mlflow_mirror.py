@@ -22,9 +22,9 @@ from urllib.request import Request
 from ..errors import InputError
 from ..metadata import ContextRecord, ExecutionRecord
 from ..paced_http import opener
+from .launcher.following import follow_runs
 from .launcher.home import Home
-from .launcher.runs import Run, UnreadableRun, read_run
-from .launcher.states import RunState
+from .launcher.runs import Run, UnreadableRun
 
 Json = dict[str, Any]  # Any: JSON values
 
@@ -129,24 +129,7 @@ class MlflowMirror:
 
     def mirror(self) -> int:
         """Mirror all runs that have changed since the last time, or are at work; gives how many."""
-        store = self._home.store
-        record = store.context(MIRRORED, self._server.address, {"at_work": [], "until": None})
-        until = record.properties["until"]
-        after = None if until is None else datetime.fromisoformat(until)
-        contexts = {each.name: each for each in store.contexts("run", limit=None, changed_after=after)}
-        at_work = set(record.properties["at_work"])
-        for name in at_work - contexts.keys():
-            if (context := store.find_context("run", name)) is not None:
-                contexts[name] = context
-        for context in sorted(contexts.values(), key=lambda context: context.id):
-            run = read_run(self._home, context)
-            self.put(run)
-            at_work.discard(run.id)
-            if str(run.state) == RunState.RUNNING:
-                at_work.add(run.id)
-            after = max(each for each in (after, context.updated_at) if each is not None)
-            record = store.update_context(record, {"at_work": sorted(at_work), "until": after.isoformat()})
-        return len(contexts)
+        return follow_runs(self._home, MIRRORED, self._server.address, lambda run, _: self.put(run))
 
     def put(self, run: Run | UnreadableRun) -> None:
         """Mirror a run as it is now."""

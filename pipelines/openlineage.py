@@ -16,8 +16,9 @@ from uuid import UUID, uuid5
 from ..errors import missing_extra
 from ..metadata import ArtifactRecord, ExecutionRecord
 from .launcher.files_read import files_read
+from .launcher.following import follow_runs
 from .launcher.home import Home
-from .launcher.runs import Run, UnreadableRun, read_run
+from .launcher.runs import Run, UnreadableRun
 from .launcher.states import RunState
 
 if TYPE_CHECKING:
@@ -217,31 +218,20 @@ class LineageSender:
 
     def send(self) -> int:
         """Send what was not sent yet of all runs; gives how many events that were."""
-        store = self._home.store
-        record = store.context(SENT, self._namespace, {"runs": {}, "until": None})
-        at_work: dict[str, list[str]] = dict(record.properties["runs"])
-        until = record.properties["until"]
-        after = None if until is None else datetime.fromisoformat(until)
-        changed = {context.name: context for context in store.contexts("run", limit=None, changed_after=after)}
-        for run_id in at_work.keys() - changed.keys():
-            if (context := store.find_context("run", run_id)) is not None:
-                changed[run_id] = context
-        sent = 0
-        for context in sorted(changed.values(), key=lambda context: context.id):
-            run = read_run(self._home, context)
-            known = set(at_work.pop(run.id, ()))
+        count = 0
+
+        def handle(run: Run | UnreadableRun, before: list[str] | None) -> list[str]:
+            nonlocal count
+            known = set(before or ())
             for event in self._events.of(run):
                 if (key := _key(event)) not in known:
                     self._emit(event)
                     known.add(key)
-                    sent += 1
-            if str(run.state) == RunState.RUNNING:
-                at_work[run.id] = sorted(known)
-            moments = [each for each in (after, context.updated_at) if each is not None]
-            after = max(moments)
-            facts = {"runs": at_work, "until": after.isoformat()}
-            record = store.update_context(record, facts)
-        return sent
+                    count += 1
+            return sorted(known)
+
+        follow_runs(self._home, SENT, self._namespace, handle)
+        return count
 
 
 def _key(event: RunEvent) -> str:
