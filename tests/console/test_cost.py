@@ -118,8 +118,8 @@ def test_show_says_what_a_run_used_and_what_the_cache_saved(runs: list[str], dri
 def test_dataframes_have_the_resources(runs: list[str]) -> None:
     import drivetrain as dt
 
-    found = dt.find("executions", "state = 'COMPLETE' and property.resources.cpu_seconds > 0", root=".drivetrain")
-    assert sorted(found["properties.resources.cpu_seconds"]) == sorted(
+    frame = dt.find("executions", "state = 'COMPLETE' and property.resources.cpu_seconds > 0", root=".drivetrain")
+    assert sorted(frame["properties.resources.cpu_seconds"]) == sorted(
         each["cpu_seconds"] for each in resources("COMPLETE")
     )
     costs = dt.costs("component", root=".drivetrain")

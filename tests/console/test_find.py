@@ -56,9 +56,11 @@ def test_a_run_whose_process_died_is_found_as_interrupted(
 
 
 def test_executions_and_artifacts_are_found_by_lineage(runs: list[str], drivetrain: Command, last_json: Read) -> None:
-    made = last_json(drivetrain("find", "artifacts", f"type = 'Examples' and run = '{runs[1]}'", "--json"))["artifacts"]
-    assert [each["properties"]["rows"] for each in made] == [{"train": 4}]
-    below = last_json(drivetrain("find", "artifacts", f"made_from = '{made[0]['uri']}'", "--json"))["artifacts"]
+    examples = last_json(drivetrain("find", "artifacts", f"type = 'Examples' and run = '{runs[1]}'", "--json"))[
+        "artifacts"
+    ]
+    assert [each["properties"]["rows"] for each in examples] == [{"train": 4}]
+    below = last_json(drivetrain("find", "artifacts", f"made_from = '{examples[0]['uri']}'", "--json"))["artifacts"]
     assert {each["type"] for each in below} == {"Anomalies", "Model", "Evaluation", "PushedModel"}
     failed = last_json(drivetrain("find", "executions", "state = 'FAILED'", "--json"))["executions"]
     assert [(each["node"], each["run"]) for each in failed] == [("Train", runs[2])]

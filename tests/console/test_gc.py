@@ -48,14 +48,14 @@ def test_a_dry_run_changes_nothing(shop: Path, runs: list[Json], drivetrain: Com
 def test_what_is_marked_can_be_taken_back_until_it_is_removed(
     shop: Path, runs: list[Json], drivetrain: Command, last_json: Read
 ) -> None:
-    made = shop.parent / ".drivetrain" / uri(runs[0], "Make")
+    oldest = shop.parent / ".drivetrain" / uri(runs[0], "Make")
     text = drivetrain("gc", "--keep-last", "1", "--apply").stdout
     assert "`drivetrain gc --undo` takes it back" in text
-    assert made.is_dir()
+    assert oldest.is_dir()
     assert len(last_json(drivetrain("gc", "--undo", "--json"))["restored"]) == text.count("marked 5") * 5 == 5
     answer = last_json(drivetrain("gc", "--keep-last", "1", "--grace", "0", "--apply", "--json"))
     assert (answer["marked"], answer["deleted"], answer["left"]) == (5, 5, [])
-    assert not made.exists()
+    assert not oldest.exists()
     assert drivetrain("fsck").exit_code == 0
     run = runs[0]["run"]
     assert "collected by gc" in drivetrain("show", run).stdout
@@ -91,13 +91,13 @@ def test_reading_what_was_collected_says_so(runs: list[Json], drivetrain: Comman
 
 
 def test_lineage_says_what_was_collected_and_when(runs: list[Json], drivetrain: Command, last_json: Read) -> None:
-    made = uri(runs[0], "Make")
-    assert last_json(drivetrain("lineage", made, "--json"))["artifacts"][0]["collected"] is None
+    oldest = uri(runs[0], "Make")
+    assert last_json(drivetrain("lineage", oldest, "--json"))["artifacts"][0]["collected"] is None
     drivetrain("gc", "--keep-last", "1", "--grace", "0", "--apply")
     assert re.search(
-        r"collected by gc, marked \S+Z: no rule keeps it", " ".join(drivetrain("lineage", made).stdout.split())
+        r"collected by gc, marked \S+Z: no rule keeps it", " ".join(drivetrain("lineage", oldest).stdout.split())
     )
-    assert "no rule keeps it" in last_json(drivetrain("lineage", made, "--json"))["artifacts"][0]["collected"]
+    assert "no rule keeps it" in last_json(drivetrain("lineage", oldest, "--json"))["artifacts"][0]["collected"]
 
 
 def test_why_says_what_becomes_of_one(runs: list[Json], drivetrain: Command) -> None:

@@ -46,8 +46,8 @@ class Tracking(ThreadingHTTPServer):
             case "runs/search":
                 assert body["filter"].startswith("tags.`drivetrain.run` = '")
                 wanted = body["filter"].split("'")[1]
-                found = [run for run in self.runs.values() if run["tags"].get("drivetrain.run") == wanted]
-                return 200, {"runs": [{"info": {"run_id": run["run_id"]}} for run in found]} if found else {}
+                matching = [run for run in self.runs.values() if run["tags"].get("drivetrain.run") == wanted]
+                return 200, {"runs": [{"info": {"run_id": run["run_id"]}} for run in matching]} if matching else {}
             case "runs/create":
                 number = f"{len(self.runs):032x}"
                 tags = {tag["key"]: tag["value"] for tag in body["tags"]}

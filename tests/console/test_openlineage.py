@@ -119,9 +119,9 @@ def test_a_receiver_takes_every_event_of_every_kind_of_end(
     first = by_job["shop.Train"][1]
     assert [each["name"] for each in first["inputs"]] == ["shop.Make.examples"]
     assert [each["name"] for each in first["outputs"]] == ["shop.Train.model"]
-    made = by_job["shop.Make"][1]["outputs"][0]
-    assert made["outputFacets"]["outputStatistics"]["rowCount"] == 3
-    assert made["facets"]["version"] == first["inputs"][0]["facets"]["version"]
+    examples = by_job["shop.Make"][1]["outputs"][0]
+    assert examples["outputFacets"]["outputStatistics"]["rowCount"] == 3
+    assert examples["facets"]["version"] == first["inputs"][0]["facets"]["version"]
     run = by_job["shop"][0]["run"]
     assert first["run"]["facets"]["parent"]["run"]["runId"] == run["runId"]
     assert {"best", "run"} <= {tag["key"] for tag in run["facets"]["tags"]["tags"]}

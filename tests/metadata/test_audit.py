@@ -93,8 +93,8 @@ def findings(where: str | Path, known: AuditHead | None = None) -> list[AuditFin
         return verify(store, known).findings
 
 
-def brief(found: list[AuditFinding]) -> list[tuple[str, str, str, tuple[str, ...]]]:
-    return [(finding.kind, finding.table, finding.key, finding.columns) for finding in found]
+def brief(reported: list[AuditFinding]) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [(finding.kind, finding.table, finding.key, finding.columns) for finding in reported]
 
 
 Edit = tuple[str, list[tuple[str, str, str, tuple[str, ...]]]]
@@ -191,10 +191,10 @@ def test_an_edit_of_a_row_is_found_and_named(
 ) -> None:
     assert findings(address) == []
     shell(statement)
-    found = findings(address)
+    reported = findings(address)
     assert [(kind, table, key if key_ != "*" else key_, columns) for (kind, table, key, columns), (_, _, key_, _) in
-            zip(brief(found), expected, strict=True)] == expected  # fmt: skip
-    for finding in found:
+            zip(brief(reported), expected, strict=True)] == expected  # fmt: skip
+    for finding in reported:
         assert finding.table in finding.text
         assert finding.kind == "inserted" or (
             finding.entry and finding.at and f"entry is {finding.entry} (" in finding.text
@@ -206,9 +206,9 @@ def test_a_row_is_named_by_its_uid_or_what_it_links(address: str | Path, shell: 
     with MetadataStore.open(address, readonly=True) as store:
         uid = store.execution(5).uid, store.execution(3).uid
     shell("DELETE FROM execution WHERE id = 5", "DELETE FROM event WHERE execution_id = 3", "DELETE FROM association")
-    found = findings(address)
-    assert [finding.name for finding in found[:2]] == [uid[0], f"execution {uid[1]}"]
-    assert {finding.name for finding in found[2:]} == {"context flights", "context r1", "context flights.Trainer"}
+    reported = findings(address)
+    assert [finding.name for finding in reported[:2]] == [uid[0], f"execution {uid[1]}"]
+    assert {finding.name for finding in reported[2:]} == {"context flights", "context r1", "context flights.Trainer"}
 
 
 def last(shell: Shell) -> int:
@@ -232,9 +232,9 @@ JOURNAL_EDITS = {
 def test_an_edit_of_the_journal_is_found_by_its_entry(edit: str, address: str | Path, shell: Shell) -> None:
     statement, entries = JOURNAL_EDITS[edit]
     shell(statement)
-    found = [finding for finding in findings(address) if finding.kind == "entry"]
-    assert [finding.entry for finding in found] == entries
-    assert all(str(finding.entry) in finding.text for finding in found)
+    reported = [finding for finding in findings(address) if finding.kind == "entry"]
+    assert [finding.entry for finding in reported] == entries
+    assert all(str(finding.entry) in finding.text for finding in reported)
 
 
 def test_entries_in_another_order_are_found(address: str | Path, shell: Shell) -> None:
@@ -279,8 +279,8 @@ def test_beside_a_head_that_was_kept_a_cut_end_is_found(address: str | Path, she
     shell(f"DELETE FROM journal WHERE number > {end}", f"DELETE FROM context WHERE id = {run.id}")
     assert findings(address, known) == []  # what came after the head has no witness
     shell(f"DELETE FROM journal WHERE number = {end}")
-    (*_, found) = [finding for finding in findings(address, known) if finding.kind == "head"]
-    assert f"entries {end} to {end}" in found.text
+    (*_, reported) = [finding for finding in findings(address, known) if finding.kind == "head"]
+    assert f"entries {end} to {end}" in reported.text
 
 
 def test_beside_a_head_that_was_kept_a_history_written_anew_is_found(address: str | Path, shell: Shell) -> None:
@@ -289,13 +289,13 @@ def test_beside_a_head_that_was_kept_a_history_written_anew_is_found(address: st
     shell("UPDATE journal SET actor = 'somebody else' WHERE number = 7")
     forge(shell, 7)
     assert findings(address) == []  # the chain is whole
-    (found,) = findings(address, known)
-    assert (found.kind, found.entry) == ("head", known.entries)
-    assert "written anew" in found.text
+    (reported,) = findings(address, known)
+    assert (reported.kind, reported.entry) == ("head", known.entries)
+    assert "written anew" in reported.text
     shell("UPDATE journal SET actor = 'somebody else' WHERE number = 1")
     forge(shell, 1)
-    (found,) = findings(address, known)
-    assert "another store" in found.text
+    (reported,) = findings(address, known)
+    assert "another store" in reported.text
 
 
 def test_a_row_put_back_to_an_earlier_version_is_found(address: str | Path, shell: Shell) -> None:

@@ -187,16 +187,16 @@ def test_fields(store: MetadataStore, where: str, sizes: list[int]) -> None:
 
 
 def test_executions_are_found_too(store: MetadataStore) -> None:
-    def found(where: str) -> list[str]:
+    def components(where: str) -> list[str]:
         return [each.component for each in store.find_executions(RecordQuery(where, "id")).records]
 
-    assert found("component = 'Make1' and metric.auc > 0.4") == ["Make1"]
-    assert found("state = 'FAILED'") == []
-    assert found("made_from = 'artifacts/N/0/out'") == ["Make1", "Make0", "Make1"]
-    assert found("led_to = 'artifacts/N/1/out' and started > '2026-11-21'") == ["Make1"]
+    assert components("component = 'Make1' and metric.auc > 0.4") == ["Make1"]
+    assert components("state = 'FAILED'") == []
+    assert components("made_from = 'artifacts/N/0/out'") == ["Make1", "Make0", "Make1"]
+    assert components("led_to = 'artifacts/N/1/out' and started > '2026-11-21'") == ["Make1"]
     failed = store.start("Bad")
     store.finish(failed, "FAILED", error="ValueError: boom")
-    assert found("state = 'FAILED' and error like '%BOOM%'") == ["Bad"]
+    assert components("state = 'FAILED' and error like '%BOOM%'") == ["Bad"]
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ class Root:
 
 @pytest.fixture
 def root(store_address: StoreAddress, tmp_path: Path) -> Iterator[Root]:
-    made = Root(store_address("metadata"), tmp_path)
-    yield made
-    made.store.close()
+    fresh = Root(store_address("metadata"), tmp_path)
+    yield fresh
+    fresh.store.close()
 
 
 def marked(planned: RetentionPlan) -> set[int]:
@@ -301,8 +301,8 @@ def histories(draw: st.DrawFn) -> list[tuple[int, list[int], int | None]]:
         node = draw(st.integers(0, 2))
         same = [number for number, step in enumerate(steps) if step[0] == node and step[2] is None]
         reused = draw(st.none() | st.sampled_from(same)) if same else None
-        made = [number for number in range(index) if steps[number][2] is None]
-        inputs = draw(st.lists(st.sampled_from(made), max_size=3, unique=True)) if made else []
+        earlier = [number for number in range(index) if steps[number][2] is None]
+        inputs = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True)) if earlier else []
         steps.append((node, inputs, reused))
     return steps
 

@@ -56,24 +56,24 @@ def test_what_the_client_asked_is_answered_as_then(models: MlflowRegistry, excha
 
 
 def test_the_client_understood_the_answers() -> None:
-    made = dict(REPLY["calls"])
-    assert len(made) == len(CALLS.replace("(\n", "(").strip().splitlines())
-    model = made["c.get_registered_model('flights')"]
+    recorded = dict(REPLY["calls"])
+    assert len(recorded) == len(CALLS.replace("(\n", "(").strip().splitlines())
+    model = recorded["c.get_registered_model('flights')"]
     assert (model["aliases"], model["tags"]) == ({"challenger": "3", "champion": "2"}, {"team": "ops"})
-    names = [each["name"] for each in made["c.search_registered_models()"]]
+    names = [each["name"] for each in recorded["c.search_registered_models()"]]
     assert names == ["flights", "taxi-late"]
-    assert [each["name"] for each in made["c.search_registered_models(\"name ILIKE '%TAXI%'\")"]] == ["taxi-late"]
-    first, page = made["c.search_registered_models(max_results=1, order_by=['name DESC'])"]
+    assert [each["name"] for each in recorded["c.search_registered_models(\"name ILIKE '%TAXI%'\")"]] == ["taxi-late"]
+    first, page = recorded["c.search_registered_models(max_results=1, order_by=['name DESC'])"]
     assert (first["name"], page) == ("taxi-late", {"token": "1"})
-    (last,) = made["c.search_registered_models(max_results=1, order_by=['name DESC'], page_token='1')"]
+    (last,) = recorded["c.search_registered_models(max_results=1, order_by=['name DESC'], page_token='1')"]
     assert last["name"] == "flights"
-    champion = made["c.get_model_version_by_alias('flights', 'champion')"]
+    champion = recorded["c.get_model_version_by_alias('flights', 'champion')"]
     assert (champion["version"], champion["run_id"], champion["user_id"]) == ("2", "run-2", "ada")
-    assert made["c.get_model_version_download_uri('flights', '1')"] == "file:///tmp/drivetrain-registered/1"
-    newer = made["c.search_model_versions(\"name = 'flights' and version_number > 1\")"]
+    assert recorded["c.get_model_version_download_uri('flights', '1')"] == "file:///tmp/drivetrain-registered/1"
+    newer = recorded["c.search_model_versions(\"name = 'flights' and version_number > 1\")"]
     assert [each["version"] for each in newer] == ["3", "2"]
-    assert made["mlflow.artifacts.download_artifacts('models:/flights/1') and 'downloaded'"] == "downloaded"
-    refused = {call: value["code"] for call, value in made.items() if isinstance(value, dict) and "error" in value}
+    assert recorded["mlflow.artifacts.download_artifacts('models:/flights/1') and 'downloaded'"] == "downloaded"
+    refused = {call: value["code"] for call, value in recorded.items() if isinstance(value, dict) and "error" in value}
     assert {call for call, code in refused.items() if code == "PERMISSION_DENIED"} == {
         "c.set_registered_model_alias('flights', 'champion', '1')",
         "c.create_registered_model('mine')",
@@ -104,8 +104,8 @@ def test_the_client_understood_the_answers() -> None:
     ],
 )
 def test_filters(ask: Callable[..., Any], asked: str, names: list[str]) -> None:
-    found = ask("registered-models/search", filter=asked)
-    assert [each["name"] for each in found["registered_models"]] == names
+    matching = ask("registered-models/search", filter=asked)
+    assert [each["name"] for each in matching["registered_models"]] == names
 
 
 @pytest.mark.parametrize(

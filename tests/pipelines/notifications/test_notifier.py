@@ -449,10 +449,12 @@ def test_two_processes_tell_each_thing_once(shared: Home, pipe: Pipe, web: WebRe
     finally:
         for process in processes:
             process.terminate()
-        told = [process.communicate(timeout=60)[0] for process in processes]
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert Counter(web.runs) == Counter(runs)
     assert [process.returncode for process in processes] == [0, 0]
-    assert all("told pager" in text for text in told) or len(web.bodies) == sum(text.count("told") for text in told)
+    assert all("told pager" in text for text in outputs) or len(web.bodies) == sum(
+        text.count("told") for text in outputs
+    )
 
 
 def test_killed_while_it_sends_it_is_told_once_more_at_most(
