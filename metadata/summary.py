@@ -11,6 +11,7 @@ from functools import singledispatch
 from typing import Any
 
 from ..digest import canonical_json
+from .errors import StoreDamaged
 from .types import Artifact
 
 
@@ -46,9 +47,16 @@ class Summary:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Summary:
-        """The summary that `to_json` described."""
-        rows = tuple(tuple(row) for row in body["rows"])
-        return cls(body["text"], tuple(body["columns"]), rows, body["numbers"], body["report"])
+        """The summary that `to_json` described.
+
+        Raises:
+            StoreDamaged: It is none: a value of the store has changed.
+        """
+        try:
+            rows = tuple(tuple(row) for row in body["rows"])
+            return cls(body["text"], tuple(body["columns"]), rows, body["numbers"], body["report"])
+        except (LookupError, TypeError) as error:
+            raise StoreDamaged("the metadata store", f"an output's summary cannot be read ({error!r})") from error
 
     def _repr_html_(self) -> str:
         import html

@@ -412,7 +412,8 @@ def _read_run(home: Home, context: ContextRecord) -> Run:
     if "imported" not in facts:
         _owner(context)
     float(facts.get("earlier_seconds", 0.0))
-    for time_ in ("started", "finished", "resumed"):
+    datetime.fromisoformat(facts["started"])
+    for time_ in ("finished", "resumed"):
         datetime.fromisoformat(facts[time_]) if facts.get(time_) else None
     state = RunState(facts["state"])
     options: dict[str, Any] = json.loads(facts["options"])

@@ -12,7 +12,7 @@ from importlib.util import decode_source
 from typing import Any, Final
 
 from ...errors import BuildError
-from ...metadata import MetadataStore
+from ...metadata import MetadataStore, StoreDamaged
 from ...redaction import redact
 from ..project.sources import read_source
 from .resolve import ResolvedTask
@@ -38,9 +38,17 @@ def keep_sources(store: MetadataStore, work: ResolvedTask) -> None:
 
 
 def source_text(store: MetadataStore, digest: str) -> str | None:
-    """The text of a source file that a key counts by this digest; None where it was not kept."""
+    """The text of a source file that a key counts by this digest; None where it was not kept.
+
+    Raises:
+        StoreDamaged: It was kept, and is lost.
+    """
     context = store.find_context(_KIND, digest)
-    return None if context is None else str(context.properties["text"])
+    if context is None:
+        return None
+    if not isinstance(text := context.properties.get("text"), str):
+        raise StoreDamaged(store.location, f"it has lost the text of {context.properties.get('file', digest)}")
+    return text
 
 
 def _counted(preimage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

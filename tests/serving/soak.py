@@ -56,6 +56,15 @@ class Answer:
     version: int
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A connection that broke before an answer came: whose, when it was opened, and when it broke."""
+
+    client: int
+    opened: float
+    moment: float
+
+
 @dataclass
 class SoakReport:
     """What the clients saw.
@@ -64,7 +73,7 @@ class SoakReport:
         answers: Every answer that was right.
         by_door: Their number by door.
         wrong: Answers that are not those of the bundle that they name, or not 200.
-        lost: When a request got no answer, by the client's number.
+        lost: Requests that got no answer, and connections that were not taken.
         swaps, rollbacks: The moments at which clients first met the version.
         ramps: When a rollout had ended.
         kills: When a worker was killed.
@@ -74,7 +83,7 @@ class SoakReport:
     answers: list[Answer] = field(default_factory=list)
     by_door: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    lost: dict[int, list[float]] = field(default_factory=dict)
+    lost: list[Loss] = field(default_factory=list)
     swaps: list[float] = field(default_factory=list)
     rollbacks: list[float] = field(default_factory=list)
     ramps: list[float] = field(default_factory=list)
@@ -86,13 +95,15 @@ class SoakReport:
         latencies = [each.latency for each in self.answers if begin <= each.moment < end]
         return quantiles(latencies, n=100)[98] if len(latencies) >= 100 else None
 
-    def lost_without_cause(self) -> list[float]:
-        """The losses that are neither in the two seconds after a kill nor a client's first of that kill."""
+    def lost_without_cause(self) -> list[Loss]:
+        """The losses of connections that no worker had taken which was killed then.
+
+        A killed process closes its files one by one: for a moment it still takes connections.
+        """
         return [
-            moment
-            for moments in self.lost.values()
-            for number, moment in enumerate(moments)
-            if number >= len(self.kills) or not 0 <= moment - self.kills[number] <= 2
+            loss
+            for loss in self.lost
+            if not any(loss.opened <= kill + 0.2 and 0 <= loss.moment - kill <= 5 for kill in self.kills)
         ]
 
     def swap_ratio(self) -> float:
@@ -219,24 +230,25 @@ class Soak:
         self.report.answers.append(Answer(now, now - begin, int(version)))
         self.report.by_door[door] += 1
 
-    def _lose(self, number: int) -> None:
-        self.report.lost.setdefault(number, []).append(time.monotonic())
+    def _lose(self, number: int, opened: float) -> None:
+        self.report.lost.append(Loss(number, opened, time.monotonic()))
 
     async def _client(self, number: int) -> None:
         """One connection, opened again where it breaks."""
         drawn = random.Random(f"{self.seed} {number}")
         address = urlsplit(self.server.address)
         while not self._ended:
+            opened = time.monotonic()
             try:
                 reader, writer = await asyncio.open_connection(address.hostname, address.port)
             except OSError:
-                self._lose(number)
+                self._lose(number, opened)
                 continue
             try:
                 while not self._ended:
                     await self._ask(number, drawn, reader, writer)
             except (OSError, asyncio.IncompleteReadError):
-                self._lose(number)
+                self._lose(number, opened)
             finally:
                 writer.close()
 
@@ -264,6 +276,7 @@ class Soak:
         drawn = random.Random(f"{self.seed} {number}")
         request_class, answer_class = (message_class(f"inference.ModelInfer{kind}") for kind in ("Request", "Response"))
         while not self._ended:
+            opened = time.monotonic()
             async with grpc.aio.insecure_channel(
                 str(self.server.grpc), options=[("grpc.use_local_subchannel_pool", 1)]
             ) as channel:
@@ -283,7 +296,7 @@ class Soak:
                         self._check("grpc", "a", number, begin, rows, values, version, digest)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.UNAVAILABLE:  # its worker is gone
-                        self._lose(number)
+                        self._lose(number, opened)
                     else:
                         self.report.wrong.append(f"grpc: {error.code()} {error.details()}")
 
@@ -357,7 +370,7 @@ def main() -> None:
     events = {"swaps": report.swaps, "rollbacks": report.rollbacks, "ramps": report.ramps, "killed": report.kills}
     print(", ".join(f"{len(moments)} {what}" for what, moments in events.items()))
     print(f"{len(report.backwards)} callers moved back: {report.backwards[:5]}")
-    lost, without_cause = sum(map(len, report.lost.values())), len(report.lost_without_cause())
+    lost, without_cause = len(report.lost), len(report.lost_without_cause())
     print(f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {without_cause} of them without a cause")
     print(f"p99 in the second of a swap by the steady one, median: {report.swap_ratio():.2f}")
 
