@@ -95,7 +95,7 @@ def _thresholds(home: Home, evaluation: ArtifactRecord) -> Iterator[Json]:
 def _approvals(home: Home, model: ArtifactRecord, graph: LineageGraph) -> Iterator[Json]:
     """What people said in the runs that pushed a model, and of it or its evaluations elsewhere."""
     pushes = {each.producer for each in made_of(model, graph, PushedModel)}
-    runs = {run_of(home, graph.executions[each]) for each in pushes if each in graph.executions}
+    runs = {run_of(home, graph.executions[each]) for each in pushes if each is not None and each in graph.executions}
     judged = {model.id, *(each.id for each in made_of(model, graph, Evaluation))}
     for record in reversed(home.store.artifacts(type=Decision.__name__)):
         if record.producer is None:

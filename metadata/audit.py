@@ -14,7 +14,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ..errors import InputError
 from ..progress import Progress, no_progress
-from .database import Row, Transaction
+from .database import Transaction
+from .dialect import Row
 from .journal import KEYS, LABELS, change_of, column_checksums, entry_hash, pages, row_key, row_values
 from .rows import when
 from .store import MetadataStore

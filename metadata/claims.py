@@ -16,7 +16,8 @@ from ..digest import canonical_json
 from ..errors import DrivetrainError, InputError
 from ..owner import Owner
 from . import rows
-from .database import Database, Row, Statement, Transaction
+from .database import Database, Transaction
+from .dialect import Row, Statement
 from .errors import LeaseLost, StoreDamaged
 from .records import Claim, ExecutionRecord, ExecutionState
 
@@ -60,18 +61,31 @@ class LeaseWatch:
         return bool(now - since >= claim["lease"] / 2)
 
 
+def asking(key: str) -> Statement:
+    """What asks for the claim on a key."""
+    return "SELECT * FROM claim WHERE cache_key = :key", {"key": key}
+
+
 def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, watch: LeaseWatch) -> Claim | None:
     """Take the claim if it is free, or its holder is dead or silent past the lease; None where it is held.
 
     What the displaced holder was running becomes ABANDONED.
+
+    Args:
+        transaction: Begun with what is `asking` for the key.
+        key: The key.
+        owner: Who takes it.
+        lease: Seconds until others may take over.
+        watch: Of the store.
     """
     if lease <= 0:
         raise InputError(f"a lease must be longer than 0 seconds, not {lease}")
-    row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key)
+    asked = transaction.begun[0]
+    row = asked[0] if asked else None
     displaced = None
     if row is not None and row["state"] == "HELD":
         if shorten_leases(transaction, key):
-            row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
+            (row,) = transaction.together(asking(key))[0]
         displaced = rows.owner(row["owner"])
         # In this order: a process seen to be dead loses its claim at once, whatever the clock says; one that cannot be
         # seen (another host) at the end of its lease; one seen to live only when it is silent as well, since its lease

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import InputError
-from .dialect import Connection, Dialect, file_of, newer
+from .dialect import Begun, Connection, Dialect, Row, Statement, file_of, newer
 from .errors import NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
 from .journal import KEYS, JournalEntry, append, journalled, pages
 
 _T = TypeVar("_T")
-Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
 Params = Mapping[str, Any]
-Statement: TypeAlias = tuple[str, Params]  # SQL, and what it binds
 _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _JOURNAL = 2  # the migration that makes the journal
@@ -32,13 +30,13 @@ TypeIds: TypeAlias = dict[tuple[str, str], int]  # by kind and name
 class Transaction:
     """What runs inside one transaction; what it changes is journalled, whichever method runs the statement."""
 
-    def __init__(self, connection: Connection, now: int, verb: str, append: str, types: TypeIds) -> None:
+    def __init__(self, connection: Connection, begun: Begun, verb: str, append: str, types: TypeIds) -> None:
         self._connection = connection
-        self.now = now
+        self.now, self.begun = begun  # the rows of the statements that were sent along with its beginning
         self.types = types  # ids of types, which never change
         self.new_types = TypeIds()  # those that this transaction has seen or made
         self._append = append
-        self._entry = JournalEntry(now, verb)
+        self._entry = JournalEntry(self.now, verb)
         self._last: list[Statement] = []
 
     def all(self, sql: str, **params: Any) -> list[Row]:
@@ -145,11 +143,13 @@ class Database:
         self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
-    def write(self, verb: str = "change", *, durable: bool = True) -> Iterator[Transaction]:
+    def write(self, verb: str = "change", *first: Statement, durable: bool = True) -> Iterator[Transaction]:
         """A transaction that holds the write lock from its first statement; rolled back whole on any error.
 
         Args:
             verb: What it is for, as the journal calls it.
+            first: What is run first of all, under the lock, and changes no history: where a server is asked, in one
+                message with the beginning. `Transaction.begun` has its rows.
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
@@ -157,7 +157,8 @@ class Database:
                 f"{self.dialect.location} was opened to read only",
                 fix="do this as a user who may write there; in Python without readonly",
             )
-        with self._transaction(partial(self.dialect.begin_write, durable=durable), verb) as transaction:
+        begin = partial(self.dialect.begin_write, first=first, durable=durable)
+        with self._transaction(begin, verb) as transaction:
             yield transaction
         self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
@@ -288,14 +289,14 @@ class Database:
             )
 
     @contextmanager
-    def _transaction(self, begin: Callable[[Connection], int], verb: str = "") -> Iterator[Transaction]:
+    def _transaction(self, begin: Callable[[Connection], Begun], verb: str = "") -> Iterator[Transaction]:
         if self._patiently(lambda connection: bool(connection.in_transaction)):
             raise RuntimeError("a transaction is already open in this thread")
         try:
             # Ctrl-C may come right after it, so within the block
-            connection, now = self._patiently(lambda connection: (connection, begin(connection)))
+            connection, (now, begun) = self._patiently(lambda connection: (connection, begin(connection)))
             now = now if self.clock is None else self.clock()
-            transaction = Transaction(connection, now, verb, self._append, self._types)
+            transaction = Transaction(connection, (now, begun), verb, self._append, self._types)
             yield transaction
             transaction.commit()
         except BaseException as error:

@@ -44,6 +44,9 @@ IDS = "(SELECT value FROM json_each(:ids))"
 UIDS = "(SELECT value FROM json_each(:uids))"
 # What a driver opens: `execute`, `executemany`, `in_transaction` and `close`, as sqlite3 has them. Any: the boundary.
 Connection: TypeAlias = Any
+Row: TypeAlias = Mapping[str, Any]  # a database row: Any is the driver's boundary
+Statement: TypeAlias = tuple[str, Mapping[str, Any]]  # SQL, and what it binds
+Begun: TypeAlias = tuple[int, list[list[Row]]]  # the time, and the rows that each of the first statements gave
 JsonKind = Literal["number", "text", "truth", "any"]
 
 
@@ -67,11 +70,15 @@ class Dialect(Protocol):
     def connect(self) -> Connection:
         """A new connection in autocommit mode: transactions are begun by name."""
 
-    def begin_write(self, connection: Connection, *, durable: bool = True) -> int:
-        """Begin a transaction that nobody else writes beside; gives the time, in microseconds since 1970, UTC."""
+    def begin_write(self, connection: Connection, first: Sequence[Statement] = (), *, durable: bool = True) -> Begun:
+        """Begin a transaction that nobody else writes beside, and run its first statements.
 
-    def begin_read(self, connection: Connection) -> int:
-        """Begin a transaction that sees one state of the store; gives the time."""
+        Returns:
+            The time, in microseconds since 1970, UTC, and the rows of each statement.
+        """
+
+    def begin_read(self, connection: Connection) -> Begun:
+        """Begin a transaction that sees one state of the store; gives the time, and nothing."""
 
     def now(self, connection: Connection) -> int:
         """The time by the clock that all who share the store go by, in microseconds since 1970, UTC."""
@@ -230,7 +237,9 @@ class Sqlite:
         connection.create_function("sha256_of", 1, _sha256, deterministic=True)
         return connection
 
-    def begin_write(self, connection: _SelfClosingConnection, *, durable: bool = True) -> int:
+    def begin_write(
+        self, connection: _SelfClosingConnection, first: Sequence[Statement] = (), *, durable: bool = True
+    ) -> Begun:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
 
         One that is not durable leaves it to the next durable one to sync the log, which keeps their order.
@@ -240,9 +249,9 @@ class Sqlite:
             connection.execute(f"PRAGMA synchronous = {synchronous}")
             connection.synchronous = synchronous
         connection.execute("BEGIN IMMEDIATE")
-        return microseconds()
+        return microseconds(), connection.together(first)
 
-    def begin_read(self, connection: sqlite3.Connection) -> int:
+    def begin_read(self, connection: sqlite3.Connection) -> Begun:
         """Begin with a snapshot: BEGIN alone takes it only at the first read, where nobody would retry."""
         connection.execute("BEGIN")
         try:
@@ -250,7 +259,7 @@ class Sqlite:
         except sqlite3.Error:
             connection.execute("ROLLBACK")
             raise
-        return microseconds()
+        return microseconds(), []
 
     def now(self, connection: sqlite3.Connection) -> int:
         """The time by this machine's clock, in microseconds since 1970, UTC."""
@@ -375,13 +384,13 @@ class _SelfClosingConnection(sqlite3.Connection):
 
     synchronous = ""  # as `begin_write` has set it
 
-    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def commit_after(self, statements: Sequence[Statement]) -> None:
         """Run the last statements, and commit."""
         for sql, parameters in statements:
             self.execute(sql, parameters)
         self.execute("COMMIT")
 
-    def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[sqlite3.Row]]:
+    def together(self, statements: Sequence[Statement]) -> list[list[Row]]:
         """The rows of each of several statements, one after the other."""
         return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
 

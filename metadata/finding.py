@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from ..errors import InputError
-from .database import Database, Row
+from .database import Database
+from .dialect import Row
 from .filters import Compiler, Field, Fields
 from .lineage import closure_sql
 from .rows import when

@@ -9,9 +9,9 @@ from typing import Literal
 
 from ..errors import InputError
 from . import rows
-from .database import Database, Row, Transaction
-from .dialect import IDS
-from .records import ArtifactRecord, ExecutionRecord, LineageEdge, LineageGraph
+from .database import Database, Transaction
+from .dialect import IDS, Row
+from .records import ArtifactRecord, ExecutionRecord, LineageEdge, LineageGraph, RecordsById
 
 # Where an execution's outputs stand: a CACHED one reuses another's.
 _REUSED = "coalesce(x.cached_from, x.id)"
@@ -65,9 +65,9 @@ def trace(
         executions = {edge.execution for edge in edges}
         (artifacts if isinstance(start, ArtifactRecord) else executions).add(start.id)
         return LineageGraph(
-            {row["id"]: rows.artifact(row) for row in _by_id(tx, rows.ARTIFACT, "a", artifacts)},
-            {row["id"]: rows.execution(row) for row in _by_id(tx, rows.EXECUTION, "e", executions)},
-            tuple(sorted(edges, key=lambda edge: (edge.execution, edge.direction, edge.key, edge.index))),
+            RecordsById(_by_id(tx, rows.ARTIFACT, "a", artifacts), rows.artifact),
+            RecordsById(_by_id(tx, rows.EXECUTION, "e", executions), rows.execution),
+            tuple(sorted(edges)),
         )
 
 
@@ -99,20 +99,22 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
     artifact = start.id if isinstance(start, ArtifactRecord) else None
     execution = start.id if isinstance(start, ExecutionRecord) else None
     recursion = _UPSTREAM if direction == "upstream" else _DOWNSTREAM
-    reached = [
-        row["execution_id"]
-        for row in tx.all(f"{recursion} SELECT * FROM reached", artifact=artifact, execution=execution)
-    ]
-    inputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'INPUT'", reached)
+    outputs = _EVENTS if direction == "upstream" else _OUTPUTS
+    executed = "v.execution_id" if direction == "upstream" else "x.id"
+    of_reached = "IN (SELECT execution_id FROM reached)"
+    edges = _as_edges(
+        tx.all(
+            f"{recursion} {_EVENTS} WHERE v.execution_id {of_reached} AND v.direction = 'INPUT' "
+            f"UNION ALL {outputs} WHERE {executed} {of_reached} AND v.direction = 'OUTPUT'",
+            artifact=artifact,
+            execution=execution,
+        )
+    )
     # The start is one of the two: the id of the other is NULL in SQL, which equals nothing, and None here.
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
-    if direction == "upstream":
-        outputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'OUTPUT'", reached)
-        wanted = {artifact, *(edge.artifact for edge in inputs)}
-        return inputs | {edge for edge in outputs if edge.artifact in wanted}
-    outputs = _edges(tx, f"{_OUTPUTS} WHERE x.id IN {IDS} AND v.direction = 'OUTPUT'", reached)
-    wanted = {artifact, *(edge.artifact for edge in outputs)}
-    return outputs | {edge for edge in inputs if edge.artifact in wanted}
+    on_the_way, ends = ("INPUT", "OUTPUT") if direction == "upstream" else ("OUTPUT", "INPUT")
+    wanted = {artifact, *(edge.artifact for edge in edges if edge.direction == on_the_way)}
+    return {edge for edge in edges if edge.direction != ends or edge.artifact in wanted}
 
 
 def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[LineageEdge]:
@@ -137,11 +139,14 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
 
 
 def _edges(tx: Transaction, sql: str, ids: Iterable[int]) -> set[LineageEdge]:
-    return {
-        LineageEdge(row["execution"], row["direction"], row["key"], row["idx"], row["artifact"])
-        for row in tx.all(sql, ids=json.dumps(sorted(ids)))
-    }
+    return set(_as_edges(tx.all(sql, ids=json.dumps(sorted(ids)))))
 
 
-def _by_id(tx: Transaction, sql: str, table: str, ids: Iterable[int]) -> list[Row]:
-    return tx.all(f"{sql} WHERE {table}.id IN {IDS} ORDER BY {table}.id", ids=json.dumps(sorted(ids)))
+def _as_edges(edge_rows: Iterable[Row]) -> list[LineageEdge]:
+    """Rows as edges: their columns are an edge's."""
+    return [LineageEdge._make(row.values() if isinstance(row, dict) else row) for row in edge_rows]
+
+
+def _by_id(tx: Transaction, sql: str, table: str, ids: Iterable[int]) -> dict[int, Row]:
+    record_rows = tx.all(f"{sql} WHERE {table}.id IN {IDS} ORDER BY {table}.id", ids=json.dumps(sorted(ids)))
+    return {row["id"]: row for row in record_rows}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError, missing_extra
-from .dialect import IDS, UIDS, JsonKind
+from .dialect import Begun, JsonKind, Statement
 from .errors import AlreadyExists, StateError, StoreUnavailable
 
-_NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+if TYPE_CHECKING:
+    from .postgres_connection import PostgresConnection
+
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"
 # One lock for each schema of a database. The number is "drps" in ASCII: other programs' locks should have another. A
 # statement after it sees what the one before committed.
@@ -31,7 +31,6 @@ _CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "30000",  # keepalives are for who idles; an answer is waited for, for 15 minutes
 }  # fmt: skip
 _OLDEST = 120000
-_FAILED = 3  # INERROR: the status of a transaction in which a statement failed
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
@@ -77,7 +76,7 @@ class Postgres:
     def prepare(self, *, create: bool) -> None:
         """Nothing can be said before the server is asked."""
 
-    def connect(self) -> _PsycopgConnection:
+    def connect(self) -> PostgresConnection:
         """A new connection in autocommit mode: transactions are begun by name.
 
         Raises:
@@ -86,6 +85,8 @@ class Postgres:
         """
         from psycopg.types.numeric import Int8Dumper
         from psycopg.types.string import TextLoader
+
+        from .postgres_connection import PostgresConnection
 
         opened = self._driver.connect(**self._parameters, autocommit=True, row_factory=self._driver.rows.dict_row)
         try:
@@ -103,24 +104,27 @@ class Postgres:
         except BaseException:
             opened.close()
             raise
-        return _PsycopgConnection(opened, pipelines=self._driver.Pipeline.is_supported())
+        return PostgresConnection(opened)
 
-    def begin_write(self, connection: _PsycopgConnection, *, durable: bool = True) -> int:
-        """Begin as the only writer; gives the server's time, in microseconds since 1970, UTC."""
-        return connection.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_ALONE}, {_NOW}")
+    def begin_write(
+        self, connection: PostgresConnection, first: Sequence[Statement] = (), *, durable: bool = True
+    ) -> Begun:
+        """Begin as the only writer; gives the server's time, and the rows of the first statements."""
+        alone = f"SELECT set_config('synchronous_commit', 'off', true), {_ALONE}, {_NOW}"
+        return connection.begin("BEGIN ISOLATION LEVEL READ COMMITTED", alone, first)
 
-    def begin_read(self, connection: _PsycopgConnection) -> int:
+    def begin_read(self, connection: PostgresConnection) -> Begun:
         """Begin with a snapshot; gives the server's time."""
-        return connection.begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}")
+        return connection.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", f"SELECT {_NOW}")
 
-    def now(self, connection: _PsycopgConnection) -> int:
+    def now(self, connection: PostgresConnection) -> int:
         """The server's time, in microseconds since 1970, UTC: one clock for all machines."""
         return int(connection.execute(f"SELECT {_NOW}").fetchone()["now"])
 
-    def enable(self, connection: _PsycopgConnection) -> None:
+    def enable(self, connection: PostgresConnection) -> None:
         """Nothing to do: a new schema needs no settings."""
 
-    def tables(self, connection: _PsycopgConnection) -> set[str]:
+    def tables(self, connection: PostgresConnection) -> set[str]:
         """The names of the tables in the schema."""
         cursor = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         return {row["tablename"] for row in cursor.fetchall()}
@@ -156,7 +160,7 @@ class Postgres:
         """SQL: a text fits a pattern; see `Dialect.like`."""
         return f"{value} ILIKE :{pattern} ESCAPE ''"
 
-    def integrity(self, connection: _PsycopgConnection) -> list[str]:
+    def integrity(self, connection: PostgresConnection) -> list[str]:
         """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""
         cursor = connection.execute(
             "SELECT 'the index ' || c.relname || ' is not valid' AS problem FROM pg_index i "
@@ -175,7 +179,7 @@ class Postgres:
         """Whether the same statement may succeed a moment later: a conflict, a deadlock, a server that goes down."""
         return _code(error) in {"40001", "40P01", "57P01", "57P02", "57P03"}
 
-    def is_lost(self, connection: _PsycopgConnection | None) -> bool:
+    def is_lost(self, connection: PostgresConnection | None) -> bool:
         """Whether the server is no more at the other end, or was not there."""
         return connection is None or connection.closed
 
@@ -243,92 +247,6 @@ def holds_password(url: str) -> bool:
         InputError: PostgreSQL cannot parse the URL.
     """
     return bool(Postgres(url, readonly=True)._secrets)
-
-
-class _PsycopgConnection:
-    """A connection of psycopg with sqlite3's face: names are bound as `:name`."""
-
-    def __init__(self, opened: Any, *, pipelines: bool) -> None:
-        self._opened = opened
-        self._pipelines = pipelines  # whether libpq can: from 14 on
-
-    @property
-    def in_transaction(self) -> bool:
-        return int(self._opened.info.transaction_status) in (1, 2, _FAILED)  # ACTIVE, INTRANS
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._opened.closed)
-
-    def begin(self, sql: str) -> int:
-        """Several statements in one go; the last gives the time as `now`."""
-        try:
-            cursor = self._opened.execute(sql, prepare=False)
-            while cursor.nextset():
-                pass
-            return int(cursor.fetchone()["now"])
-        except self._opened.Error:
-            if self.in_transaction and not self.closed:
-                self._opened.execute("ROLLBACK")
-            raise
-
-    def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
-        if not parameters:
-            cursor = self._opened.execute(sql)
-            if sql == "COMMIT":
-                self._require_commit(cursor)
-            return cursor
-        return self._opened.execute(_translated(sql), parameters)
-
-    def executemany(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Any:
-        cursor = self._opened.cursor()
-        cursor.executemany(_translated(sql), parameters)
-        return cursor
-
-    def accept_any_text(self, accept: bool) -> None:
-        """Nothing to do: the server keeps no other text than UTF-8."""
-
-    def commit_after(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Run the last statements, and commit: all are sent at once."""
-        if int(self._opened.info.transaction_status) == _FAILED:
-            self.execute("COMMIT")
-        last = [(_translated(sql), parameters) for sql, parameters in statements]
-        self._require_commit(self._sent_at_once([*last, ("COMMIT", None)])[-1])
-
-    def together(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[Any]]:
-        """The rows of each of several statements, which are sent at once; after one that fails none is run."""
-        cursors = self._sent_at_once([(_translated(sql), parameters) for sql, parameters in statements])
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-
-    def _sent_at_once(self, statements: Sequence[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
-        with self._opened.pipeline() if self._pipelines else nullcontext():
-            return [self._opened.execute(sql, parameters) for sql, parameters in statements]
-
-    def _require_commit(self, cursor: Any) -> None:
-        if cursor.statusmessage != "COMMIT":  # the server takes it, and rolls back
-            raise self._opened.InternalError("a statement of the transaction had failed: nothing was stored")
-
-    def returned(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Iterator[list[Any]]:
-        """The rows that a statement returns, for each of the parameters; all are sent at once."""
-        if not parameters:
-            return
-        cursor = self._opened.cursor()
-        cursor.executemany(_translated(sql), parameters, returning=True)
-        more: bool | None = True
-        while more:
-            yield cursor.fetchall()
-            more = cursor.nextset()
-
-    def close(self) -> None:
-        self._opened.close()
-
-
-@lru_cache(512)
-def _translated(sql: str) -> str:
-    """SQL that names what is bound as `:name`, as psycopg takes it."""
-    values = "(SELECT CAST(value AS {}) FROM json_array_elements_text(CAST(:{} AS JSON)))"
-    sql = sql.replace(IDS, values.format("BIGINT", "ids")).replace(UIDS, values.format("TEXT", "uids"))
-    return _NAMED.sub(r"%(\1)s", sql.replace("%", "%%"))
 
 
 def _code(error: Exception) -> str:

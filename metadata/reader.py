@@ -76,11 +76,10 @@ class StoreReader:
         self, type: str, *, limit: int | None = 50, changed_after: datetime | None = None
     ) -> list[ContextRecord]:
         """The contexts of a type, newest first; only those made or changed after a moment (UTC), where one is named."""
-        after = -1 if changed_after is None else rows.microseconds(changed_after)
-        sql = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} AND c.updated_at > :after"
-        context_rows = self._db.all(
-            f"{sql} ORDER BY c.id DESC LIMIT :limit", type=type, after=after, limit=_limit(limit)
-        )
+        sql, params = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')}", dict[str, Any]()
+        if changed_after is not None:
+            sql, params = f"{sql} AND c.updated_at > :after", {"after": rows.microseconds(changed_after)}
+        context_rows = self._db.all(f"{sql} ORDER BY c.id DESC LIMIT :limit", type=type, limit=_limit(limit), **params)
         return [rows.context(row) for row in context_rows]
 
     def count_contexts(self, type: str) -> int:

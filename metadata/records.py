@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..owner import Owner
 
@@ -14,6 +14,7 @@ ExecutionState = Literal[
     "NEW", "RUNNING", "COMPLETE", "CACHED", "FAILED", "CANCELED", "SKIPPED", "BLOCKED", "ABANDONED"
 ]
 Direction = Literal["INPUT", "OUTPUT"]
+_Record = TypeVar("_Record")
 Properties = dict[str, Any]  # JSON values: Any is their boundary
 
 Metrics = Mapping[str, float | None]
@@ -203,21 +204,46 @@ class RunOutput:
     artifact: int
 
 
-@dataclass(frozen=True)
-class LineageEdge:
+class LineageEdge(NamedTuple):
     """An artifact goes into, or comes out of, an execution, as the index-th of the values named key."""
 
     execution: int
     direction: Direction
     key: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples, which nobody needs of an edge
     artifact: int
+
+
+class RecordsById(Mapping[int, _Record]):
+    """Records by id, as they were at one moment; each is made from its row when it is asked for.
+
+    Args:
+        rows: The rows by id.
+        read: Makes a record of a row.
+    """
+
+    def __init__(self, rows: dict[int, Mapping[str, Any]], read: Callable[[Mapping[str, Any]], _Record]) -> None:
+        self._rows = rows
+        self._read = read
+        self._records: dict[int, _Record] = {}
+
+    def __getitem__(self, number: int) -> _Record:
+        record = self._records.get(number)
+        if record is None:
+            record = self._records[number] = self._read(self._rows[number])
+        return record
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 @dataclass(frozen=True)
 class LineageGraph:
     """Artifacts and executions by id, and the edges between them, from one starting point."""
 
-    artifacts: dict[int, ArtifactRecord] = field(hash=False)
-    executions: dict[int, ExecutionRecord] = field(hash=False)
+    artifacts: Mapping[int, ArtifactRecord] = field(hash=False)
+    executions: Mapping[int, ExecutionRecord] = field(hash=False)
     edges: tuple[LineageEdge, ...]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from ..digest import canonical_json
 from ..errors import InputError
 from ..owner import Owner
-from .database import Row
+from .dialect import Row
 from .errors import StoreDamaged
 from .records import (
     ARTIFACT_MOVES,

@@ -114,11 +114,13 @@ class MetadataStore(StoreReader):
         parents = list(parents)
         if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
             return there  # the common case needs no write lock
-        with self._db.write("context", durable=durable) as tx:
-            created = writes.insert_context(tx, type, name, properties)
+        with self._db.write("context", writes.asking_for_context(type, name), durable=durable) as tx:
+            if not tx.begun[0]:
+                return writes.new_context(tx, type, name, properties, parents)
+            there = rows.context(tx.begun[0][0])
             for parent in parents:
-                writes.link_parent(tx, parent, created)
-            return writes.context(tx, created)
+                writes.link_parent(tx, parent, there.id)
+            return there
 
     def update_context(
         self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
@@ -216,8 +218,9 @@ class MetadataStore(StoreReader):
             AlreadyExists: An output's uid, URI or name is taken: an artifact has one producer.
             InputError: A URI, a name, a uid or a property is malformed.
         """
-        with self._db.write("publish") as tx:
-            return writes.publish(tx, execution, outputs, claim, properties)
+        publishing = writes.Publishing(execution, outputs, claim)
+        with self._db.write("publish", *publishing.first) as tx:
+            return publishing.publish(tx, properties)
 
     def finish(
         self,
@@ -339,8 +342,8 @@ class MetadataStore(StoreReader):
             owner: Who takes it; this process unless given.
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
-        with self._db.write("claim", durable=False) as tx:
-            key = rows.name_text(cache_key, "cache key")
+        key = rows.name_text(cache_key, "cache key")
+        with self._db.write("claim", leases.asking(key), durable=False) as tx:
             return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
 
     def heartbeat(self, claim: Claim) -> Claim:

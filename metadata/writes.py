@@ -12,8 +12,8 @@ from typing import Any
 from ..owner import Owner
 from . import rows, uri
 from .claims import closing, lost_lease, owner_json
-from .database import Row, Statement, Transaction
-from .dialect import IDS
+from .database import Transaction
+from .dialect import IDS, Row, Statement
 from .errors import AlreadyExists, ConflictError, NotFound, StateError
 from .records import (
     ARTIFACT_MOVES,
@@ -26,6 +26,7 @@ from .records import (
 )
 
 Inputs = Mapping[str, Sequence[ArtifactRecord]]
+_TYPE = "(SELECT id FROM type WHERE kind = '{}' AND name = :type AND version = '')"
 _BY_UID = "SELECT * FROM execution WHERE uid = :uid"
 _EVENT = (  # by uids, so that it can be sent along with what makes the rows
     "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
@@ -79,6 +80,38 @@ def insert_context(tx: Transaction, type: str, name: str, properties: Mapping[st
         properties=rows.as_json(properties),
         now=tx.now,
     )
+
+
+def asking_for_context(type: str, name: str) -> Statement:
+    """What asks for the context of that type and name."""
+    bound = {"type": rows.name_text(type, "context type"), "name": rows.name_text(name, "context name")}
+    return f"{rows.CONTEXT} WHERE c.name = :name AND c.type_id = {_TYPE.format('context')}", bound
+
+
+def new_context(
+    tx: Transaction, type: str, name: str, properties: Mapping[str, Any] | None, parents: Sequence[ContextRecord]
+) -> ContextRecord:
+    """A context that there was none of, below its parents: nothing is below it, so it closes no circle."""
+    put: Statement = (
+        "INSERT INTO context (uid, type_id, name, properties, created_at, updated_at) "
+        "VALUES (:uid, :type, :name, :properties, :now, :now) RETURNING *",
+        {
+            "uid": rows.uid_text(None),
+            "type": type_id(tx, "context", type),
+            "name": rows.name_text(name, "context name"),
+            "properties": rows.as_json(properties),
+            "now": tx.now,
+        },
+    )
+    link = (  # ids count anew in each store: only the uid shows that a parent was read from this one
+        "INSERT INTO context_parent (parent_id, child_id) SELECT p.id, c.id FROM context p, context c "
+        "WHERE p.uid = :parent AND c.uid = :uid ON CONFLICT DO NOTHING RETURNING parent_id"
+    )
+    uids = list(dict.fromkeys(each.uid for each in parents))
+    (row,), *linked = tx.together(put, *((link, {"parent": uid, "uid": put[1]["uid"]}) for uid in uids))
+    for parent in (each for each in parents if not linked[uids.index(each.uid)]):
+        raise NotFound(f"context {parent.name!r} is not in this store", fix="read the parent from this store")
+    return rows.context({**row, "type": type})
 
 
 def change_context(tx: Transaction, reference: int, properties: Mapping[str, Any], expected: int | None) -> None:
@@ -243,42 +276,61 @@ def _moved(
     )
 
 
-def publish(
-    tx: Transaction,
-    moved: ExecutionRecord,
-    outputs: Mapping[str, Sequence[StagedArtifact]],
-    claim: Claim | None,
-    properties: Mapping[str, Any] | None,
-) -> dict[str, list[ArtifactRecord]]:
-    """Make an execution COMPLETE and its outputs LIVE, under a claim, which is done; attribute them to its contexts."""
-    places = [(key, index, _new(tx, each)) for key, several in outputs.items() for index, each in enumerate(several)]
-    done = [] if claim is None else [closing(claim, "DONE")]
-    now, *clashes = tx.together((_BY_UID, {"uid": moved.uid}), *done, *(new.clashes for _, _, new in places))
-    if claim is not None and not clashes.pop(0):
-        raise lost_lease(tx, claim)
-    complete = _moved(tx, moved, "COMPLETE", now, None, properties)
-    for (_, _, new), taken in zip(places, clashes, strict=True):
-        new.refuse(taken)
-    rows_of = [new.row(tx, moved.id) for _, _, new in places]
-    events = [_event(tx, moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in places]
-    attributed: Statement = (
-        "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
-        "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
-        "WHERE a.execution_id = :id",
-        {"id": moved.id},
-    )
-    _, *stored = tx.together(complete, *rows_of, *events, attributed)
-    published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
-    for (key, _, new), (row,) in zip(places, stored[: len(places)], strict=True):
-        published[key].append(rows.artifact({**row, "type": new.kind}))
-    return published
+class Publishing:
+    """The end of an execution that becomes COMPLETE, under a claim, which is done; its outputs become LIVE.
+
+    Args:
+        moved: The execution.
+        outputs: By output name, in order.
+        claim: What it was run under.
+
+    Raises:
+        InputError: A URI, a name or a uid is malformed.
+    """
+
+    def __init__(
+        self, moved: ExecutionRecord, outputs: Mapping[str, Sequence[StagedArtifact]], claim: Claim | None
+    ) -> None:
+        self._moved = moved
+        self._claim = claim
+        self._outputs = [
+            (key, index, _new(each)) for key, several in outputs.items() for index, each in enumerate(several)
+        ]
+        self._published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
+
+    @property
+    def first(self) -> list[Statement]:
+        """What the transaction begins with: it asks for the execution and what is in the way, and ends the claim."""
+        done = [] if self._claim is None else [closing(self._claim, "DONE")]
+        return [(_BY_UID, {"uid": self._moved.uid}), *done, *(new.clashes for _, _, new in self._outputs)]
+
+    def publish(self, tx: Transaction, properties: Mapping[str, Any] | None) -> dict[str, list[ArtifactRecord]]:
+        """Publish, and attribute the outputs to the execution's contexts; gives them."""
+        now, *clashes = tx.begun
+        if self._claim is not None and not clashes.pop(0):
+            raise lost_lease(tx, self._claim)
+        complete = _moved(tx, self._moved, "COMPLETE", now, None, properties)
+        for (_, _, new), taken in zip(self._outputs, clashes, strict=True):
+            new.refuse(taken)
+        rows_of = [new.row(tx, self._moved.id) for _, _, new in self._outputs]
+        events = [_event(tx, self._moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in self._outputs]
+        attributed: Statement = (
+            "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+            "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
+            "WHERE a.execution_id = :id",
+            {"id": self._moved.id},
+        )
+        _, *stored = tx.together(complete, *rows_of, *events, attributed)
+        for (key, _, new), (row,) in zip(self._outputs, stored[: len(rows_of)], strict=True):
+            self._published[key].append(rows.artifact({**row, "type": new.kind}))
+        return self._published
 
 
 def output(
     tx: Transaction, producer: int, producer_uid: str, key: str, index: int, staged: StagedArtifact
 ) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
-    new = _new(tx, staged)
+    new = _new(staged)
     new.refuse(tx.together(new.clashes)[0])
     (row,), _ = tx.together(new.row(tx, producer), _event(tx, producer_uid, "OUTPUT", key, index, new.uid))
     return rows.artifact({**row, "type": new.kind})
@@ -290,7 +342,6 @@ class _NewArtifact:
 
     staged: StagedArtifact
     kind: str
-    type: int
     uid: str
     uri: str
     name: str | None
@@ -303,11 +354,11 @@ class _NewArtifact:
         """
         tests = {"uid": "uid = :uid"} if self.staged.uid else {}
         tests["uri"] = "uri = :uri AND state NOT IN ('DELETED', 'ABANDONED')"
-        tests |= {} if self.name is None else {"name": "name = :name AND type_id = :type"}
+        tests |= {} if self.name is None else {"name": f"name = :name AND type_id = {_TYPE.format('artifact')}"}
         selects = [
             f"SELECT '{column}' AS taken, id, producer_id FROM artifact WHERE {test}" for column, test in tests.items()
         ]
-        known = {"uid": self.uid, "uri": self.uri, "name": self.name, "type": self.type}
+        known = {"uid": self.uid, "uri": self.uri, "name": self.name, "type": self.kind}
         return " UNION ALL ".join(selects), known
 
     def refuse(self, taken: list[Row]) -> None:
@@ -328,7 +379,7 @@ class _NewArtifact:
             ":properties, :now, :now) RETURNING *",
             {
                 "uid": self.uid,
-                "type": self.type,
+                "type": type_id(tx, "artifact", self.kind),
                 "name": self.name,
                 "uri": self.uri,
                 "fingerprint": rows.name_text(self.staged.fingerprint, "fingerprint"),
@@ -340,12 +391,10 @@ class _NewArtifact:
         )
 
 
-def _new(tx: Transaction, staged: StagedArtifact) -> _NewArtifact:
-    kind = rows.name_text(staged.type, "artifact type")
+def _new(staged: StagedArtifact) -> _NewArtifact:
     return _NewArtifact(
         staged,
-        kind,
-        type_id(tx, "artifact", kind),
+        rows.name_text(staged.type, "artifact type"),
         rows.uid_text(staged.uid),
         uri.check(staged.uri),
         None if staged.name is None else rows.name_text(staged.name, "artifact name"),

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from .. import rows, writes
-from ..database import Row
+from ..dialect import Row
 from ..records import ContextRecord, ExecutionState
 from ..store import MetadataStore
 

@@ -94,15 +94,15 @@ def test_a_newer_database_is_refused_and_an_older_one_waits_for_upgrade(
         produce(store, "a")
     migrations = tmp_path / "migrations"
     shutil.copytree(database._MIGRATIONS, migrations)
-    (migrations / "0003_more.sql").write_text("CREATE TABLE more (id INTEGER);\nINSERT INTO more VALUES (7);\n")
+    (migrations / "0004_more.sql").write_text("CREATE TABLE more (id INTEGER);\nINSERT INTO more VALUES (7);\n")
     with monkeypatch.context() as patch:
         patch.setattr(database, "_MIGRATIONS", migrations)
-        with pytest.raises(SchemaMismatch, match="schema version 2; this drivetrain writes 3"):
+        with pytest.raises(SchemaMismatch, match="schema version 3; this drivetrain writes 4"):
             MetadataStore.open(path)
         MetadataStore.open(path, upgrade=True).close()
         with MetadataStore.open(path) as store:
             assert len(store.artifacts()) == 1
-    with pytest.raises(SchemaMismatch, match=r"schema version 3; this drivetrain knows up to 2\n.*upgrade drivetrain"):
+    with pytest.raises(SchemaMismatch, match=r"schema version 4; this drivetrain knows up to 3\n.*upgrade drivetrain"):
         MetadataStore.open(path)
 
 

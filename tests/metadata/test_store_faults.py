@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ from drivetrain.metadata import (
 )
 from drivetrain.metadata.audit import verify
 from drivetrain.metadata.backup import back_up
-from drivetrain.metadata.dialect import Connection, Sqlite
+from drivetrain.metadata.dialect import Connection, Sqlite, Statement
 from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload import explain_full_disk
 
@@ -324,8 +324,8 @@ def test_report_is_json(tmp_path: Path) -> None:
 def test_ctrl_c_right_after_the_lock_was_taken_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Sqlite.begin_write
 
-    def interrupted(self: Sqlite, connection: Connection, *, durable: bool = True) -> None:
-        begin(self, connection, durable=durable)
+    def interrupted(self: Sqlite, connection: Connection, first: Sequence[Statement], *, durable: bool) -> None:
+        begin(self, connection, first, durable=durable)
         raise KeyboardInterrupt
 
     path = tmp_path / "metadata.db"
