@@ -19,12 +19,13 @@ from ...errors import BuildError
 from ..project.functions import user_line
 from .expressions import Json
 
-Need: TypeAlias = Literal["", "order", "pauses", "process", "machine", "replicas"]
+Need: TypeAlias = Literal["", "order", "pauses", "process", "machine", "devices", "replicas"]
 """What a runner must be able to do to keep an option.
 
 "order": launch one ready task before another. "pauses": wait itself between two attempts. "process": run a task in a
-process of its own, which it can end. "machine": give a task a share of a machine. "replicas": run several processes for
-one task. "": nothing, every runner keeps it.
+process of its own, which it can end. "machine": give a task a share of a machine's cores and memory. "devices": give it
+accelerators that no other task sees. "replicas": run several processes for one task. "": nothing, every runner keeps
+it.
 """
 
 _Read: TypeAlias = Callable[[str, Any], Any]  # name and value as the user wrote it -> the value as it is stored
@@ -200,7 +201,7 @@ class NodeOptions:
         0,
         help="Devices it needs for itself.",
         read=_number(0, whole=True),
-        needs="machine",
+        needs="devices",
         phrase="devices of its own",
     )
     replicas: int = option(

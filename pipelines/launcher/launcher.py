@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from ...digest import digest
 from ...errors import Canceled, DrivetrainError, InputError
 from ...metadata import Claim, ExecutionRecord, LeaseLost, Owner
 from ..ir.tasks import Task
+from ..project.context import current
 from ..resolvers.windows import Absent
 from .attempt import Attempt
 from .flow import LEFT_OUT, Flow
@@ -59,6 +61,7 @@ class Launcher:
         flow: What the store says of the run's tasks so far.
         records: What is recorded of its tasks, and how they ended.
         recovery: What becomes of tasks after a death, a stop or an error.
+        nested: Whether a component started this run, whose node has its share of the machine already.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Launcher:
         self.resolver = Resolver(home, run)
         self.flow: Flow = self.resolver.flow
         self.records = TaskRecords(home, run, self.flow, self.cancel)
+        self.nested = bool(current().run)
         self.recovery = Recovery(home, run, self.flow, self.records, self.logs, self.logging_observer)
         heartbeat.start()
 
@@ -284,6 +288,38 @@ class _TaskLaunch:
 
     def _execute(self, resolved: ResolvedTask, claim: Claim, reason: str, retries: Retries) -> NodeResult | None:
         """One attempt, after which the claim is given up; None where it is this process's turn to try once more."""
+        with self._slot(resolved, claim):
+            return self._attempt(resolved, claim, reason, retries)
+
+    @contextmanager
+    def _slot(self, resolved: ResolvedTask, claim: Claim) -> Iterator[None]:
+        """Within the block the task has what it asks for of the machine, and waits for it before.
+
+        Last of all that it waits for, so that no two wait for each other. Its claim lives meanwhile.
+        """
+        launcher, run, begin = self.launcher, self.launcher.run, time.monotonic()
+        if launcher.nested or run.options.runner == "kubeflow" or resolved.component.asks:  # who waits needs no core
+            yield
+            return
+        from .slots import slot  # late: a run that reuses everything takes none
+
+        with ExitStack() as held:
+            try:
+                with heartbeat.of(launcher.home.store, claim):
+                    held.enter_context(slot(self.task.node, f"{launcher.home.root} {run.id}", self._pause, self._wait))
+            except BaseException:
+                with suppress(DrivetrainError):
+                    launcher.home.store.release(claim)
+                raise
+            self.begin += time.monotonic() - begin  # the wait is no part of the work
+            yield
+
+    def _wait(self, reason: str) -> None:
+        """Say what the task waits for; the time is not counted against its limit."""
+        self.launcher.working(self.task.name, False)
+        self.launcher.logging_observer.note(self.task.name, reason)
+
+    def _attempt(self, resolved: ResolvedTask, claim: Claim, reason: str, retries: Retries) -> NodeResult | None:
         launcher, name = self.launcher, self.task.name
         reason += retries.as_reason
         attempt = Attempt(

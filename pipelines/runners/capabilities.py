@@ -11,14 +11,14 @@ from ..ir.ir import Pipeline
 from ..ir.options import OPTIONS, Need, NodeOptions, Option
 
 CAN: Final[Mapping[str, frozenset[Need]]] = {
-    # A thread cannot be ended, and shares its process's environment and what that has of the machine.
-    "inline": frozenset({"order", "pauses"}),
+    # A thread cannot be ended, and shares its process's environment and the devices that this sees.
+    "inline": frozenset({"order", "pauses", "machine"}),
     # Its tasks are on this machine, where one process has all devices already: no replicas.
-    "process": frozenset({"order", "pauses", "process", "machine"}),
+    "process": frozenset({"order", "pauses", "process", "machine", "devices"}),
     # The order, and what stands beside what, are decided by Beam.
     "beam": frozenset({"pauses", "process"}),
     # All that is ready starts at once, and it waits itself between two attempts, exactly as long as its spec says.
-    "kubeflow": frozenset({"process", "machine", "replicas"}),
+    "kubeflow": frozenset({"process", "machine", "devices", "replicas"}),
 }
 """What each runner is able to do for the options of nodes."""
 
@@ -73,7 +73,8 @@ def check_capabilities(pipeline: Pipeline, runner: str, parallel: int | None = N
                 if option.needs == "replicas"
                 else f"take another runner, e.g. process, or leave {name}= out",
             )
-    if runner == "process":
-        from .leases import machine_for
+    asks = any(node.options.cpus or node.options.memory for node in pipeline.nodes)
+    if runner == "process" or (runner == "inline" and asks):
+        from .leases import machine_for  # late: most pipelines ask for nothing
 
         machine_for(pipeline)

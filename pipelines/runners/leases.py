@@ -1,5 +1,8 @@
 """What tasks have of the machine while they run: cores and memory among those of a run, accelerators among all runs.
 
+Cores and memory among all runs are taken by the task's own process, which knows whether it has to do anything
+(`launcher.slots`): here a run only sees to it that it starts no more than could ever run at once.
+
 An accelerator is held by a lock on a file, which the task's process inherits: the operating system gives it back when
 the last of them is dead, however it died.
 """
@@ -11,8 +14,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ..ir.ir import Node, Pipeline
+from ..launcher.slots import Capacity, capacity, lock_folder, refuse_excess
 
 ACCELERATORS = "DRIVETRAIN_ACCELERATORS"
 """The environment variable that says how many accelerators there are, where drivetrain cannot find them."""
@@ -73,7 +75,8 @@ class Machine:
     @classmethod
     def this(cls, *, devices: bool) -> Machine:
         """This machine, as far as this process may use it; its accelerators only where they are asked for."""
-        return cls(_cpus(), _memory(), find_devices() if devices else ())
+        there = capacity()
+        return cls(there.cpus, there.memory, find_devices() if devices else ())
 
     def check(self, nodes: Iterable[Node]) -> None:
         """See that each node could ever run.
@@ -82,22 +85,14 @@ class Machine:
             InputError: One asks for more than there is.
         """
         for node in nodes:
-            asked = node.options
-            for what, wanted, there in (
-                ("cpus", f"{asked.cpus:g}", f"{self.cpus:g}" if asked.cpus > self.cpus else None),
-                ("memory", _spell(asked.memory), _spell(self.memory) if asked.memory > self.memory else None),
-                (
-                    "accelerators",
-                    str(asked.accelerators),
-                    str(len(self.devices)) if asked.accelerators > len(self.devices) else None,
-                ),
-            ):
-                if there is not None:
-                    more = f", or set {ACCELERATORS} if there are more" if what == "accelerators" else ""
-                    raise InputError(
-                        f"{node.id} asks for {what}={wanted}, and this machine has {there}",
-                        fix=f"ask for less in its .options(...){more}, or run it elsewhere",
-                    )
+            asked, there = node.options.accelerators, len(self.devices)
+            refuse_excess(node.id, node.options.cpus, node.options.memory, Capacity(self.cpus, self.memory))
+            if asked > there:
+                raise InputError(
+                    f"{node.id} asks for accelerators={asked}, and this machine has {there}",
+                    fix=f"ask for less in its .options(...), or set {ACCELERATORS} if there are more, or run it "
+                    "elsewhere",
+                )
 
     def begin(self) -> None:
         """A new round of asking. What one is refused, no later one of the round gets, so that much can come free."""
@@ -141,7 +136,7 @@ class Machine:
     def _lock(self, count: int) -> dict[str, int]:
         """As many accelerators, or none at all, so that no two wait for each other's."""
         locks: dict[str, int] = {}
-        folder = _locks()
+        folder = lock_folder()
         for device in self.devices:
             lock = os.open(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -201,38 +196,3 @@ def parse_cards(listing: str) -> tuple[str, ...]:
         elif match and cards:
             cards[-1].append(match[1])
     return tuple(name for card in cards for name in (card[1:] or card))
-
-
-def _locks() -> Path:
-    """A folder of this user's, the same for every run on the machine."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(runtime, "drivetrain") if runtime else Path(tempfile.gettempdir(), f"drivetrain-{os.getuid()}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise InputError(f"{folder} belongs to another user", fix="set XDG_RUNTIME_DIR to a folder of your own")
-    return folder
-
-
-def _cpus() -> float:
-    there = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return min(float(there), int(quota) / int(period))
-    return float(there)
-
-
-def _memory() -> int:
-    import psutil  # late: only this runner needs it
-
-    there = psutil.virtual_memory().total
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            there = min(there, int(Path("/sys/fs/cgroup", name).read_text()))
-    return there
-
-
-def _spell(size: int) -> str:
-    for unit, power in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= power:
-            return f"{size / power:.4g} {unit}"
-    return f"{size} bytes"
