@@ -33,6 +33,11 @@ _LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
 
+_LOOK_AGAIN: Final = 8
+"""Each such batch of patient requests waits its whole time, however few there were before: there may be more now."""
+_RARELY: Final = 1024
+"""The same where requests have come alone for long."""
+
 FEW: Final = 24
 """Rows up to which host ops on each are quicker than on Arrow's columns of them all."""
 
@@ -86,7 +91,9 @@ class Batcher:
         self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
         self._closing = 0.0  # when the batch is closed, by `time.monotonic`, unless more come
-        self._was_shared = False  # whether the last batch was of several requests
+        self._awaited = 1  # requests for which patient ones wait: as many as came together the last time
+        self._alone = 0  # batches of one request since there was one of several
+        self._shared = 0  # batches of several
         self._running = 0
         self._loop = asyncio.get_running_loop()
 
@@ -124,7 +131,7 @@ class Batcher:
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
-        is_patient = request.patience and self._was_shared and not (full or self._slow)
+        is_patient = request.patience and len(self._queue) < self._awaited and not (full or self._slow)
         self._closing = time.monotonic() + request.patience if is_patient else 0.0
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
@@ -147,11 +154,21 @@ class Batcher:
                 self._start(self._next())
             return
         if self._queue:
-            self._was_shared = len(self._queue) > 1
+            self._await_as_many(len(self._queue))
         while self._queue:
             batch = self._next()
             self._rows -= sum(waiting.rows for waiting in batch)
             self._settle(batch, answers(self._predict, batch))
+
+    def _await_as_many(self, last: int) -> None:
+        """Decide for how many requests the next patient ones wait, from how many were there now."""
+        if last > 1:
+            self._alone, self._shared = 0, self._shared + 1
+            looks = self._shared % _LOOK_AGAIN == 0
+        else:  # a client by itself pays for each look, so ever fewer
+            self._alone += 1
+            looks = self._alone % _RARELY == 0 or (self._alone >= _LOOK_AGAIN and self._alone.bit_count() == 1)
+        self._awaited = self._options.max_batch_size if looks else last
 
     def _start(self, batch: list[_Waiting]) -> None:
         """Run a batch in the executor."""
@@ -330,7 +347,10 @@ def predictor(bundle: Bundle, signature: str) -> Predict:
             return {name: _one_row(value, specs[name].dtype) for name, value in outputs.items()}
         if rows <= few:
             with contextlib.suppress(InputError):  # below, the error names the row
-                return bundle.run_columns(signature, {name: _listed(each) for name, each in columns.items()}, rows)
+                few_rows = {
+                    name: each if isinstance(each, np.ndarray) else _listed(each) for name, each in columns.items()
+                }
+                return bundle.run_columns(signature, few_rows, rows)
         arrays = {name: as_arrow(name, values, inputs[name]) for name, values in columns.items() if name in inputs}
         missing = [name for name in inputs if name not in arrays and name not in defaults]
         if missing and not arrays:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -44,12 +45,14 @@ _UNSERVED: Final = {
 }
 
 
-def check_parameters(parameters: Container[str]) -> None:
+def check_parameters(parameters: Collection[str]) -> None:
     """Refuse parameters, of a request or of a tensor of it, that would change the answer and are not served.
 
     Raises:
         RequestError: INVALID_ARGUMENT: there is one.
     """
+    if not parameters:
+        return
     for name, what in _UNSERVED.items():
         if name in parameters:
             raise invalid(f"the request has the parameter {name}: {what} is not served", "leave it out")
@@ -78,21 +81,21 @@ def request_tensors(request: Message) -> dict[str, NDArray[Any]]:
         raise invalid(f"the request has {len(request.inputs)} inputs and {len(raw)} raw contents")
     tensors: dict[str, NDArray[Any]] = {}
     for index, tensor in enumerate(request.inputs):
-        name = tensor.name
+        name, kind, shape = tensor.name, tensor.datatype, tuple(tensor.shape)  # each look into a message costs
         if name in tensors:
             raise invalid(f"input {name!r:.80} stands twice")
-        if tensor.datatype not in DTYPES:
-            raise invalid(f"input {name!r:.80} has the type {tensor.datatype!r:.40}", fix=f"use {', '.join(DTYPES)}")
-        if any(size < 0 for size in tensor.shape):
+        if kind not in DTYPES:
+            raise invalid(f"input {name!r:.80} has the type {kind!r:.40}", fix=f"use {', '.join(DTYPES)}")
+        if shape and min(shape) < 0:
             raise invalid(f"input {name!r:.80} has a negative size")
-        count = math.prod(tensor.shape)
+        count = math.prod(shape)
         if raw:
-            if tensor.contents.ListFields():
+            if tensor.HasField("contents") and tensor.contents.ListFields():
                 raise invalid(f"input {name!r:.80} has contents, and the request raw contents", fix="send either")
-            values = from_raw(raw[index], tensor.datatype, count, name)
+            values = from_raw(raw[index], kind, count, name)
         else:
-            values = _from_contents(tensor.contents, tensor.datatype, count, name)
-        tensors[name] = shaped(values, tuple(tensor.shape), name)
+            values = _from_contents(tensor.contents, kind, count, name)
+        tensors[name] = shaped(values, shape, name)
     return tensors
 
 
@@ -170,9 +173,7 @@ def add_outputs(response: Message, outputs: Mapping[str, NDArray[Any]], *, raw: 
     Raises:
         RequestError: FAILED_PRECONDITION: the protocol has no such type.
     """
-    kinds = {
-        name: datatype("string" if each.dtype == object else each.dtype.name, name) for name, each in outputs.items()
-    }
+    kinds = {name: datatype(_dtype_name(each.dtype), name) for name, each in outputs.items()}
     raw = raw or not all(_FIELDS[kind] for kind in kinds.values())
     for name, values in outputs.items():
         tensor = response.outputs.add(name=name, datatype=kinds[name], shape=values.shape)
@@ -180,6 +181,11 @@ def add_outputs(response: Message, outputs: Mapping[str, NDArray[Any]], *, raw: 
             response.raw_output_contents.append(to_raw(values))
         else:
             tensor.contents.CopyFrom(InferTensorContents(**{_FIELDS[kinds[name]]: values.ravel().tolist()}))
+
+
+@cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return "string" if dtype.kind == "O" else dtype.name  # which numpy puts together each time
 
 
 def to_raw(values: NDArray[Any]) -> bytes:

@@ -100,20 +100,20 @@ class OpenInference:
         """Tensors in, tensors out: raw where the request's are."""
         ref = self._models.route(model_ref(request.model_name, request.model_version), facts.key)
         facts.model = ref.name
-        if facts.is_drawn and request.id:
-            facts.request_id = request_id_of(request.id)
+        request_id, parameters = request.id, request.parameters
+        if facts.is_drawn and request_id:
+            facts.request_id = request_id_of(request_id)
         described = self._models.describe(ref)
-        wanted = (
-            request.parameters[SIGNATURE_PARAMETER].string_param if SIGNATURE_PARAMETER in request.parameters else ""
-        )
+        wanted = parameters[SIGNATURE_PARAMETER].string_param if SIGNATURE_PARAMETER in parameters else ""
         with counting_refusals(self._models, ref):
             name, signature = described.signature(wanted or None)
-            for part in (request, *request.inputs, *request.outputs):
+            check_parameters(parameters)
+            for part in (*request.inputs, *request.outputs):
                 check_parameters(part.parameters)
             columns, rows = columns_of(request_tensors(request), signature)
             outputs = wanted_outputs([output.name for output in request.outputs], signature)
         answer = await infer(self._models, InferenceRequest(ref, name, columns, rows, outputs), facts)
-        response = ModelInferResponse(model_name=answer.name, model_version=str(answer.version), id=request.id)
+        response = ModelInferResponse(model_name=answer.name, model_version=str(answer.version), id=request_id)
         add_outputs(response, dense_outputs(answer, signature), raw=bool(request.raw_input_contents))
         return response
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -52,6 +53,7 @@ def invalid(message: str, fix: str | None = None) -> RequestError:
     return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """A numeric dtype by JAX's name, those that numpy itself does not have included.
 
@@ -95,7 +97,9 @@ def refuse_misspelt(names: Collection[str], signature: Signature) -> None:
         RequestError: INVALID_ARGUMENT: something was misspelt; both names are said.
     """
     absent = [name for name in signature.inputs if name not in names and name not in signature.defaults]
-    unread = [name for name in names if name not in signature.inputs][:_COMPARED] if absent else []
+    if not absent:
+        return
+    unread = [name for name in names if name not in signature.inputs][:_COMPARED]
     for name in absent[:_COMPARED]:
         for close in difflib.get_close_matches(name, unread, 1):
             raise invalid(
@@ -138,8 +142,10 @@ def column_of(values: NDArray[Any], spec: FieldSpec, name: str) -> ColumnValues:
     if values.ndim == 2 and values.shape[1] == 1 and not spec.shape and not spec.ragged:
         values = values[:, 0]
     shape = (*(("n",) if spec.ragged else ()), *spec.shape)
-    if values.ndim != 1 + len(shape) or any(
-        isinstance(size, int) and size != actual for size, actual in zip(shape, values.shape[1:], strict=True)
+    actual = values.shape[1:]
+    if values.ndim != 1 + len(shape) or (
+        actual != shape  # only a size that is any differs
+        and any(isinstance(size, int) and size != other for size, other in zip(shape, actual, strict=True))
     ):
         expected = ", ".join(map(str, ("rows", *shape)))
         raise invalid(f"input {name!r:.80} has shape {list(values.shape)}, the model reads [{expected}]")
@@ -217,6 +223,7 @@ def changed_by(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
         return np.asarray((back != values) & ~((back != back) & (values != values)))
 
 
+@cache
 def _holds_all(dtype: np.dtype[Any], source: np.dtype[Any]) -> bool:
     """Whether a cast to a dtype changes no value of another, whichever it is, nor makes a complex number of one."""
     wide_to_float = source.kind in _INTEGERS and source.itemsize == 8 and dtype.kind not in _INTEGERS

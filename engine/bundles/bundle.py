@@ -294,12 +294,14 @@ class Bundle:
         """Whether `run_columns` answers a signature: not where its rows are checked, or Arrow makes its outputs."""
         return self._runner(name).takes_columns
 
-    def run_columns(self, name: str, columns: Mapping[str, Sequence[object]], rows: int) -> dict[str, NDArray[Any]]:
+    def run_columns(
+        self, name: str, columns: Mapping[str, Sequence[object] | NDArray[Any]], rows: int
+    ) -> dict[str, NDArray[Any]]:
         """`run` for a few rows of Python values, where `takes_columns`; up to some dozens it is quicker.
 
         Args:
             name: Which signature.
-            columns: By name, a value for each row; None is missing.
+            columns: By name, a value for each row, None where missing; or an array, of lists one of (rows, length).
             rows: How many they are.
 
         Raises:

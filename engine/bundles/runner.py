@@ -31,6 +31,9 @@ REQUESTS: Final = 64
 """The smallest size in a bundle that answers requests."""
 
 INT64: Final = range(-(2**63), 2**63)
+DENSE: Final = "dense"
+"""The op that makes vectors of lists: of an array of them it has nothing to do."""
+
 _PLAIN: Final = {"float64": float, "int64": int, "string": str, "bool": bool}  # types that `as_value` leaves alone
 
 Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
@@ -133,8 +136,22 @@ class Runner:
             and results.keys() >= set(self.outputs.values())
         )
 
-    def columns(self, columns: Mapping[str, Sequence[object]], rows: int) -> Env:
-        """`batch` for columns of Python values, where `takes_columns`: host ops go from row to row.
+    @cached_property
+    def _dense_widths(self) -> dict[str, tuple[int]]:
+        """The columns of lists that are read as dense float32 vectors alone, and the length that these have."""
+        widths: dict[str, tuple[int]] = {}
+        for name in (tensor.id for tensor in self.graph.inputs.values() if tensor.dtype == "list<float64>"):
+            readers = [node for node in self.graph.nodes if name in node.inputs]
+            dense = [node for node in readers if isinstance(node, HostNode) and node.op == DENSE]
+            of = {(node.params["dtype"], int(node.params["width"])) for node in dense}
+            if len(dense) == len(readers) and len(of) == 1 and name not in self.outputs.values():
+                ((dtype, width),) = of
+                if dtype == "float32":
+                    widths[name] = (width,)
+        return widths
+
+    def columns(self, columns: Mapping[str, Sequence[object] | NDArray[Any]], rows: int) -> Env:
+        """`batch` for columns of Python values or arrays, where `takes_columns`: host ops go from row to row.
 
         Up to some dozens of rows this is quicker, as each call of Arrow takes as long as an op on many rows.
 
@@ -145,8 +162,18 @@ class Runner:
         for name, key, dtype, plain in self._row_inputs:
             if name not in columns:
                 raise self._absent(columns)
-            usual = {plain, type(None)}.issuperset(map(type, columns[name])) and plain is not int
-            env[key] = columns[name] if usual else [as_value(value, dtype, name) for value in columns[name]]
+            values = columns[name]
+            if isinstance(values, np.ndarray):
+                if (
+                    key in self._dense_widths
+                    and values.dtype == np.float64
+                    and values.shape[1:] == self._dense_widths[key]
+                ):
+                    env[key] = values
+                    continue
+                values = values.tolist()
+            usual = {plain, type(None)}.issuperset(map(type, values)) and plain is not int
+            env[key] = values if usual else [as_value(value, dtype, name) for value in values]
         with np.errstate(over="ignore"):  # as in `row`
             for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True):
                 try:
@@ -158,6 +185,9 @@ class Runner:
                         continue
                     assert kernel is not None
                     read = [env[name] for name in node.inputs]
+                    if isinstance(read[0], np.ndarray) and node.op == DENSE:  # what its kernel makes of each row's list
+                        env[node.outputs[0].id] = read[0].astype(np.float32)
+                        continue
                     results = list(map(kernel, *read))
                     several = zip(*results, strict=True) if len(node.outputs) > 1 else (results,)
                     env.update(zip((tensor.id for tensor in node.outputs), several, strict=True))

@@ -135,6 +135,41 @@ def test_nobody_waits_longer_for_a_patient_request() -> None:
     assert predict.batches[-1] == 3
 
 
+def test_patient_requests_wait_for_as_many_as_came_the_last_time() -> None:
+    """For no more, so a batch is closed before the time of its requests is over."""
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> None:
+        batcher = Batcher(MODEL, predict, BatchingOptions(), executor, slow=False)
+        await asyncio.gather(*[submit(batcher, request(0)) for _ in range(3)])
+        for _ in range(2):
+            futures = []
+            for value in (1, 2, 3):
+                futures.append(submit(batcher, replace(request(value), patience=60.0)))
+                await asyncio.sleep(0)
+            await asyncio.gather(*futures)
+
+    run(test)
+    assert predict.batches == [3, 3, 3]
+
+
+def test_patient_requests_look_for_others_again_after_eight_came_alone() -> None:
+    predict = Doubling()
+
+    async def test(executor: ThreadPoolExecutor) -> None:
+        batcher = Batcher(MODEL, predict, BatchingOptions(3), executor, slow=False)
+        for _ in range(8):
+            await submit(batcher, replace(request(0), patience=60.0))
+        futures = []
+        for value in (1, 2, 3):
+            futures.append(submit(batcher, replace(request(value), patience=60.0)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*futures)
+
+    run(test)
+    assert predict.batches == [1] * 8 + [3]
+
+
 def test_what_comes_in_one_turn_is_one_batch() -> None:
     predict = Doubling()
 

@@ -142,6 +142,24 @@ def test_columns_of_python_values_refuse_what_a_batch_refuses(name: str, value: 
         of_all_kinds().run_columns("transform", {key: [each] for key, each in ROWS.items() if key != "word"}, 1)
 
 
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(st.lists(st.floats(), min_size=3, max_size=3), min_size=3, max_size=3))
+def test_columns_may_be_arrays(rows: list[list[float]]) -> None:
+    of_rows = {key: [each] * 3 for key, each in ROWS.items()}
+    wanted = of_all_kinds().run("transform", pa.table({**of_rows, "list": rows}))
+    arrays = {"list": np.array(rows), "whole": np.array(of_rows["whole"])}
+    results = of_all_kinds().run_columns("transform", {**of_rows, **arrays}, 3)
+    for name, values in wanted.items():
+        assert results[name].dtype == values.dtype
+        np.testing.assert_array_equal(results[name], values)
+
+
+def test_arrays_of_another_length_are_refused_as_lists_are() -> None:
+    of_rows = {key: [each] * 2 for key, each in ROWS.items()}
+    with pytest.raises(InputError, match="list"):
+        of_all_kinds().run_columns("transform", {**of_rows, "list": np.zeros((2, 4))}, 2)
+
+
 def test_columns_of_python_values_may_lack_those_with_defaults() -> None:
     bundle = of_all_kinds().with_defaults({"word": "b"})
     assert bundle.takes_columns("transform")
