@@ -1,4 +1,4 @@
-"""`trace`: from an answer of a server up to model, evaluation, code and data; from a span of data down to models."""
+"""`trace`: from predictions, served or in bulk, up to model, evaluation, code and data; from a span of data down."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import InputError
-from ..metadata import ArtifactRecord, Evaluation, Examples, Model, PushedModel
+from ..metadata import ArtifactRecord, Evaluation, Examples, Model, Predictions, PushedModel
 from ..pipelines import Home
 from .exit_codes import OK
-from .lineage import find_artifact, sealed_by
+from .lineage import find_artifact, node_of, sealed_by
 from .model_story import artifact_facts, made_of, push_line, pushes_of, show_span, show_story, span_facts, story_of
 from .options import ConsoleSettings, shared
 from .session import run_of
@@ -32,7 +32,9 @@ _MOST_BYTES: Final = 64 << 20  # of an answer that was kept
 @click.command(
     epilog="\b\nExample:\n  curl -i http://127.0.0.1:8501/v1/models/flights:predict -d @row.json > answer.txt\n"
     "  drivetrain trace answer.txt\n  drivetrain trace 9c01ab27\n  drivetrain trace served/flights/3\n"
-    "  drivetrain trace 7f3a0c52 --log request-log\n  drivetrain trace --span 7 --log request-log\n"
+    "  drivetrain trace 7f3a0c52 --log request-log\n"
+    "  drivetrain trace .drivetrain/artifacts/BulkInferrer/0f3c…/predictions/content/eval/part-00000.parquet\n"
+    "  drivetrain trace --span 7 --log request-log\n"
 )
 @click.argument("answer", required=False)
 @click.option(
@@ -45,9 +47,10 @@ def trace(settings: ConsoleSettings, answer: str | None, log: Path | None, span:
     """Trace an ANSWER of the model server to the model, its evaluation, code and data, and who approved it.
 
     ANSWER is a file with what `curl -i` or `drivetrain predict --json` printed; the digest of a bundle, or its
-    beginning, as answers have it in x-drivetrain-digest; a version that was pushed, by its folder or URL; or, with
-    --log, the id of a request. With --span it is the other way: the models that learned from a span of the data, the
-    versions that were pushed of them, and with --log the files of their predictions.
+    beginning, as answers have it in x-drivetrain-digest; a version that was pushed, by its folder or URL; with --log,
+    the id of a request; or a file of a BulkInferrer's predictions, or their URI. With --span it is the other way: the
+    models that learned from a span of the data, the versions that were pushed of them, all predictions in bulk of the
+    span's rows or by these models, and with --log the files of what the models served.
     """
     if (answer is None) == (span is None):
         raise InputError("trace needs an ANSWER, or --span", fix="drivetrain trace answer.txt")
@@ -56,6 +59,10 @@ def trace(settings: ConsoleSettings, answer: str | None, log: Path | None, span:
             assert span is not None
             down = _from_span(home, span, log)
             settings.answer(down, lambda console: _show_down(console, down))
+            return OK
+        if (predictions := _predictions(home, answer)) is not None:
+            bulk = _from_predictions(home, predictions)
+            settings.answer(bulk, lambda console: _show_bulk(console, bulk))
             return OK
         up = _from_answer(home, _asked(home, answer, log))
         settings.answer(up, lambda console: _show_up(console, up))
@@ -185,6 +192,51 @@ def _bundle_of(home: Home, pushed: ArtifactRecord) -> str:
     return str(pushed.properties.get("digest"))
 
 
+def _predictions(home: Home, answer: str) -> ArtifactRecord | None:
+    """The predictions in bulk that lie at a URI or a path, or in which a file lies; None where ANSWER is no such."""
+    uri = answer[answer.rindex("artifacts/") :].rstrip("/") if "artifacts/" in answer else ""
+    while "/" in uri:
+        record = home.store.artifact_by_uri(uri)
+        if record is not None:
+            return record if record.type == Predictions.__name__ else None
+        uri = uri.rpartition("/")[0]
+    return None
+
+
+def _from_predictions(home: Home, predictions: ArtifactRecord) -> dict[str, Any]:
+    """What predictions in bulk are of, and the story of each model that made them."""
+    graph = home.store.lineage(predictions, "upstream", max_hops=2)
+    models = [each for each in graph.artifacts.values() if each.type == Model.__name__]
+    predicted = {edge.artifact for edge in graph.edges if edge.direction == "INPUT"}
+    examples = [graph.artifacts[number] for number in sorted(predicted) if number not in {each.id for each in models}]
+    above = [each for record in examples for each in _upstream(home, record)]
+    spans = {each.id: each for each in above if each.type == Examples.__name__ and _is_source(home, each)}
+    return {
+        "predictions": _predictions_facts(home, predictions),
+        "predicted": [span_facts(home, each) for each in spans.values()],
+        "models": [story_of(home, each) for each in models],
+    }
+
+
+def _upstream(home: Home, record: ArtifactRecord) -> list[ArtifactRecord]:
+    return list(home.store.lineage(record, "upstream").artifacts.values())
+
+
+def _predictions_facts(home: Home, predictions: ArtifactRecord) -> dict[str, Any]:
+    """Which predictions in bulk they are, who made them, and how many there are of each split."""
+    execution = None if predictions.producer is None else home.store.execution(predictions.producer)
+    models = (
+        [] if execution is None else [each for several in home.store.inputs(execution).values() for each in several]
+    )
+    return artifact_facts(predictions) | {
+        "run": execution and run_of(home, execution),
+        "node": execution and node_of(execution),
+        "rows": predictions.properties.get("rows") or {},
+        "state": predictions.state,
+        "models": [each.uri for each in models if each.type == Model.__name__],
+    }
+
+
 # --- down ---
 
 
@@ -195,10 +247,11 @@ def _from_span(home: Home, span: int, log: Path | None) -> dict[str, Any]:
         spans = sorted({int(str(each.properties.get("span") or 0)) for each in every if _is_source(home, each)})
         known = f"{spans[0]} to {spans[-1]}" if spans else "none"
         raise InputError(f"no data of span {span} is in {home.root}", fix=f"the spans that are there: {known}")
-    models: dict[int, ArtifactRecord] = {}
+    below: dict[int, ArtifactRecord] = {}
     for each in examples:
-        graph = home.store.lineage(each, "downstream")
-        models |= {number: record for number, record in graph.artifacts.items() if record.type == Model.__name__}
+        below |= home.store.lineage(each, "downstream").artifacts
+    models = {number: record for number, record in below.items() if record.type == Model.__name__}
+    bulk = [below[number] for number in sorted(below) if below[number].type == Predictions.__name__]
     files = _log_files(log)
     described = []
     for number in sorted(models):
@@ -216,7 +269,12 @@ def _from_span(home: Home, span: int, log: Path | None) -> dict[str, Any]:
                 "log": files.get(bundle, []),
             }
         )
-    return {"span": span, "data": [span_facts(home, each) for each in examples], "models": described}
+    return {
+        "span": span,
+        "data": [span_facts(home, each) for each in examples],
+        "models": described,
+        "predictions": [_predictions_facts(home, each) for each in bulk],
+    }
 
 
 def _is_source(home: Home, examples: ArtifactRecord) -> bool:
@@ -256,6 +314,25 @@ def _show_up(console: Console, answer: Mapping[str, Any]) -> None:
     show_story(line, answer)
 
 
+def _show_bulk(console: Console, answer: Mapping[str, Any]) -> None:
+    def line(name: str, text: str) -> None:
+        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
+
+    console.print(_predictions_line(answer["predictions"]), markup=False, soft_wrap=True)
+    for span in answer["predicted"]:
+        line("of", f"span {span['span']}, {span['uri']}")
+    for model in answer["models"]:
+        console.print(f"bundle {model['bundle']}", markup=False)
+        for push in model["pushed"]:
+            line("pushed", push_line(push))
+        show_story(line, model)
+
+
+def _predictions_line(facts: Mapping[str, Any]) -> str:
+    rows = ", ".join(f"{count:,} of {split}" for split, count in facts["rows"].items())
+    return f"predictions {facts['uri']}, made by {facts['node']} in run {facts['run']}" + (f": {rows}" if rows else "")
+
+
 def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
     def line(name: str, text: str) -> None:
         console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
@@ -273,3 +350,5 @@ def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
             line("pushed", push_line(push))
         if model["log"]:
             line("log", f"{len(model['log']):,} files of predictions, the first {model['log'][0]}")
+    for predictions in answer["predictions"]:
+        line("bulk", _predictions_line(predictions))

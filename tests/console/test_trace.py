@@ -28,7 +28,7 @@ pytestmark = pytest.mark.engine
 
 PIPELINE = """
 import drivetrain as dt
-from drivetrain.components import Approval, ExampleGen, Pusher
+from drivetrain.components import Approval, BulkInferrer, ExampleGen, Pusher
 from drivetrain.metadata import Evaluation, Examples, Model
 
 
@@ -58,6 +58,7 @@ def net(span: int, seed: int) -> None:
     decision = Approval(evaluation, message="Push this model?")
     with dt.when(decision.approved):
         Pusher(model, destination="served/net")
+    BulkInferrer(examples, [model], require_blessing=False)
 """
 
 
@@ -218,6 +219,35 @@ def test_a_span_leads_to_models_versions_and_the_request_log(traced: Traced) -> 
     text = drivetrain("trace", "--span", "2", "--log", "log").stdout
     assert "version 2 at served/net" in text
     assert "1 files of predictions" in text
+
+
+@pytest.mark.parametrize("span", [1, 2])
+def test_rows_predicted_in_bulk_lead_to_data_code_and_approval_and_the_span_back_to_them(
+    traced: Traced, span: int
+) -> None:
+    down = traced_json("--span", str(span))
+    (predictions,) = down["predictions"]
+    assert predictions["models"] == [model["uri"] for model in down["models"]]
+    # From a row, in the file where it stands, up.
+    (file, *_) = sorted((traced.folder / ".drivetrain" / predictions["uri"]).rglob("*.parquet"))
+    assert pq.read_table(file).num_rows > 0
+    for answer in (str(file), predictions["uri"]):
+        up = traced_json(answer)
+        assert up["predictions"] == predictions
+        (model,) = up["models"]
+        assert [each["span"] for each in up["predicted"]] == [each["span"] for each in model["data"]] == [span]
+        assert [each["by"] for each in model["approvals"]] == [("ada", "grace")[span - 1]]
+        assert any(code["node"] == "Train" and re.fullmatch("[0-9a-f]{64}", code["digest"]) for code in model["code"])
+        (read,) = model["data"][0]["files"]
+        assert read["sha256"] == digest_file(traced.folder / "net" / "data" / f"rows-{span:02}.parquet")
+    text = drivetrain("trace", str(file)).stdout
+    assert f"predictions {predictions['uri']}, made by BulkInferrer" in text
+    assert f"of         span {span}, " in text
+    assert "approved by " in text
+    assert (
+        f"bulk       predictions {predictions['uri']}, made by BulkInferrer"
+        in drivetrain("trace", "--span", str(span)).stdout
+    )
 
 
 @pytest.mark.parametrize(
