@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,12 +22,14 @@ from .options import ConsoleSettings, shared
 from .terminal import echo
 
 if TYPE_CHECKING:
+    from ..metadata import ArtifactRecord
     from ..serving.server import Listening
 
 
 @click.command(
     epilog="\b\nExample:\n  drivetrain serve served/flights\n"
     "  drivetrain serve s3://bucket/serving/flights --name late --host 0.0.0.0\n"
+    "  drivetrain serve registered:flights@champion\n"
     "  drivetrain serve --config models.yaml\n"
 )
 @click.argument("address", required=False)
@@ -141,12 +148,13 @@ def serve(
 
     It speaks TensorFlow Serving's REST interface and the Open Inference Protocol. A version that is pushed later is
     loaded, compiled and switched to without an error to anybody; one that is damaged is refused, and the last good one
-    goes on.
+    goes on. registered:NAME@ALIAS is a registered model of the root's store: where the alias moves, the server follows.
     """
     if new_key is not None:
         return _new_key(new_key, as_json=settings.json)
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
+    from ..serving.registered import PREFIX as REGISTERED
     from ..serving.request_log import RequestLogOptions
     from ..serving.server import ServerOptions, log_to_stderr, run
     from ..serving.tls import TlsFiles
@@ -162,6 +170,8 @@ def serve(
                 "--name, --batch-wait and --request-log are of a single model", fix=f"write them into {config}"
             )
         models = read_models(config)
+    elif address is not None and address.startswith(REGISTERED):
+        models = []  # known once the store is open
     else:
         assert address is not None
         folder = local_path(address)
@@ -210,8 +220,47 @@ def serve(
         config_poll_seconds=config_poll,
         otlp_endpoint=otlp_endpoint,
     )
-    run(models, options, started)
+    if config is not None or models:
+        run(models, options, started)
+        return OK
+    assert address is not None
+    if require_signed is not None:
+        raise InputError("registered models carry no signature", fix="push the model, and serve what was pushed")
+    written: dict[str, Any] = {"batching": {"batch_timeout_micros": batch_wait}}
+    if request_log is not None:
+        written["request_log"] = {"folder": str(request_log.absolute()), "sample": request_log_sample}
+    with _followed(settings, address.removeprefix(REGISTERED), name, poll, written) as followed:
+        # It changes rarely, so that it is cheap to look often.
+        options = replace(options, config=followed if poll else None, config_poll_seconds=min(poll or 1.0, 0.5))
+        run(read_models(followed), options, started)
     return OK
+
+
+@contextmanager
+def _followed(
+    settings: ConsoleSettings, reference: str, name: str | None, poll: float, written: Mapping[str, Any]
+) -> Iterator[Path]:
+    """Within the block, a file of models that follows a registered model, unless `poll` is 0; gives the file."""
+    from ..metadata.registry import Registry
+    from ..serving.registered import AliasFollower
+
+    with settings.home() as home, TemporaryDirectory(prefix="drivetrain-serve-") as folder:
+
+        def fetch(record: ArtifactRecord) -> Path:
+            return home.payloads.local(record.uri, record.fingerprint) / "content"
+
+        follower = AliasFollower(Registry(home.store), reference, fetch, Path(folder), written, name)
+        follower.look()
+        ended = threading.Event()
+        thread = threading.Thread(target=follower.follow, args=(poll, ended), name="drivetrain-registry", daemon=True)
+        if poll:
+            thread.start()
+        try:
+            yield follower.config
+        finally:
+            ended.set()
+            if poll:
+                thread.join()  # before the store is closed
 
 
 def _new_key(name: str, *, as_json: bool) -> int:
