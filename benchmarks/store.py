@@ -136,15 +136,15 @@ def beside_mlmd(mlmd: str, folder: Path, disk: Path, nodes: int) -> dict[str, fl
     """MLMD's time for a node by ours, medians of rounds in turns: CPU in memory, where all is CPU; wall on a disk."""
     figures: dict[str, float] = {}
     for where, parent, column in (("in memory", folder, 0), ("on disk", disk, 1)):
-        ratios, own = [], []
+        ratios, ours_alone = [], []
         for number in range(MLMD_ROUNDS):
             with tempfile.TemporaryDirectory(dir=parent) as name:
                 theirs = child(mlmd, MLMD, f"{name}/mlmd-{number}.db", str(nodes))[column]
                 ours = child(sys.executable, OURS, f"{name}/ours-{number}.db", str(nodes))[column]
             ratios.append(theirs / ours)
-            own.append(ours)
+            ours_alone.append(ours)
         figures[f"publish / MLMD {where}"] = statistics.median(ratios)
-        figures[f"publish {where}: us"] = statistics.median(own) * 1e6
+        figures[f"publish {where}: us"] = statistics.median(ours_alone) * 1e6
     return figures
 
 

@@ -67,6 +67,8 @@ VERBS = {
     "gc": "Remove the payloads that a retention policy does not keep; without --apply, only say which.",
     "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
     "audit": "Check that nobody changed the history past its journal, and export and sign where the journal stands.",
+    "namespace": "Namespaces of a PostgreSQL store: a schema for each project or person, and who may read, write, "
+    "approve there.",
     "upgrade": "Bring the metadata of an earlier release to this one's schema; a copy of it is kept beside it.",
     "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
 }

@@ -34,10 +34,10 @@ PLUGINS: Final = "jax_plugins"
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One thing that was looked at: "ok", "missing" (something optional), or "bad" (something will not work)."""
+    """One thing that was looked at: "ok", "missing" (something optional), "warning", or "bad" (it will not work)."""
 
     what: str
-    state: Literal["ok", "missing", "bad"]
+    state: Literal["ok", "missing", "warning", "bad"]
     text: str
 
 
@@ -165,6 +165,7 @@ def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
                 whole = {entry.uri for entry in home.payloads.published() if entry.whole}
                 gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
                 runs = len(list_runs(home, 10_000))
+                durability = home.store.durability()
             state = f"{root}{f' (by {location.named_by})' if location.named_by else ''}: "
             state += f"{runs} runs, {len(artifacts)} artifacts"
             state += f" in {home.payloads.url}" if home.payloads.url else ""
@@ -174,6 +175,8 @@ def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
                 yield HealthCheck("root", "bad", f"{state}; see `drivetrain fsck`")
             else:
                 yield HealthCheck("root", "ok", state + others)
+            for fine, text in durability:
+                yield HealthCheck("store", "ok" if fine else "warning", text)
         except DrivetrainError as error:
             yield HealthCheck("root", "bad", str(error).replace("\n ", ";"))
     else:
@@ -192,7 +195,7 @@ def _show_findings(console: Console, findings: list[HealthCheck]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    marks = {"ok": "[green]ok[/]", "missing": "[dim]–[/]", "bad": "[red]bad[/]"}
+    marks = {"ok": "[green]ok[/]", "missing": "[dim]–[/]", "warning": "[yellow]warning[/]", "bad": "[red]bad[/]"}
     for finding in findings:
         table.add_row(marks[finding.state], finding.what, escape(finding.text))
     console.print(table)

@@ -8,6 +8,7 @@ from ..owner import Owner
 from . import types
 from .cache import Change, cache_key, changes, explain
 from .errors import (
+    AccessDenied,
     AlreadyExists,
     ConflictError,
     DiskFull,
@@ -39,6 +40,7 @@ from .uri import check as check_uri
 from .uri import resolve as resolve_uri
 
 __all__ = [
+    "AccessDenied",
     "AlreadyExists",
     "ArtifactRecord",
     "Change",

@@ -113,6 +113,14 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, watc
     return Claim(key, owner, token, rows.when(expires), lease, displaced)
 
 
+def is_held(transaction: Transaction, claim: Claim) -> bool:
+    """Whether a claim was stored that was taken just now, and nobody has taken it over."""
+    row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=claim.cache_key)
+    if row is None or row["state"] != "HELD" or row["owner"] != owner_json(claim.owner):
+        return False
+    return (row["token"], rows.when(row["expires_at"])) == (claim.token, claim.expires_at)
+
+
 def shorten_leases(transaction: Transaction, key: str | None = None) -> int:
     """Shorten leases that end later than one lease from now, as they do where the clock was set back; gives how many.
 

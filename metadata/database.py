@@ -15,14 +15,16 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..errors import InputError
 from .dialect import Begun, Connection, Dialect, Row, Statement, file_of, newer
-from .errors import NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
+from .errors import ConnectionLost, NoStore, SchemaMismatch, StoreDamaged, StoreUnavailable
 from .journal import KEYS, JournalEntry, append, journalled, pages
+from .roles import Role
 
 _T = TypeVar("_T")
 Params = Mapping[str, Any]
 _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _JOURNAL = 2  # the migration that makes the journal
+_STORED = "SELECT number FROM journal WHERE at = :at AND actor = :actor AND verb = :verb AND changes = :changes"
 _INHERITED: list[_Handle] = []
 TypeIds: TypeAlias = dict[tuple[str, str], int]  # by kind and name
 
@@ -38,6 +40,7 @@ class Transaction:
         self._append = append
         self._entry = JournalEntry(self.now, verb)
         self._last: list[Statement] = []
+        self.sealed: Params | None = None  # the last entry: it is in the journal where the transaction was stored
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """Every row that the statement gives, by column name; every column of those that it changes in the history."""
@@ -111,11 +114,13 @@ class Transaction:
     def seal(self) -> None:
         """Add to the journal what was changed since it was last called, if anything was."""
         if (entry := self._entry.take()) is not None:
+            self.sealed = entry
             self._connection.execute(self._append, entry)
 
     def commit(self) -> None:
         """Commit, with what is to be added to the journal."""
         if (entry := self._entry.take()) is not None:
+            self.sealed = entry
             self._last.append((self._append, entry))
         if self._last:
             self._connection.commit_after(self._last)
@@ -142,8 +147,45 @@ class Database:
         self._append = append(dialect.digest_of)
         self._proven = False  # whether it was there once: then it is waited for
 
+    def written(
+        self,
+        verb: str,
+        work: Callable[[Transaction], _T],
+        *first: Statement,
+        durable: bool = True,
+        needs: Role = "writer",
+    ) -> _T:
+        """What work returns that is done in a transaction of its own, as by `write`.
+
+        It is done again, from the beginning, where the connection is lost before it was stored.
+
+        Args:
+            verb: What it is for, as the journal calls it.
+            work: What is done; it may be called several times.
+            first: See `write`.
+            durable: See `write`.
+            needs: See `write`.
+        """
+
+        def attempt() -> _T:
+            with self.write(verb, *first, durable=durable, needs=needs) as transaction:
+                return work(transaction)
+
+        return _outlasting(attempt)
+
+    def seen(self, work: Callable[[Transaction], _T]) -> _T:
+        """What work returns that reads in one snapshot; it is called again where the connection is lost."""
+
+        def attempt() -> _T:
+            with self.read() as transaction:
+                return work(transaction)
+
+        return _outlasting(attempt)
+
     @contextmanager
-    def write(self, verb: str = "change", *first: Statement, durable: bool = True) -> Iterator[Transaction]:
+    def write(
+        self, verb: str = "change", *first: Statement, durable: bool = True, needs: Role = "writer"
+    ) -> Iterator[Transaction]:
         """A transaction that holds the write lock from its first statement; rolled back whole on any error.
 
         Args:
@@ -151,6 +193,10 @@ class Database:
             first: What is run first of all, under the lock, and changes no history: where a server is asked, in one
                 message with the beginning. `Transaction.begun` has its rows.
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
+            needs: The role that may do it, for who has another.
+
+        Raises:
+            ConnectionLost: The connection was, before it was stored.
         """
         if self.dialect.readonly:
             raise StoreUnavailable(
@@ -158,7 +204,7 @@ class Database:
                 fix="do this as a user who may write there; in Python without readonly",
             )
         begin = partial(self.dialect.begin_write, first=first, durable=durable)
-        with self._transaction(begin, verb) as transaction:
+        with self._transaction(begin, verb, needs) as transaction:
             yield transaction
         self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
@@ -184,6 +230,10 @@ class Database:
     def integrity(self) -> list[str]:
         """What the database finds wrong with itself."""
         return self._patiently(self.dialect.integrity)
+
+    def durability(self) -> list[tuple[bool, str]]:
+        """What is known of how commits survive: see `Dialect.durability`."""
+        return self._patiently(self.dialect.durability)
 
     @contextmanager
     def files_kept(self, by: str) -> Iterator[None]:
@@ -238,10 +288,11 @@ class Database:
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
         self._patiently(self.dialect.enable)  # before: SQLite cannot change its journal mode in a transaction
-        with self.write("upgrade") as transaction:
+        with self.write("upgrade", needs="admin") as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
             version = self._version(self._connection())
             self._check(version, known, upgrade=upgrade)
+            self.dialect.become_owner(self._connection())
             for number in range(version + 1, known + 1):
                 for statement in self.dialect.statements(scripts[number].read_text(encoding="utf-8")):
                     transaction.run(statement)
@@ -250,6 +301,13 @@ class Database:
                 )
             if 0 < version < _JOURNAL:
                 transaction.journal_all()
+            self.dialect.secure(self._connection())
+
+    def secure(self) -> None:
+        """Give the roles of a namespace their rights to all that is there now."""
+        with self.write("secure", needs="admin"):
+            self.dialect.become_owner(self._connection())
+            self.dialect.secure(self._connection())
 
     def versions(self) -> tuple[int, int]:
         """The version of the schema that is there, 0 where there is none, and of the one that this release writes.
@@ -289,7 +347,9 @@ class Database:
             )
 
     @contextmanager
-    def _transaction(self, begin: Callable[[Connection], Begun], verb: str = "") -> Iterator[Transaction]:
+    def _transaction(
+        self, begin: Callable[[Connection], Begun], verb: str = "", needs: Role = "reader"
+    ) -> Iterator[Transaction]:
         if self._patiently(lambda connection: bool(connection.in_transaction)):
             raise RuntimeError("a transaction is already open in this thread")
         try:
@@ -298,25 +358,54 @@ class Database:
             now = now if self.clock is None else self.clock()
             transaction = Transaction(connection, (now, begun), verb, self._append, self._types)
             yield transaction
-            transaction.commit()
+            try:
+                transaction.commit()
+            except self.dialect.failure as error:
+                if not self._drop_lost():
+                    raise
+                if not self._was_stored(transaction.sealed, error):
+                    raise self._interrupted(error) from error
         except BaseException as error:
-            self._roll_back()
+            lost = self._roll_back()
             if isinstance(error, self.dialect.failure):
-                raise self.dialect.translate(error) from error
+                raise (self._interrupted(error) if lost else self.dialect.translate(error, needs)) from error
             if isinstance(error, UnicodeDecodeError):
                 raise StoreDamaged(self.dialect.location, "its text is not UTF-8") from error
             raise
 
-    def _roll_back(self) -> None:
+    def _was_stored(self, sealed: Params | None, error: Exception) -> bool:
+        """Whether a transaction was stored whose COMMIT was not answered, since the connection was lost meanwhile.
+
+        Args:
+            sealed: Its entry of the journal; without one nothing tells, and what it did has to bear being done again.
+            error: What the COMMIT raised.
+        """
+        if sealed is None:
+            return False
+        # With the write lock: the server may not know yet that the connection is lost, and be about to commit.
+        try:
+            with self._transaction(self.dialect.begin_write) as transaction:
+                transaction.at_commit("SELECT 1")  # so that the server syncs what is there, before this is said
+                return transaction.first(_STORED, **sealed) is not None
+        except StoreUnavailable as unavailable:
+            message = f"{unavailable.message}; whether what was being stored then is there is not known"
+            raise StoreUnavailable(message, fix=unavailable.fix) from error
+
+    def _interrupted(self, error: Exception) -> ConnectionLost:
+        translated = self.dialect.translate(error)
+        return ConnectionLost(translated.message, fix=translated.fix)
+
+    def _roll_back(self) -> bool:
+        """Undo what was begun; whether the connection was lost."""
         if self._closed_by:
-            return
+            return False
         connection = self._local.handle.connection if hasattr(self._local, "handle") else None
         if connection is None:
-            return
+            return False
         with suppress(self.dialect.failure):  # what is lost has rolled back
             if connection.in_transaction:  # after some errors, such as a full disk, SQLite has rolled back itself
                 connection.execute("ROLLBACK")
-        self._drop_lost()
+        return self._drop_lost()
 
     def _connection(self) -> Connection:
         if self._closed_by:
@@ -368,6 +457,17 @@ class Database:
             # one that waits longest has no better turn than the others. 50 ms bounds how long a free lock goes unused.
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
+
+
+def _outlasting(attempt: Callable[[], _T]) -> _T:
+    """What an attempt returns, made again for 60 seconds where the connection was lost amid it."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return attempt()
+        except ConnectionLost:
+            if time.monotonic() > deadline:
+                raise
 
 
 def _is_open(number: int, file: tuple[int, int]) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import DrivetrainError, InputError
 from .errors import AlreadyExists, NoStore, SchemaMismatch, StateError, StoreDamaged, StoreUnavailable
 from .mounts import filesystem_of
+from .roles import Role
 
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
 # WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
@@ -86,6 +87,12 @@ class Dialect(Protocol):
     def enable(self, connection: Connection) -> None:
         """Settings that a new store keeps."""
 
+    def become_owner(self, connection: Connection) -> None:
+        """Until the transaction ends, make what is made the property of whom the namespace belongs to, if it is one."""
+
+    def secure(self, connection: Connection) -> None:
+        """Give each role of the namespace, if it is one, its rights to all that is there now."""
+
     def tables(self, connection: Connection) -> set[str]:
         """The names of the tables there are."""
 
@@ -122,8 +129,11 @@ class Dialect(Protocol):
     def is_lost(self, connection: Connection | None) -> bool:
         """Whether a connection (None: one that could not be made) is of no more use, and a new one may be."""
 
-    def translate(self, error: Exception) -> DrivetrainError:
-        """The one clear error for what the driver raised."""
+    def durability(self, connection: Connection) -> list[tuple[bool, str]]:
+        """What is known of how commits survive: whether each fact is as it should be, and what it is."""
+
+    def translate(self, error: Exception, needs: Role = "reader") -> DrivetrainError:
+        """The one clear error for what the driver raised in something that needs a role."""
 
 
 class Sqlite:
@@ -270,6 +280,12 @@ class Sqlite:
         if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             connection.execute("PRAGMA journal_mode = WAL")
 
+    def become_owner(self, connection: sqlite3.Connection) -> None:
+        """Nothing to do: a file has its owner."""
+
+    def secure(self, connection: sqlite3.Connection) -> None:
+        """Nothing to do: the file's permissions are its roles."""
+
     def tables(self, connection: sqlite3.Connection) -> set[str]:
         """The names of the tables there are."""
         return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -338,7 +354,11 @@ class Sqlite:
         """Whether a connection is of no more use, and a new one may be: none to a file is."""
         return False
 
-    def translate(self, error: Exception) -> DrivetrainError:
+    def durability(self, connection: sqlite3.Connection) -> list[tuple[bool, str]]:
+        """None: a commit is on the disk when it returns."""
+        return []
+
+    def translate(self, error: Exception, needs: Role = "reader") -> DrivetrainError:
         """The one clear error for what the driver raised."""
         name, text = _code(error), str(error)
         if name.startswith("SQLITE_CONSTRAINT"):

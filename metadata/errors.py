@@ -46,6 +46,14 @@ class StoreUnavailable(DrivetrainError):
     """The database cannot be used now: busy, read-only, full, damaged, or on a filesystem that cannot lock."""
 
 
+class ConnectionLost(StoreUnavailable):
+    """The connection to the database was lost amid a transaction, which was not stored: it may be done again."""
+
+
+class AccessDenied(StoreUnavailable):
+    """The role of whoever asks, in the namespace, does not allow what was asked for; nothing was changed."""
+
+
 class StoreDamaged(StoreUnavailable):
     """What the database holds is not what was written to it: a fault of the disk, or of who copied or wrote the file.
 

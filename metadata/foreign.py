@@ -165,8 +165,7 @@ def _outputs(tx: Transaction, producer: int, producer_uid: str, outputs: Mapping
                 body["type"], body["uri"], body["fingerprint"], body["size"], body["properties"], body["name"],
                 body["uid"],
             )  # fmt: skip
-            record = writes.output(tx, producer, producer_uid, key, index, new)
-            tx.run("UPDATE artifact SET created_at = :created WHERE id = :id", created=body["created"], id=record.id)
+            writes.output(tx, producer, producer_uid, key, index, new, body["created"])
 
 
 def _attribute(tx: Transaction, execution: int, maker: int) -> None:

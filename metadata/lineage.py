@@ -59,7 +59,8 @@ def trace(
         raise InputError(f"lineage has no direction {direction!r}", fix="use upstream or downstream")
     if max_hops is not None and max_hops < 0:
         raise InputError(f"max_hops is not negative: {max_hops}")
-    with db.read() as tx:
+
+    def read(tx: Transaction) -> LineageGraph:
         edges = _closure(tx, start, direction) if max_hops is None else _walk(tx, start, direction, max_hops)
         artifacts = {edge.artifact for edge in edges}
         executions = {edge.execution for edge in edges}
@@ -69,6 +70,8 @@ def trace(
             RecordsById(_by_id(tx, rows.EXECUTION, "e", executions), rows.execution),
             tuple(sorted(edges)),
         )
+
+    return db.seen(read)
 
 
 def closure_sql(direction: Literal["upstream", "downstream"], kind: Literal["artifact", "execution"]) -> str:

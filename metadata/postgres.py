@@ -1,14 +1,21 @@
-"""PostgreSQL's answers: a store that machines share. Writers take turns, as with SQLite, by an advisory lock."""
+"""PostgreSQL's answers: a store that machines share. Writers take turns, as with SQLite, by an advisory lock.
+
+A store is a schema: the first of the search path, or the namespace that the URL names (`?namespace=team_a`), in which
+users have roles (`namespaces.py`).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ..errors import DrivetrainError, InputError, missing_extra
 from .dialect import Begun, JsonKind, Statement
-from .errors import AlreadyExists, StateError, StoreUnavailable
+from .errors import AccessDenied, AlreadyExists, StateError, StoreUnavailable
+from .roles import Role
 
 if TYPE_CHECKING:
     from .postgres_connection import PostgresConnection
@@ -18,12 +25,14 @@ _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"
 # statement after it sees what the one before committed.
 _ALONE = "pg_advisory_xact_lock(1685221491, hashtext(coalesce(current_schema(), '')))"
 # A machine that vanishes amid a transaction must not hold the others up for longer than they wait. A commit that the
-# server has not synced is lost when the server dies, and with it a claim's token: each is synced, whatever is asked.
+# server has not synced is lost when the server dies, and one that its standby does not have where that takes over, and
+# with it a claim's token: each is synced, whatever is asked.
 # What a role's limits would end is a writer that waits for its turn.
 _SESSION = (
     "SET lock_timeout = '60s'; SET idle_in_transaction_session_timeout = '45s'; "
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout'); "
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    "SELECT set_config(name, 'on', false) FROM pg_settings "
+    "WHERE name = 'synchronous_commit' AND setting IN ('off', 'local')"
 )
 _CONNECTION_DEFAULTS = {
     "connect_timeout": "10", "application_name": "drivetrain",
@@ -31,19 +40,26 @@ _CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "30000",  # keepalives are for who idles; an answer is waited for, for 15 minutes
 }  # fmt: skip
 _OLDEST = 120000
+_GRANTS = Path(__file__).parent / "migrations" / "postgres" / "namespace.sql"
+_NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_RESERVED = re.compile(r"pg_.*|public|information_schema")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 class Postgres:
-    """A schema of a PostgreSQL database (the first of the search path); a commit that returned is never lost.
+    """A schema of a PostgreSQL database; a commit that returned is never lost.
 
     Args:
-        url: As libpq takes it.
+        url: As libpq takes it, and `namespace` among its parameters.
         readonly: Refuse every write.
+
+    Attributes:
+        namespace: The schema's name, where the URL names it; else "", and it is the first of the search path.
 
     Raises:
         DrivetrainError: psycopg is not installed.
-        InputError: PostgreSQL cannot parse the URL. It is not quoted: it may hold a password.
+        InputError: PostgreSQL cannot parse the URL (it is not quoted: it may hold a password), or the namespace's name
+            cannot be one.
     """
 
     migrations = "postgres"
@@ -57,6 +73,7 @@ class Postgres:
         self._driver: Any = psycopg  # Any: its types want SQL known before the program runs
         self.failure: type[Exception] = psycopg.Error
         self.readonly = readonly
+        url, self.namespace = split_namespace(url)
         try:
             parameters = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
@@ -70,8 +87,13 @@ class Postgres:
                 "with special characters of the password as %XX",
             )
         self._parameters = {**_CONNECTION_DEFAULTS, **parameters, "client_encoding": "utf8"}
+        if self.namespace:
+            options = str(parameters.get("options") or "")
+            self._parameters["options"] = f"{options} -csearch_path={quoted(self.namespace)}".strip()
+        self._user = user
         self._secrets = [str(parameters[key]) for key in _SECRETS if parameters.get(key)]
         self.location = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
+        self.location += self.namespace and f"?namespace={self.namespace}"
 
     def prepare(self, *, create: bool) -> None:
         """Nothing can be said before the server is asked."""
@@ -124,10 +146,38 @@ class Postgres:
     def enable(self, connection: PostgresConnection) -> None:
         """Nothing to do: a new schema needs no settings."""
 
+    def become_owner(self, connection: PostgresConnection) -> None:
+        """Act as the group that a namespace belongs to, until the transaction ends: what is made is then its own."""
+        connection.execute(
+            "SELECT set_config('role', r.rolname, true) FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner "
+            "WHERE n.nspname = current_schema() AND r.rolname = current_database() || '.' || n.nspname || '.admin' "
+            "AND pg_has_role(r.oid, 'MEMBER')"
+        )
+
+    def secure(self, connection: PostgresConnection) -> None:
+        """Give the roles of a namespace their rights to all that is there now; nothing happens in another schema."""
+        connection.execute(_GRANTS.read_text(encoding="utf-8"))
+
     def tables(self, connection: PostgresConnection) -> set[str]:
-        """The names of the tables in the schema."""
+        """The names of the tables in the schema.
+
+        Raises:
+            StoreUnavailable: There is no such namespace.
+            AccessDenied: The user has no role in it.
+        """
         cursor = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        return {row["tablename"] for row in cursor.fetchall()}
+        names = {row["tablename"] for row in cursor.fetchall()}
+        if self.namespace and not names:
+            visible = "SELECT has_schema_privilege(oid, 'USAGE') AS usable FROM pg_namespace WHERE nspname = :name"
+            row = connection.execute(visible, {"name": self.namespace}).fetchone()
+            if row is None:
+                raise StoreUnavailable(
+                    f"there is no namespace {self.namespace} in {self.location}",
+                    fix=f"let who administers the database do `drivetrain namespace create {self.namespace}`",
+                )
+            if not row["usable"]:
+                raise self._denied("reader", f"permission denied for schema {self.namespace}")
+        return names
 
     def statements(self, script: str) -> Iterator[str]:
         """A migration whole: the server takes several statements at once."""
@@ -183,11 +233,38 @@ class Postgres:
         """Whether the server is no more at the other end, or was not there."""
         return connection is None or connection.closed
 
-    def translate(self, error: Exception) -> DrivetrainError:
-        """The one clear error for what the driver raised; no password is in it."""
+    def durability(self, connection: PostgresConnection) -> list[tuple[bool, str]]:
+        """Whether commits survive a power loss of the server, and its loss where it has standbys."""
+        settings = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+        shown = ", ".join(f"current_setting('{name}') AS {name}" for name in settings)
+        standbys = "(SELECT count(*) FROM pg_stat_replication WHERE application_name <> 'pg_basebackup') AS standbys"
+        row = connection.execute(f"SELECT {shown}, {standbys}, pg_is_in_recovery() AS recovering").fetchone()
+        facts = []
+        off = [name for name in ("fsync", "full_page_writes") if row[name] == "off"]
+        if off:
+            facts.append((False, f"{' and '.join(off)} off: a power loss of the server may damage the store; set on"))
+        if row["recovering"]:
+            facts.append((True, "a standby, which can be read"))
+        elif row["standbys"] and not row["synchronous_standby_names"]:
+            facts.append(
+                (
+                    False,
+                    f"{row['standbys']} standby, and synchronous_standby_names is not set: when the server fails and a "
+                    "standby takes over, what was stored last may be lost; name the standbys in it",
+                )
+            )
+        elif row["synchronous_standby_names"]:
+            names = row["synchronous_standby_names"]
+            facts.append((True, f"commits wait for a standby: synchronous_standby_names = {names}"))
+        else:
+            facts.append((True, "commits wait for this server's disk; no standby is connected"))
+        return facts
+
+    def translate(self, error: Exception, needs: Role = "reader") -> DrivetrainError:
+        """The one clear error for what the driver raised in something that needs a role; no password is in it."""
         code, text = _code(error), self._scrubbed(error)
         # What our own triggers raise has the SQLSTATE of any RAISE: its text tells it.
-        if text.startswith("drivetrain: "):
+        if text.startswith("drivetrain: ") and code != "42501":
             return StateError(text.removeprefix("drivetrain: "), fix="publish every output once, by one execution")
         if code == "23505":
             return self._twice(error)
@@ -197,6 +274,8 @@ class Postgres:
             return StoreUnavailable(
                 f"{self.location} has been locked by another process all the time", fix="end it, or try again later"
             )
+        if code == "42501" and self.namespace:
+            return self._denied(needs, text.removeprefix("drivetrain: "))
         if code in {"25006", "42501"}:
             return StoreUnavailable(
                 f"{self.location} may not be written: {text}",
@@ -223,6 +302,13 @@ class Postgres:
             )
         return StoreUnavailable(f"{self.location}: {text}", fix="run `drivetrain fsck`")
 
+    def _denied(self, needs: Role, text: str) -> AccessDenied:
+        user = self._user or "USER"
+        return AccessDenied(
+            f"{self._user or 'this user'} may not do this in {self.location}, which needs the role {needs}: {text}",
+            fix=f"ask an admin of it for `drivetrain namespace grant {self.namespace} {user} {needs}`",
+        )
+
     def _twice(self, error: Any) -> DrivetrainError:
         table, detail = error.diag.table_name or "", error.diag.message_detail or ""
         if table == "event":
@@ -237,6 +323,44 @@ class Postgres:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def check_namespace(name: str) -> str:
+    """A name that a namespace can have: a letter, then letters, digits and _, all small, 40 at most.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if _NAMESPACE.fullmatch(name) is None or _RESERVED.fullmatch(name):
+        raise InputError(
+            f"{name!r:.80} cannot be the name of a namespace",
+            fix="give a small letter, then small letters, digits and _, 40 at most; not public, nor pg_…",
+        )
+    return name
+
+
+def split_namespace(url: str) -> tuple[str, str]:
+    """A URL as libpq takes it, and the namespace that it named besides; "" where it named none.
+
+    Raises:
+        InputError: Such a name cannot be one, or there are two.
+    """
+    head, mark, query = url.rpartition("?")
+    if not mark:
+        return url, ""
+    parts = query.split("&")
+    names = [unquote(part.partition("=")[2]) for part in parts if part.partition("=")[0] == "namespace"]
+    if not names:
+        return url, ""
+    if len(names) > 1:
+        raise InputError("the metadata store's URL names several namespaces", fix="name one")
+    rest = "&".join(part for part in parts if part.partition("=")[0] != "namespace")
+    return f"{head}?{rest}" if rest else head, check_namespace(names[0])
 
 
 def holds_password(url: str) -> bool:

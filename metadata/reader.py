@@ -61,6 +61,13 @@ class StoreReader:
         """What the database finds wrong with itself; empty when it is sound."""
         return self._db.integrity()
 
+    def durability(self) -> list[tuple[bool, str]]:
+        """What is known of how commits survive a failure of the server: whether each fact is as it should be, and it.
+
+        Empty of a SQLite store: a commit is on the disk when it returns.
+        """
+        return self._db.durability()
+
     # -- contexts
 
     def find_context(self, type: str, name: str) -> ContextRecord | None:

@@ -20,6 +20,7 @@ from . import rows
 from .approvals import ApprovalAnswer, ApprovalRule, Judgement
 from .errors import ConflictError, NotFound, StateError, StoreDamaged
 from .records import ArtifactRecord, ContextRecord
+from .roles import REGISTRY_LOG
 from .store import MetadataStore
 from .types import Artifact, Model, artifact_type
 
@@ -523,7 +524,7 @@ def check_alias(alias: str) -> None:
 
 
 def _log_of(name: str) -> str:
-    return f"registry of {name}"  # a type for each model: its index gives the log at once
+    return f"{REGISTRY_LOG}{name}"  # a type for each model: its index gives the log at once
 
 
 @rows.read_soundly

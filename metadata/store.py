@@ -13,7 +13,7 @@ from ..digest import digest
 from ..owner import Owner
 from . import claims as leases
 from . import foreign, rows, writes
-from .database import Database
+from .database import Database, Transaction
 from .dialect import parse
 from .errors import ConflictError, StateError
 from .reader import StoreReader
@@ -26,6 +26,7 @@ from .records import (
     ExecutionState,
     StagedArtifact,
 )
+from .roles import role_for_artifact, role_for_context
 
 
 class MetadataStore(StoreReader):
@@ -114,13 +115,17 @@ class MetadataStore(StoreReader):
         parents = list(parents)
         if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
             return there  # the common case needs no write lock
-        with self._db.write("context", writes.asking_for_context(type, name), durable=durable) as tx:
+
+        def put(tx: Transaction) -> ContextRecord:
             if not tx.begun[0]:
                 return writes.new_context(tx, type, name, properties, parents)
             there = rows.context(tx.begun[0][0])
             for parent in parents:
                 writes.link_parent(tx, parent, there.id)
             return there
+
+        asking, needs = writes.asking_for_context(type, name), role_for_context(type, properties)
+        return self._db.written("context", put, asking, durable=durable, needs=needs)
 
     def update_context(
         self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
@@ -130,9 +135,12 @@ class MetadataStore(StoreReader):
         Raises:
             ConflictError: It is no longer at `expected_version`.
         """
-        with self._db.write("update context") as tx:
+
+        def change(tx: Transaction) -> ContextRecord:
             writes.change_context(tx, context.id, properties, expected_version)
             return writes.context(tx, context.id)
+
+        return self._db.written("update context", change, needs=role_for_context(context.type, properties))
 
     def index_property(self, kind: Literal["artifact", "execution"], field: str) -> None:
         """Make the indexes by which a filter finds a property or a metric without reading every row; once is enough.
@@ -152,8 +160,8 @@ class MetadataStore(StoreReader):
             :16
         ]  # whatever stands in the field, and however long it is
         for value_kind, sql in Compiler(fields, self._db.dialect, rows.when(self.now())).index(field).items():
-            with self._db.write("index") as tx:
-                tx.run(f"CREATE INDEX IF NOT EXISTS {kind}_{name}_{value_kind} ON {kind} (({sql}))")
+            statement = f"CREATE INDEX IF NOT EXISTS {kind}_{name}_{value_kind} ON {kind} (({sql}))"
+            self._db.written("index", lambda tx, statement=statement: tx.run(statement), needs="admin")  # type: ignore[misc]
 
     # -- executions
 
@@ -186,8 +194,10 @@ class MetadataStore(StoreReader):
             NotFound: An input or a context is not in this store.
             StateError: An input is not LIVE (or a REFERENCE).
         """
-        with self._db.write("start", durable=False) as tx:
-            return writes.insert_execution(
+        contexts = list(contexts)
+        return self._db.written(
+            "start",
+            lambda tx: writes.insert_execution(
                 tx,
                 component,
                 "RUNNING",
@@ -196,9 +206,11 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=owner or Owner.current(),
-                contexts=list(contexts),
+                contexts=contexts,
                 inputs=inputs,
-            )
+            ),
+            durable=False,
+        )
 
     def publish(
         self,
@@ -219,8 +231,7 @@ class MetadataStore(StoreReader):
             InputError: A URI, a name, a uid or a property is malformed.
         """
         publishing = writes.Publishing(execution, outputs, claim)
-        with self._db.write("publish", *publishing.first) as tx:
-            return publishing.publish(tx, properties)
+        return self._db.written("publish", lambda tx: publishing.publish(tx, properties), *publishing.first)
 
     def finish(
         self,
@@ -239,10 +250,13 @@ class MetadataStore(StoreReader):
         """
         if state not in {"FAILED", "CANCELED", "ABANDONED"}:
             raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
-        with self._db.write("finish") as tx:
+
+        def end(tx: Transaction) -> ExecutionRecord:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
                 raise leases.lost_lease(tx, claim)
             return writes.move(tx, execution, state, error=error, properties=properties)
+
+        return self._db.written("finish", end)
 
     def record(
         self,
@@ -271,7 +285,9 @@ class MetadataStore(StoreReader):
             raise StateError(f"an execution cannot be recorded as {state} in one go", fix="use start, then publish")
         if (state == "CACHED") != (cached_from is not None):
             raise StateError("a CACHED execution, and no other, has one it is cached from", fix="pass cached_from")
-        with self._db.write("record", durable=False) as tx:
+        contexts = list(contexts)
+
+        def put(tx: Transaction) -> ExecutionRecord:
             source = None if cached_from is None else writes.reusable(tx, cached_from)
             created = writes.insert_execution(
                 tx,
@@ -282,7 +298,7 @@ class MetadataStore(StoreReader):
                 preimage=preimage,
                 properties=properties,
                 owner=Owner.current(),
-                contexts=list(contexts),
+                contexts=contexts,
                 inputs=inputs,
                 cached_from=source,
                 error=error,
@@ -297,6 +313,8 @@ class MetadataStore(StoreReader):
                 )
             return created
 
+        return self._db.written("record", put, durable=False)
+
     def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
 
@@ -308,8 +326,7 @@ class MetadataStore(StoreReader):
             InputError: It is not such a JSON.
             AlreadyExists: A payload of its lies where another artifact's does.
         """
-        with self._db.write("bring in") as tx:
-            return foreign.bring_in(tx, body, newest_in)
+        return self._db.written("bring in", lambda tx: foreign.bring_in(tx, body, newest_in))
 
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.
@@ -317,7 +334,8 @@ class MetadataStore(StoreReader):
         Returns:
             The executions it ended.
         """
-        with self._db.write("abandon") as tx:
+
+        def end(tx: Transaction) -> list[ExecutionRecord]:
             leases.shorten_leases(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
             abandoned = [
@@ -326,6 +344,8 @@ class MetadataStore(StoreReader):
             ]
             leases.release_dead(tx)
             return abandoned
+
+        return self._db.written("abandon", end)
 
     # -- cache
 
@@ -342,9 +362,17 @@ class MetadataStore(StoreReader):
             owner: Who takes it; this process unless given.
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
-        key = rows.name_text(cache_key, "cache key")
-        with self._db.write("claim", leases.asking(key), durable=False) as tx:
-            return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
+        key, holder = rows.name_text(cache_key, "cache key"), owner or Owner.current()
+        taken: list[Claim] = []  # what was acquired before the connection was lost, and may have been stored
+
+        def take(tx: Transaction) -> Claim | None:
+            if taken and leases.is_held(tx, taken[-1]):
+                return taken[-1]
+            claim = leases.acquire(tx, key, holder, lease, self._lease_watch)
+            taken.extend([] if claim is None else [claim])
+            return claim
+
+        return self._db.written("claim", take, leases.asking(key), durable=False)
 
     def heartbeat(self, claim: Claim) -> Claim:
         """Begin the lease anew.
@@ -352,16 +380,14 @@ class MetadataStore(StoreReader):
         Raises:
             LeaseLost: Somebody else has the key by now.
         """
-        with self._db.write("heartbeat", durable=False) as tx:
-            return leases.extend(tx, claim)
+        return self._db.written("heartbeat", lambda tx: leases.extend(tx, claim), durable=False)
 
     def release(self, claim: Claim) -> None:
         """Give the claim up; nothing happens if it is no longer ours.
 
         What its holder is still running under it becomes CANCELED: a start that was interrupted after its commit.
         """
-        with self._db.write("release", durable=False) as tx:
-            leases.release(tx, claim)
+        self._db.written("release", lambda tx: leases.release(tx, claim), durable=False)
 
     # -- artifacts
 
@@ -379,9 +405,12 @@ class MetadataStore(StoreReader):
             ConflictError: It is no longer at `expected_version`.
             StateError: It cannot go to that state.
         """
-        with self._db.write("update artifact") as tx:
+
+        def change(tx: Transaction) -> ArtifactRecord:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)
+
+        return self._db.written("update artifact", change, needs=role_for_artifact(state, properties))
 
     def update_artifacts(
         self, artifacts: Iterable[ArtifactRecord], *, state: ArtifactState, properties: Mapping[str, Any]
@@ -394,10 +423,14 @@ class MetadataStore(StoreReader):
         Raises:
             StateError: One cannot go to that state; nothing is changed.
         """
-        changed = []
-        with self._db.write("update artifacts") as tx:
+        artifacts = list(artifacts)
+
+        def change(tx: Transaction) -> list[ArtifactRecord]:
+            changed = []
             for artifact in artifacts:
                 with suppress(ConflictError):
                     writes.change_artifact(tx, artifact.id, state, properties, artifact.version)
                     changed.append(writes.artifact(tx, artifact.id))
-        return changed
+            return changed
+
+        return self._db.written("update artifacts", change, needs=role_for_artifact(state, properties))

@@ -293,10 +293,10 @@ class Publishing:
     ) -> None:
         self._moved = moved
         self._claim = claim
+        self._keys = list(outputs)
         self._outputs = [
             (key, index, _new(each)) for key, several in outputs.items() for index, each in enumerate(several)
         ]
-        self._published: dict[str, list[ArtifactRecord]] = {key: [] for key in outputs}
 
     @property
     def first(self) -> list[Statement]:
@@ -312,7 +312,7 @@ class Publishing:
         complete = _moved(tx, self._moved, "COMPLETE", now, None, properties)
         for (_, _, new), taken in zip(self._outputs, clashes, strict=True):
             new.refuse(taken)
-        rows_of = [new.row(tx, self._moved.id) for _, _, new in self._outputs]
+        rows_of = [new.row(tx, self._moved.id, tx.now) for _, _, new in self._outputs]
         events = [_event(tx, self._moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in self._outputs]
         attributed: Statement = (
             "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
@@ -321,18 +321,19 @@ class Publishing:
             {"id": self._moved.id},
         )
         _, *stored = tx.together(complete, *rows_of, *events, attributed)
+        published: dict[str, list[ArtifactRecord]] = {key: [] for key in self._keys}
         for (key, _, new), (row,) in zip(self._outputs, stored[: len(rows_of)], strict=True):
-            self._published[key].append(rows.artifact({**row, "type": new.kind}))
-        return self._published
+            published[key].append(rows.artifact({**row, "type": new.kind}))
+        return published
 
 
 def output(
-    tx: Transaction, producer: int, producer_uid: str, key: str, index: int, staged: StagedArtifact
+    tx: Transaction, producer: int, producer_uid: str, key: str, index: int, staged: StagedArtifact, created: int
 ) -> ArtifactRecord:
-    """Store one LIVE output of an execution."""
+    """Store one LIVE output of an execution, made at a time in microseconds since 1970, UTC."""
     new = _new(staged)
     new.refuse(tx.together(new.clashes)[0])
-    (row,), _ = tx.together(new.row(tx, producer), _event(tx, producer_uid, "OUTPUT", key, index, new.uid))
+    (row,), _ = tx.together(new.row(tx, producer, created), _event(tx, producer_uid, "OUTPUT", key, index, new.uid))
     return rows.artifact({**row, "type": new.kind})
 
 
@@ -371,12 +372,12 @@ class _NewArtifact:
                 fix="an artifact has one producer: publish under a new uid and URI",
             )
 
-    def row(self, tx: Transaction, producer: int) -> Statement:
+    def row(self, tx: Transaction, producer: int, created: int) -> Statement:
         """What stores it."""
         return (
             "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, "
             "created_at, updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, "
-            ":properties, :now, :now) RETURNING *",
+            ":properties, :created, :now) RETURNING *",
             {
                 "uid": self.uid,
                 "type": type_id(tx, "artifact", self.kind),
@@ -386,6 +387,7 @@ class _NewArtifact:
                 "size": self.staged.size,
                 "producer": producer,
                 "properties": rows.as_json(self.staged.properties),
+                "created": created,
                 "now": tx.now,
             },
         )
@@ -424,11 +426,11 @@ def change_artifact(
     _expect(row, expected, f"artifact {row['uri']}")
     if state is not None and state not in ARTIFACT_MOVES[row["state"]]:
         raise StateError(f"artifact {row['id']} is {row['state']} and cannot become {state}: {row['uri']}")
+    moved = "" if state is None else "state = :state, "  # only who may move it may name the column
     tx.run(
-        "UPDATE artifact SET state = :state, properties = :properties, version = version + 1, updated_at = :now "
-        "WHERE id = :id",
+        f"UPDATE artifact SET {moved}properties = :properties, version = version + 1, updated_at = :now WHERE id = :id",
         id=reference,
-        state=state or row["state"],
+        state=state,
         properties=rows.merged(row["properties"], properties or {}),
         now=tx.now,
     )

@@ -16,10 +16,17 @@ from drivetrain.tests.beam.servers import free_port
 
 
 class Server:
-    """A server that can be killed and started again; `url` is its database."""
+    """A server that can be killed and started again; `url` is its database.
 
-    def __init__(self) -> None:
+    Args:
+        primary: The server that it is a standby of, which runs; a server of its own without.
+    """
+
+    def __init__(self, primary: "Server | None" = None) -> None:
         pytest.importorskip("psycopg")
+        self._port = free_port()
+        self.host = f"127.0.0.1:{self._port}"
+        self.url = f"postgresql://me:secret@{self.host}/postgres"
         installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
         self._programs = (installed or [Path(shutil.which("initdb") or "/none").parent])[-1]
         if not (self._programs / "initdb").exists():
@@ -33,10 +40,11 @@ class Server:
             "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account,
         }  # fmt: skip
         data = str(self._folder / "data")
-        command = [str(self._programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        if primary is None:
+            command = [str(self._programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        else:
+            command = [str(self._programs / "pg_basebackup"), "-D", data, "-d", primary.url, "-R", "-c", "fast", "-N"]
         subprocess.run(command, check=True, **self._quiet)
-        self._port = free_port()
-        self.url = f"postgresql://me:secret@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -62,8 +70,13 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
+    def promote(self) -> None:
+        """Make a standby take over; it has when this returns."""
+        command = [str(self._programs / "pg_ctl"), "promote", "-w", "-D", str(self._folder / "data")]
+        subprocess.run(command, check=True, **self._quiet)
+
     def stop(self) -> None:
-        """Stop it."""
+        """Stop it: its sessions end at once."""
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
 

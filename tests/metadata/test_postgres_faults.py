@@ -11,8 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from drivetrain.errors import DrivetrainError, InputError
@@ -24,8 +26,10 @@ from drivetrain.metadata import (
     StateError,
     StoreUnavailable,
     database,
+    writes,
 )
 from drivetrain.metadata.audit import verify
+from drivetrain.metadata.namespaces import create_namespace
 from drivetrain.tests.data.postgres import Server
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -137,6 +141,151 @@ def test_acknowledged_writes_survive_kills_of_the_server(server: Server) -> None
         assert {f"artifacts/{name}" for name in done} <= there
         for execution in store.executions(state="COMPLETE"):
             assert store.outputs(execution)
+
+
+class Lost:
+    """Has a store's next transaction lose its connection as it commits: before the server hears of it, or after."""
+
+    def __init__(self, store: MetadataStore, postgres: Server, *, after: bool) -> None:
+        self._connection = store._db._connection()
+        self._postgres, self._after = postgres, after
+
+    def __enter__(self) -> None:
+        self._connection.commit_after = lambda last: self._lose("commit_after", last)
+        self._connection.execute = self._execute
+
+    def __exit__(self, *_: object) -> None:
+        assert self._connection.closed
+
+    def _execute(self, sql: str, *arguments: Any) -> Any:
+        if sql == "COMMIT":
+            self._lose("execute", sql)
+        return type(self._connection).execute(self._connection, sql, *arguments)
+
+    def _lose(self, method: str, argument: object) -> None:
+        import psycopg
+
+        pid = self._execute("SELECT pg_backend_pid() AS pid").fetchone()["pid"]
+        if self._after:
+            getattr(type(self._connection), method)(self._connection, argument)
+        with psycopg.connect(self._postgres.url, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        self._execute("SELECT 1")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_loses_its_connection_is_stored_once(postgres: Server, schema: Fresh, after: bool) -> None:
+    with MetadataStore.open(schema()) as store:
+        publish(store, "first")
+        with Lost(store, postgres, after=after):
+            run = store.context("run", "r", {"by": "ada"})
+        with Lost(store, postgres, after=after):
+            claim = store.claim("k")
+        assert claim is not None
+        with Lost(store, postgres, after=after):
+            execution = store.start("Make", contexts=iter([run]), cache_key="k")
+        with Lost(store, postgres, after=after):
+            claim = store.heartbeat(claim)
+        with Lost(store, postgres, after=after):
+            staged = StagedArtifact("Thing", "artifacts/a", "f" * 64, 1)
+            (artifact,) = store.publish(execution, {"out": [staged]}, claim=claim)["out"]
+        assert store.executions(context=run, state=None) == [store.execution(execution.id)]
+        assert store.outputs(execution) == {"out": [artifact]}
+        assert [each.id for each in store.artifacts()] == [artifact.id, 1]
+        assert store.claims() == []
+        with Lost(store, postgres, after=after):
+            assert store.update_artifact(artifact, properties={"n": 1}, expected_version=1).version == 2
+        assert verify(store).findings == []
+
+
+def test_what_loses_its_connection_amid_it_is_done_again(
+    postgres: Server, schema: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    with MetadataStore.open(schema()) as store:
+        execution, whole, tries = store.start("Make"), writes.Publishing.publish, list[int]()
+
+        def interrupted(publishing: writes.Publishing, tx: Any, properties: Any) -> Any:
+            published = whole(publishing, tx, properties)
+            tries.append(tx.first("SELECT pg_backend_pid() AS pid")["pid"])
+            if len(tries) < 3:
+                with psycopg.connect(postgres.url, autocommit=True) as other:
+                    other.execute("SELECT pg_terminate_backend(%s, 5000)", (tries[-1],))
+                tx.first("SELECT 1")
+            return published
+
+        monkeypatch.setattr(writes.Publishing, "publish", interrupted)
+        store.publish(execution, {"out": [StagedArtifact("Thing", "artifacts/a", "f" * 64, 1)]})
+        assert len(set(tries)) == 3
+        assert [artifact.version for artifact in store.artifacts()] == [1]
+        assert verify(store).findings == []
+
+
+def test_a_failover_loses_nothing_that_was_acknowledged() -> None:
+    """With a synchronous standby. Whoever publishes hears nothing of it: the next call waits for the new primary."""
+    import psycopg
+
+    primary = Server()
+    primary.start()
+    create_namespace(primary.url, "team_a")
+    standby = Server(primary)
+    standby.start()
+    url = f"postgresql://me@{primary.host},{standby.host}/postgres?target_session_attrs=read-write&namespace=team_a"
+    done: list[str] = []
+    goal = threading.Event()
+
+    def work(number: int) -> None:
+        with MetadataStore.open(url) as store:
+            for index in count():
+                publish(store, f"{number}-{index}")
+                done.append(f"{number}-{index}")
+                if goal.is_set():
+                    break
+
+    def waits(for_: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not for_():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
+    try:
+        with MetadataStore.open(url) as store, psycopg.connect(primary.url, autocommit=True) as admin:
+            waits(
+                lambda: (
+                    admin.execute("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'").fetchone() is not None
+                )
+            )
+            facts = store.durability()
+            assert [text for fine, text in facts if "synchronous_standby_names is not set" in text and not fine]
+            admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            admin.execute("SELECT pg_reload_conf()")
+            waits(
+                lambda: (
+                    admin.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchone() is not None
+                )
+            )
+            assert any(fine and "synchronous_standby_names = *" in text for fine, text in store.durability())
+        for thread in threads:
+            thread.start()
+        waits(lambda: len(done) >= 40)
+        primary.kill()
+        acknowledged = list(done)
+        standby.promote()
+        waits(lambda: len(done) >= len(acknowledged) + 40)
+        goal.set()
+        for thread in threads:
+            thread.join()
+        with MetadataStore.open(url) as store:
+            stored = Counter(artifact.uri for artifact in store.artifacts())
+            assert stored == {f"artifacts/{name}": 1 for name in done}
+            assert set(acknowledged) <= set(done)
+            assert all(store.outputs(execution) for execution in store.executions(state="COMPLETE"))
+            assert verify(store).findings == []
+    finally:
+        standby.close()
+        primary.close()
 
 
 def test_first_opens_at_once(schema: Fresh) -> None:

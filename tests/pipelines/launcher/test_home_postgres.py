@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from drivetrain.console.options import ConsoleSettings
+from drivetrain.metadata.audit import verify
 from drivetrain.metadata.fsck import fsck
-from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, run_pipeline
+from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, open_run, run_pipeline
 from drivetrain.tests.data.postgres import Server, server
 from drivetrain.tests.pipelines.processes import ONE, Pipe, states
 
@@ -120,6 +121,39 @@ def test_a_run_outlives_a_server_that_is_killed_while_it_works(pipe: Pipe, tmp_p
         result = run_pipeline(home, pipe(f"Use(Misbehave(Make(), code={wait!r}))"))
         assert set(states(result).values()) == {"COMPLETE"}, [node.reason for node in result.nodes.values()]
         assert fsck(home.store, home.root).clean
+    finally:
+        operator.join()
+        home.close()
+        server.close()
+
+
+def test_a_run_waits_for_a_server_that_is_away(pipe: Pipe, tmp_path: Path) -> None:
+    """For ten seconds, amid many short nodes: whatever was being stored is stored once, and the run goes on."""
+    server = Server()
+    server.start()
+    home = Home(tmp_path / "home" / ".drivetrain", store=server.url)
+    away = 10.0
+
+    def operate() -> None:
+        deadline = time.monotonic() + 60
+        while len(home.store.executions(state="COMPLETE")) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        server.stop()
+        time.sleep(away)
+        server.start()
+
+    body = "def one(i):\n    return Use(Make(count=i), amount=2)\ndt.map_(one, over=list(range(1, 13)))"
+    operator = threading.Thread(target=operate)
+    operator.start()
+    began = time.monotonic()
+    try:
+        result = run_pipeline(home, pipe(body))
+        assert time.monotonic() - began > away
+        assert result.state == "COMPLETE", [node.reason for node in result.nodes.values()]
+        assert fsck(home.store, home.root).clean
+        executions = home.store.executions(context=open_run(home, result.run).context)
+        assert [each.state for each in executions] == ["COMPLETE"] * len(result.nodes)
+        assert verify(home.store).findings == []
     finally:
         operator.join()
         home.close()
