@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"SECURITY": "SECURITY.md", "storage": "docs/storage.md", "bundles": "docs/bundles.md"}
+PAGES = {
+    "SECURITY": "SECURITY.md", "storage": "docs/storage.md", "namespaces": "docs/namespaces.md",
+    "bundles": "docs/bundles.md",
+}  # fmt: skip
 PACKAGES = ("components", "console", "data", "engine", "metadata", "pipelines", "report", "serving")
 
 PROMISES = """
@@ -209,8 +212,24 @@ storage: an acknowledged write survives a kill of the server
   test_acknowledged_writes_survive_kills_of_the_server
 storage: this is noticed after 30 s
   test_a_machine_that_vanishes_is_noticed test_limits_of_a_role_do_not_end_who_waits
-storage: Later the store waits up to 60 s for a restarting server
-  test_a_server_that_is_killed_loses_nothing_and_is_found_again
+storage: Later the store waits up to 60 s for a server that restarts or fails over
+  test_a_server_that_is_killed_loses_nothing_and_is_found_again test_a_run_waits_for_a_server_that_is_away
+storage: so nothing is stored twice
+  test_what_loses_its_connection_is_stored_once test_what_loses_its_connection_amid_it_is_done_again
+storage: What was acknowledged is then on both
+  test_a_failover_loses_nothing_that_was_acknowledged
+namespaces: can do what that user's roles allow, with drivetrain or with `psql`, and nothing else
+  test_a_role_may_do_by_sql_what_it_needs_and_no_more test_each_operation_works_with_the_role_it_needs
+namespaces: A call beyond a role is one error, and nothing is changed
+  test_a_call_beyond_the_role_is_one_clear_error
+namespaces: is given anew whenever the schema changes
+  test_who_may_make_roles_makes_a_namespace_and_an_admin_upgrades_it test_a_table_that_is_made_later_is_not_forgotten
+namespaces: can be added at its end, never changed or removed
+  test_a_table_of_the_same_name_does_not_deceive_the_journal
+namespaces: An execution that ended stays as it is
+  test_what_ended_is_not_changed_and_the_dead_are_ended
+namespaces: What is revoked is gone at once
+  test_a_role_is_given_and_taken
 bundles: Numbers are cast where no value changes
   test_a_cast_changes_no_value test_what_would_change_is_one_error_that_names_the_column
 bundles: The **order** of columns does not matter

@@ -16,7 +16,7 @@ from drivetrain.tests.beam.servers import free_port
 
 
 class Server:
-    """A server that can be killed and started again; `url` is its database.
+    """A server that can be killed and started again; `url` is its database, `programs` the folder of PostgreSQL's own.
 
     Args:
         primary: The server that it is a standby of, which runs; a server of its own without.
@@ -28,8 +28,8 @@ class Server:
         self.host = f"127.0.0.1:{self._port}"
         self.url = f"postgresql://me:secret@{self.host}/postgres"
         installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-        self._programs = (installed or [Path(shutil.which("initdb") or "/none").parent])[-1]
-        if not (self._programs / "initdb").exists():
+        self.programs = (installed or [Path(shutil.which("initdb") or "/none").parent])[-1]
+        if not (self.programs / "initdb").exists():
             pytest.skip("PostgreSQL is not installed")
         self._folder = Path(tempfile.mkdtemp(prefix="drivetrain-postgres-", dir="/tmp"))
         # The server refuses to run as root; Debian's package brings an account for it.
@@ -41,16 +41,16 @@ class Server:
         }  # fmt: skip
         data = str(self._folder / "data")
         if primary is None:
-            command = [str(self._programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+            command = [str(self.programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
         else:
-            command = [str(self._programs / "pg_basebackup"), "-D", data, "-d", primary.url, "-R", "-c", "fast", "-N"]
+            command = [str(self.programs / "pg_basebackup"), "-D", data, "-d", primary.url, "-R", "-c", "fast", "-N"]
         subprocess.run(command, check=True, **self._quiet)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
         options = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}", "fsync=off"]
-        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self._port)]
-        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port)]
+        command = [str(self.programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self._port)]
+        ready = [str(self.programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port)]
         command += [word for option in options for word in ("-c", option)]
         self._process = subprocess.Popen(command, **self._quiet)
         for _ in range(1200):
@@ -72,7 +72,7 @@ class Server:
 
     def promote(self) -> None:
         """Make a standby take over; it has when this returns."""
-        command = [str(self._programs / "pg_ctl"), "promote", "-w", "-D", str(self._folder / "data")]
+        command = [str(self.programs / "pg_ctl"), "promote", "-w", "-D", str(self._folder / "data")]
         subprocess.run(command, check=True, **self._quiet)
 
     def stop(self) -> None:

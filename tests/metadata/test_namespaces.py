@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -348,6 +349,31 @@ def test_who_may_make_roles_makes_a_namespace_and_an_admin_upgrades_it(
     with psycopg.connect(database.url) as connection:
         owners = connection.execute("SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'team_d'").fetchall()
         assert owners == [("postgres.team_d.admin",)]
+
+
+def test_a_namespace_is_copied_and_put_back(database: Server, tmp_path: Path) -> None:
+    import psycopg
+
+    create_namespace(database.url, "team_f")
+    with MetadataStore.open(url_of(database, "me", "team_f")) as store:
+        kept = publish(store, "kept")
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE keeper LOGIN; CREATE ROLE recorder LOGIN")
+    grant_role(database.url, "team_f", "keeper", "reader")
+    grant_role(database.url, "team_f", "recorder", "writer")
+    copy, url = tmp_path / "copy.sql", database.url.replace("//me:secret@", "//keeper@")
+    dump = ["pg_dump", "--schema=team_f", "--enable-row-security", f"--file={copy}", url]
+    restore = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={copy}", database.url]
+    subprocess.run([str(database.programs / dump[0]), *dump[1:]], check=True)
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA team_f CASCADE")
+    subprocess.run([str(database.programs / restore[0]), *restore[1:]], check=True)
+    assert create_namespace(database.url, "team_f") is False
+    with store_of(database, "recorder", "team_f") as store:
+        assert store.artifact(kept.id) == kept
+        publish(store, "later")
+        assert verify(store).findings == []
+    assert allowed(database, "recorder", "DELETE FROM team_f.artifact", "UPDATE team_f.journal SET actor = 'x'") == []
 
 
 def test_what_is_no_namespace_is_left_alone(database: Server) -> None:

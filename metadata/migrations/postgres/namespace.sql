@@ -27,6 +27,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', space, reader);
     EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM PUBLIC, %s, %s, %s, %s', space, reader, writer, approver, gc);
     EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %s', space, reader);
+    EXECUTE format('GRANT SELECT ON ALL SEQUENCES IN SCHEMA %I TO %s', space, reader);  -- pg_dump reads them
     -- New rows: all columns but the number that the database gives.
     FOR entry IN
         SELECT c.relname AS name, string_agg(quote_ident(a.attname), ', ') AS columns
