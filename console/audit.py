@@ -83,9 +83,18 @@ def head(settings: ConsoleSettings) -> int:
 
 @audit.command(epilog="\b\nExample:\n  drivetrain audit export /mnt/elsewhere/head.json\n")
 @click.argument("file", type=_FILE)
+@click.option("--replace", is_flag=True, help="Replace the head that FILE holds, which then proves nothing any more.")
 @shared
-def export(settings: ConsoleSettings, file: Path) -> int:
-    """Write where the journal stands to FILE, a JSON to be kept where who may write to the store may not."""
+def export(settings: ConsoleSettings, file: Path, replace: bool) -> int:
+    """Write where the journal stands to FILE, a JSON to be kept where who may write to the store may not.
+
+    A head that was exported before is kept: it shows what was done to the history until now.
+    """
+    if file.exists() and not replace:
+        raise InputError(
+            f"{file} is there already",
+            fix=f"name another file; or `drivetrain audit verify --head {file}`, and then --replace",
+        )
     current = _head(settings)
     _write(file, current.to_json())
     text = f"{file}: {current.entries:,} entries, the last with hash {current.hash}"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..errors import InputError, missing_extra
-from ..pipelines import Home, find_root
+from ..pipelines import Home
 from .exit_codes import OK
 from .options import ConsoleSettings, print_text, shared
+from .run_table import opened_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,13 +101,9 @@ def costs(
         raise missing_extra("pandas", "pandas") from None
     if by not in GROUPS:
         raise InputError(f"{by!r:.40} is nothing to sum by", fix=f"name {', '.join(GROUPS[:-1])} or {GROUPS[-1]}")
-    location = find_root(root=root, store=store)
-    home = Home(location.root, store=location.store, readonly=True)
-    try:
+    with opened_root(root, store) as home:
         sums = cost_sums(home, by, where, _settings(home, Path(prices) if prices is not None else None))
         return pd.json_normalize([{by: label, **each.to_json()} for label, each in sums.items()])
-    finally:
-        home.close()
 
 
 def cost_sums(home: Home, by: str, where: str, settings: CostSettings) -> dict[str, CostSum]:

@@ -64,6 +64,10 @@ def gc(
     from ..pipelines.launcher.retention import protections
 
     if undo:
+        chosen = {"--policy": file, "--keep-last": keep_last, "--keep-for": keep_for, "--quota": quota}
+        chosen |= {"--grace": grace, "--apply": apply or None, "--why": asked}
+        if also := [name for name, value in chosen.items() if value is not None]:
+            raise click.UsageError(f"--undo takes back all that is marked, and {also[0]} would change nothing")
         return _undo(settings)
     with settings.home(readonly=not apply) as home:
         policy = _policy(home, file, keep_last, keep_for, quota, grace)

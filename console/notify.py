@@ -85,7 +85,8 @@ def test(settings: ConsoleSettings, channel: str, file: Path) -> int:
     answer = deliver(read_notifications(file).channel(channel), sample(channel))
     remark, failure = failure_of(answer)
     if failure is not None:
-        raise DrivetrainError(f"channel {channel}: {failure.message}", fix=f"correct it in {file}")
+        fix = f"correct it in {file}" if failure.is_final else f"see that the server works; its address is in {file}"
+        raise DrivetrainError(f"channel {channel}: {failure.message}", fix=fix)
     settings.answer(
         {"channel": channel, "sent": True, "remark": remark},
         lambda console: _say(console, f"sent a sample to {channel}{f' ({remark})' if remark else ''}"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InputError, missing_extra
 from ..metadata import ArtifactRecord, ExecutionRecord
-from ..pipelines import Home, find_root
+from ..pipelines import Home
 from .lineage import node_of
-from .run_table import facts
+from .run_table import facts, opened_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,10 +62,8 @@ def find(
 
     if kind not in KINDS:
         raise InputError(f"{kind!r:.40} is nothing to find", fix=f"name {', '.join(KINDS[:-1])} or {KINDS[-1]}")
-    location = find_root(root=root, store=store)
-    home = Home(location.root, store=location.store, readonly=True)
     records: list[dict[str, Any]] = []
-    try:
+    with opened_root(root, store) as home:
         after: str | None = None
         while limit is None or len(records) < limit:
             size = 500 if limit is None else min(500, limit - len(records))
@@ -73,8 +71,6 @@ def find(
             records += some
             if after is None:
                 break
-    finally:
-        home.close()
     frame = pd.json_normalize(records) if records else pd.DataFrame(columns=list(_COLUMNS[kind]))
     for name in ("created", "updated", "started", "finished"):
         if name in frame:

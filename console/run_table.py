@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
@@ -285,10 +286,21 @@ def runs(
         InputError: There is no such root, or nothing to sort by of that name.
         DrivetrainError: pandas is not installed.
     """
+    with opened_root(root, store) as home:
+        return run_table(home, limit=limit, tags=tags, sort=sort).to_pandas()
+
+
+@contextmanager
+def opened_root(root: str | Path | None, store: str | None) -> Iterator[Home]:
+    """A root to read, within the block: for the functions that answer as a verb does.
+
+    Raises:
+        InputError: There is no such root.
+    """
     location = find_root(root=root, store=store)
     home = Home(location.root, store=location.store, readonly=True)
     try:
-        return run_table(home, limit=limit, tags=tags, sort=sort).to_pandas()
+        yield home
     finally:
         home.close()
 

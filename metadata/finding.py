@@ -137,6 +137,11 @@ def find(
     sql = select.replace(" FROM", f", {key} AS order_key FROM", 1) + where
     # Whether there is a key comes first, so that what has none is last in both directions.
     rows = db.all(f"{sql} ORDER BY ({key} IS NULL), {key} {direction}, {alias}.id {direction} LIMIT :limit", **bound)
+    if query.after is None and rows and rows[0]["order_key"] is None:  # what has a key comes first
+        raise InputError(
+            f"nothing that fits can be sorted by {name}: no record has a number there, and a text is not sorted by",
+            fix="sort by another field, or ask for those that have it: `is not null`",
+        )
     some, last = rows[: query.limit], rows[query.limit - 1 : query.limit]
     more = _token(query.order, last[0]["order_key"], last[0]["id"]) if len(rows) > query.limit else None
     return Page([read(row) for row in some], more)

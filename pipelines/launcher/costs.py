@@ -210,7 +210,8 @@ def read_costs(path: Path) -> CostSettings:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix="name the prices' file with --prices") from None
+        fix = "name a file that is there, in UTF-8; costs.yaml may be left out"
+        raise InputError(f"{path} cannot be read: {error}", fix=fix) from None
     document = read_yaml(text, path.name, name="the file of costs")
     if document is None:
         raise InputError(f"{path} is empty", fix="write `currency: EUR`, and `prices:` with e.g. `cpu_hour: 0.04`")

@@ -20,6 +20,7 @@ from ..launcher.decisions import waiting_tasks
 from ..launcher.home import Home
 from ..launcher.runs import Run, open_run
 from ..launcher.states import RunState
+from ..triggers.schedule import SCHEDULES, ticks_of
 
 Mark: TypeAlias = Any  # a JSON value: what a source remembers, which only that source reads
 _TITLES: Final[Mapping[str, str]] = {
@@ -249,9 +250,41 @@ class MovedChampions:
         return Event("champion", names.get("pipeline", model.name), names.get("run", ""), "", "", reason, at)
 
 
+class UnbegunRuns:
+    """Runs of schedules that could not begin: a budget is used up, or a project does not load.
+
+    Its mark: how many entries it saw of each schedule's log.
+    """
+
+    name = "schedules"
+
+    def begin(self, home: Home) -> Mark:
+        """See `EventSource.begin`."""
+        return {each.name: home.store.count_contexts(ticks_of(each.name)) for each in self._schedules(home)}
+
+    def look(self, home: Home, mark: Mark) -> tuple[list[Event], Mark]:
+        """See `EventSource.look`."""
+        counts: dict[str, int] = {}
+        events: list[Event] = []
+        for schedule in self._schedules(home):
+            counts[schedule.name] = home.store.count_contexts(ticks_of(schedule.name))
+            if new := counts[schedule.name] - mark.get(schedule.name, 0):
+                ticks = home.store.contexts(ticks_of(schedule.name), limit=new)
+                events += [self._event(schedule, tick) for tick in reversed(ticks) if tick.properties.get("failed")]
+        return events, counts
+
+    def _schedules(self, home: Home) -> list[ContextRecord]:
+        return home.store.contexts(SCHEDULES, limit=None)
+
+    def _event(self, schedule: ContextRecord, tick: ContextRecord) -> Event:
+        pipeline = str(schedule.properties.get("pipeline", schedule.name))
+        reason, at = str(tick.properties.get("reason", "")), tick.created_at.isoformat(timespec="seconds")
+        return Event("failed", pipeline, reason=reason, at=at, schedule=schedule.name)
+
+
 def every_source() -> tuple[EventSource, ...]:
     """Every source of news, each with a memory that is its alone."""
-    return EndedRuns(), WaitingApprovals(), PushedModels(), MovedChampions()
+    return EndedRuns(), WaitingApprovals(), PushedModels(), MovedChampions(), UnbegunRuns()
 
 
 def _now(home: Home) -> datetime:

@@ -21,11 +21,10 @@ from ..dsl.pipeline import PipelineFunction
 from ..launcher.home import Home
 from ..run import check_runner
 from ..triggers.reading import read_schedule
-from ..triggers.schedule import Schedule
+from ..triggers.schedule import SCHEDULES, Schedule, ticks_of
 from ..triggers.trigger import Marks
 from .snapshot import keep_code
 
-_KIND: Final = "schedule"
 TAG: Final = "schedule"
 """The tag of a run that a schedule started; its value is the schedule's name."""
 Change = Literal["registered", "changed", "unchanged"]
@@ -156,15 +155,18 @@ class Tick:
         at: The moment (UTC).
         run: The run that it started, "" where it started none.
         reason: Why, or why not.
+        failed: Whether what it decided could not be done, which people want to hear of.
     """
 
     at: datetime
     run: str
     reason: str
+    failed: bool = False
 
     def to_json(self) -> dict[str, object]:
         """As `schedule log --json` prints it."""
-        return {"at": self.at.isoformat(), "run": self.run, "reason": self.reason}
+        failed = {"failed": True} if self.failed else {}
+        return {"at": self.at.isoformat(), "run": self.run, "reason": self.reason, **failed}
 
 
 def register_schedule(
@@ -206,9 +208,9 @@ def register_schedule(
         )
     _refuse_second(home, name, facts)
     while True:
-        context = home.store.find_context(_KIND, name)
+        context = home.store.find_context(SCHEDULES, name)
         if context is None:
-            context = home.store.context(_KIND, name, {**facts, **source, **_AT_FIRST})
+            context = home.store.context(SCHEDULES, name, {**facts, **source, **_AT_FIRST})
             if context.version == 1:
                 return ScheduleRecord.of(context), "registered"
         if _is_removed(context):
@@ -237,7 +239,7 @@ def register_schedule(
 def _refuse_second(home: Home, name: str, facts: Mapping[str, Any]) -> None:
     """Refuse a schedule that is registered under another name: each occasion would start two runs."""
     same = {key: facts[key] for key in ("pipeline", "project", "schedule")}
-    for context in home.store.contexts(_KIND, limit=None):
+    for context in home.store.contexts(SCHEDULES, limit=None):
         if context.name != name and not _is_removed(context) and same.items() <= context.properties.items():
             raise InputError(
                 f"the schedule {context.name!r} is this one already, and each occasion would start two runs",
@@ -269,7 +271,7 @@ def schedules(home: Home) -> list[ScheduleRecord]:
 
 def recorded_schedules(home: Home) -> list[ScheduleRecord | UnreadableSchedule]:
     """Every schedule, by name."""
-    contexts = [each for each in home.store.contexts(_KIND, limit=None) if not _is_removed(each)]
+    contexts = [each for each in home.store.contexts(SCHEDULES, limit=None) if not _is_removed(each)]
     return [_read(each) for each in sorted(contexts, key=lambda each: each.name)]
 
 
@@ -291,7 +293,7 @@ def find_schedule(home: Home, name: str) -> ScheduleRecord:
 
 
 def _find(home: Home, name: str) -> ContextRecord:
-    context = home.store.find_context(_KIND, name)
+    context = home.store.find_context(SCHEDULES, name)
     if context is None or _is_removed(context):
         there = [each.name for each in recorded_schedules(home)]
         raise InputError(
@@ -329,7 +331,7 @@ def change(
                 home.store.update_context(record.context, wanted, expected_version=record.context.version)
             )
         except ConflictError:
-            record = ScheduleRecord.of(home.store.context(_KIND, record.name))
+            record = ScheduleRecord.of(home.store.context(SCHEDULES, record.name))
     return record
 
 
@@ -339,16 +341,15 @@ def ticks(home: Home, name: str, limit: int | None = 20) -> list[Tick]:
     Raises:
         InputError: There has been no such schedule.
     """
-    if home.store.find_context(_KIND, name) is None:
+    if home.store.find_context(SCHEDULES, name) is None:
         _find(home, name)  # which says what there is
-    facts = (each.properties for each in home.store.contexts(_ticks_of(name), limit=limit))
-    return [Tick(datetime.fromisoformat(each["at"]), each["run"], each["reason"]) for each in facts]
+    facts = (each.properties for each in home.store.contexts(ticks_of(name), limit=limit))
+    return [
+        Tick(datetime.fromisoformat(each["at"]), each["run"], each["reason"], each.get("failed") is True)
+        for each in facts
+    ]
 
 
 def record_tick(home: Home, name: str, tick: Tick) -> None:
     """Add to a schedule's log; a run's start is there once, however often it is recorded."""
-    home.store.context(_ticks_of(name), tick.run or tick.at.isoformat(), tick.to_json(), durable=False)
-
-
-def _ticks_of(name: str) -> str:
-    return f"ticks of {name}"  # a type for each schedule: its index gives the newest at once
+    home.store.context(ticks_of(name), tick.run or tick.at.isoformat(), tick.to_json(), durable=False)

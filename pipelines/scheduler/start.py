@@ -88,7 +88,8 @@ def _record_failure(home: Home, record: ScheduleRecord, run: str, reason: str) -
     """Say in the schedule's log why a run could not begin, or the schedule could not be registered."""
     now = datetime.now(UTC)
     if not run:
-        record_tick(home, record.name, Tick(now, "", f"its edited pipeline.py could not be registered: {reason}"))
+        said = f"its edited pipeline.py could not be registered: {reason}"
+        record_tick(home, record.name, Tick(now, "", said, failed=True))
     elif record.pending is not None and home.store.find_context("run", run) is None:
         give_up(home, record, record.pending, reason, now)
 

@@ -75,7 +75,7 @@ def settle(home: Home, record: ScheduleRecord) -> ScheduleRecord:
 
 def give_up(home: Home, record: ScheduleRecord, pending: PendingRun, reason: str, now: datetime) -> ScheduleRecord:
     """A schedule whose pending run could not begin, without it; the log says why."""
-    record_tick(home, record.name, Tick(now, "", f"run {pending.run} could not begin: {reason}"))
+    record_tick(home, record.name, Tick(now, "", f"run {pending.run} could not begin: {reason}", failed=True))
 
     def without(current: ScheduleRecord) -> dict[str, object]:
         if current.pending != pending:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ...errors import BuildError, InputError
 from .trigger import Json, Trigger
 
+SCHEDULES: Final = "schedule"
+"""The type of the contexts in the store that hold schedules."""
 Version: TypeAlias = Literal["follow", "pin"]
 Interrupted: TypeAlias = Literal["leave", "resume"]
+
+
+def ticks_of(name: str) -> str:
+    """The type of the contexts that hold what a schedule decided: one for each, so that its index gives the newest."""
+    return f"ticks of {name}"
 
 
 @dataclass(frozen=True)

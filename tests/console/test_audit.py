@@ -102,6 +102,13 @@ def test_a_head_is_exported_signed_and_held_against_the_store(
     pytest.importorskip("cryptography")
     exported = last_json(drivetrain("audit", "export", "head.json", "--json"))
     assert exported["hash"] in drivetrain("audit", "head").stdout
+    earlier = (tmp_path / "head.json").read_bytes()
+    assert drivetrain("tag", "--note", "seen").exit_code == 0  # the journal goes on
+    again = drivetrain("audit", "export", "head.json")
+    assert (again.exit_code, "head.json is there already" in again.stderr) == (2, True)
+    assert (tmp_path / "head.json").read_bytes() == earlier
+    exported = last_json(drivetrain("audit", "export", "head.json", "--replace", "--json"))
+    assert (tmp_path / "head.json").read_bytes() != earlier
     for name in ("key", "other"):
         make = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", f"{name}.pem"]
         subprocess.run(make, cwd=tmp_path, check=True, capture_output=True)

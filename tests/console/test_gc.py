@@ -52,6 +52,9 @@ def test_what_is_marked_can_be_taken_back_until_it_is_removed(
     text = drivetrain("gc", "--keep-last", "1", "--apply").stdout
     assert "`drivetrain gc --undo` takes it back" in text
     assert oldest.is_dir()
+    for option in (("--apply",), ("--keep-last", "1"), ("--why", "x"), ("--grace", "0"), ("--quota", "1GB")):
+        refused = drivetrain("gc", "--undo", *option)
+        assert (refused.exit_code, f"and {option[0]} would change nothing" in refused.stderr) == (2, True)
     assert len(last_json(drivetrain("gc", "--undo", "--json"))["restored"]) == text.count("marked 5") * 5 == 5
     answer = last_json(drivetrain("gc", "--keep-last", "1", "--grace", "0", "--apply", "--json"))
     assert (answer["marked"], answer["deleted"], answer["left"]) == (5, 5, [])

@@ -41,6 +41,9 @@ def test_told_tried_and_listed(shop: Path, web: WebReceiver, drivetrain: Command
     web.answers = [500]
     failed = drivetrain("notify", "test", "pager")
     assert (failed.exit_code, "channel pager: the server answered 500" in failed.stderr) == (2, True)
+    assert "see that the server works" in failed.stderr
+    web.answers = [404]
+    assert "fix: correct it in notifications.yaml" in drivetrain("notify", "test", "pager").stderr
     unknown = drivetrain("notify", "test", "pagr")
     assert (unknown.exit_code, "did you mean 'pager'?" in unknown.stderr) == (2, True)
     drivetrain("run", "shop")
@@ -58,7 +61,7 @@ def test_told_tried_and_listed(shop: Path, web: WebReceiver, drivetrain: Command
     answer = last_json(drivetrain("notify", "list", "--json", "-n", "1"))
     assert answer["outboxes"] == [{"rule": "all", "channel": "pager", "waiting": 0, "attempts": 0}]
     assert [message["is_sent"] for message in answer["messages"]] == [True]
-    assert web.bodies[3]["events"][0]["run"] == run
+    assert web.bodies[4]["events"][0]["run"] == run
 
 
 def test_a_file_that_is_wrong_is_refused_before_anything_begins(

@@ -226,6 +226,14 @@ def test_pages_give_each_record_once_in_order(store: MetadataStore, order: str, 
     assert all(not isinstance(key, int | float) for key in keys[len(numbers) :])  # those without it are last
 
 
+def test_what_nothing_can_be_sorted_by_is_no_order(store: MetadataStore) -> None:
+    store.start("Nothing")
+    for order in ("property.nothing", "-property.nothing"):
+        with pytest.raises(InputError, match=r"nothing that fits can be sorted by property\.nothing"):
+            store.find_artifacts(RecordQuery("", order))
+        assert store.find_artifacts(RecordQuery("id < 0", order)).records == []
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

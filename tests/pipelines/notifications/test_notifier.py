@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from drivetrain.pipelines.launcher.states import RunState
 from drivetrain.pipelines.notifications import Event, Notifier, log, outboxes, read_notifications
 from drivetrain.pipelines.notifications.notifier import ATTEMPTS
 from drivetrain.pipelines.notifications.outbox import MOST, take
+from drivetrain.pipelines.scheduler import Scheduler, register_schedule
 from drivetrain.tests.data.postgres import Server
 from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.notifications.receivers import WebReceiver
@@ -115,6 +117,40 @@ def test_failure_stop_and_recovery_of_real_runs(home: Home, pipe: Pipe, web: Web
     assert web.bodies[1]["subject"] == "shop works again"
     assert lines == ["told pager: 2 events: 1 failed, 1 stopped", "told pager: shop works again"]
     assert [(entry["is_sent"], entry["attempts"]) for entry in log(home, 9)] == [(True, 1), (True, 1)]
+
+
+def test_a_run_of_a_schedule_that_a_budget_stops(
+    home: Home, project: Callable[..., Path], web: WebReceiver, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+    import drivetrain as dt
+    from drivetrain import triggers as on
+
+    @dt.component
+    def Make() -> dt.Artifact:
+        return dt.Artifact.new()
+
+    @dt.pipeline(schedule=on.Every("1h"))
+    def shop() -> None:
+        Make()
+    """
+    register_schedule(home, load_pipeline(project("shop", pipeline=text)), "hourly")
+    (home.base / "costs.yaml").write_text("budgets:\n- {period: day, kwh: 0, action: stop}\n")
+    notifier = Notifier(home, read_notifications(settings()))
+    notifier.look()
+    now = datetime.now(UTC)
+    scheduler = Scheduler(home, clock=lambda: now)
+    for hours in (0, 1):
+        now += timedelta(hours=hours)
+        scheduler.look()
+    scheduler.join()
+    notifier.look()
+    notifier.look()
+    (body,) = web.bodies
+    (event,) = body["events"]
+    assert (event["event"], event["pipeline"], event["schedule"]) == ("failed", "shop", "hourly")
+    assert "could not begin: " in event["reason"]
+    assert "the budget of 0 kWh a day" in event["reason"]
 
 
 def test_a_question_and_a_pushed_model(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
