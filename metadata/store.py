@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database
 from .dialect import parse
-from .errors import ConflictError, StateError
+from .errors import StateError
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -394,10 +394,5 @@ class MetadataStore(StoreReader):
         Raises:
             StateError: One cannot go to that state; nothing is changed.
         """
-        changed = []
         with self._db.write("update artifacts") as tx:
-            for artifact in artifacts:
-                with suppress(ConflictError):
-                    writes.change_artifact(tx, artifact.id, state, properties, artifact.version)
-                    changed.append(writes.artifact(tx, artifact.id))
-        return changed
+            return writes.change_artifacts(tx, list(artifacts), state, properties)
