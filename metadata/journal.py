@@ -77,7 +77,8 @@ def journalled(sql: str) -> JournalledStatement | None:
 
 def row_key(table: str, row: Row) -> str:
     """A row's primary key as one text: its columns with slashes between."""
-    return "/".join([str(row[column]) for column in KEYS[table]])
+    columns = KEYS[table]
+    return str(row[columns[0]]) if len(columns) == 1 else "/".join([str(row[column]) for column in columns])
 
 
 def change_of(verb: str, table: str, row: Row) -> list[object]:
@@ -114,7 +115,12 @@ def column_checksums(values: list[object]) -> list[int]:
     Of a number it is the remainder by a prime, of a text 16 bits of its CRC-32, of NULL 0.
     """
     return [
-        value % _PRIME if type(value) is int else 0 if value is None else crc32(_bytes(value)) & 0xFFFF
+        value % _PRIME
+        if type(value) is int
+        else 0
+        if value is None
+        else crc32(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else repr(value).encode())
+        & 0xFFFF
         for value in values
     ]
 
@@ -149,7 +155,7 @@ class JournalEntry:
     def __init__(self, at: int, verb: str) -> None:
         self._at = at
         self._verb = verb
-        self._changes: dict[tuple[str, str], list[object]] = {}
+        self._changes: dict[tuple[str, object], list[object]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -158,12 +164,14 @@ class JournalEntry:
 
     def note(self, verb: str, table: str, rows: Iterable[Row]) -> None:
         """Note rows as they are after a statement; of a row that the transaction changes twice the last counts."""
+        changes = self._changes
         for row in rows:
             change = change_of(verb, table, row)
-            before = self._changes.get((table, str(change[2])))
+            key = table, change[2]
+            before = changes.get(key)
             if before is not None and before[0] == "insert" and verb == "update":
                 change[0] = "insert"
-            self._changes[table, str(change[2])] = change
+            changes[key] = change
 
     def take(self) -> dict[str, object] | None:
         """What `append` binds for what was noted since the last call; None where nothing was."""
@@ -197,10 +205,6 @@ def _bindable(value: int | str) -> int | str | bytes:
         data = value.encode("utf-8", "surrogateescape")
         return value if data.decode("utf-8", "replace") == value else data
     return value
-
-
-def _bytes(value: object) -> bytes:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else repr(value).encode()
 
 
 def _said(at: int, actor: str, verb: str, changes: str) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database, Transaction
 from .dialect import parse
-from .errors import ConflictError, StateError
+from .errors import StateError
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -426,11 +426,6 @@ class MetadataStore(StoreReader):
         artifacts = list(artifacts)
 
         def change(tx: Transaction) -> list[ArtifactRecord]:
-            changed = []
-            for artifact in artifacts:
-                with suppress(ConflictError):
-                    writes.change_artifact(tx, artifact.id, state, properties, artifact.version)
-                    changed.append(writes.artifact(tx, artifact.id))
-            return changed
+            return writes.change_artifacts(tx, artifacts, state, properties)
 
         return self._db.written("update artifacts", change, needs=role_for_artifact(state, properties))

@@ -424,15 +424,38 @@ def change_artifact(
     """Move an artifact to another state and merge properties into its own."""
     row = _existing(tx.first("SELECT * FROM artifact WHERE id = :id", id=reference), "artifact", reference)
     _expect(row, expected, f"artifact {row['uri']}")
+    tx.together(_changed_artifact(tx, row, state, properties))
+
+
+def change_artifacts(
+    tx: Transaction, artifacts: Sequence[ArtifactRecord], state: str, properties: Mapping[str, Any]
+) -> list[ArtifactRecord]:
+    """Move those of some artifacts to a state, and merge properties into theirs, that are as they were read."""
+    ids = json.dumps([each.id for each in artifacts])
+    now = {row["id"]: row for row in tx.all(f"{rows.ARTIFACT} WHERE a.id IN {IDS}", ids=ids)}
+    unchanged = [
+        row
+        for each in {each.id: each for each in artifacts}.values()
+        if (row := _existing(now.get(each.id), "artifact", each.id))["version"] == each.version
+    ]
+    changed = tx.together(*(_changed_artifact(tx, row, state, properties) for row in unchanged))
+    return [rows.artifact({**after, "type": row["type"]}) for row, (after,) in zip(unchanged, changed, strict=True)]
+
+
+def _changed_artifact(tx: Transaction, row: Row, state: str | None, properties: Mapping[str, Any] | None) -> Statement:
+    """What moves an artifact to another state, if it may go there, and merges properties into its own."""
     if state is not None and state not in ARTIFACT_MOVES[row["state"]]:
         raise StateError(f"artifact {row['id']} is {row['state']} and cannot become {state}: {row['uri']}")
     moved = "" if state is None else "state = :state, "  # only who may move it may name the column
-    tx.run(
-        f"UPDATE artifact SET {moved}properties = :properties, version = version + 1, updated_at = :now WHERE id = :id",
-        id=reference,
-        state=state,
-        properties=rows.merged(row["properties"], properties or {}),
-        now=tx.now,
+    return (
+        f"UPDATE artifact SET {moved}properties = :properties, version = version + 1, updated_at = :now "
+        "WHERE id = :id RETURNING *",
+        {
+            "id": row["id"],
+            "properties": rows.merged(row["properties"], properties or {}),
+            "now": tx.now,
+            **({} if state is None else {"state": state}),
+        },
     )
 
 
