@@ -83,6 +83,7 @@ def Evaluator(
     from ..data import executor, open_examples
     from ..data.examples import refuse_transformed
     from ..engine import BundleFn
+    from ..engine.bundles.compile_cache import compiled_kept
     from .evaluation.checks import check_outputs
     from .evaluation.outputs import named
     from .evaluation.run import evaluate_outputs, overall, write
@@ -105,15 +106,16 @@ def Evaluator(
     if baseline is not None:
         before = _signature(baseline, "predict", "the baseline").read_from(columns)
         inputs = dict.fromkeys(before, "the baseline") | inputs
-    measured = evaluate_outputs(
-        source,
-        configs,
-        executor(launch.executor, launch.executor_options),
-        BundleFn(model.content, "evaluate"),
-        None if baseline is None else BundleFn(baseline.content, "predict"),
-        inputs=inputs,
-        progress=launch.progress,
-    )
+    with compiled_kept():  # a model is judged again when thresholds or examples change
+        measured = evaluate_outputs(
+            source,
+            configs,
+            executor(launch.executor, launch.executor_options),
+            BundleFn(model.content, "evaluate"),
+            None if baseline is None else BundleFn(baseline.content, "predict"),
+            inputs=inputs,
+            progress=launch.progress,
+        )
     evaluation = Evaluation.new(
         blessed=all(each["validation"]["blessed"] for each in measured.values()),
         summary=" | ".join(named(output, each["summary"]) for output, each in measured.items()),

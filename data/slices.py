@@ -72,11 +72,16 @@ class SliceTable:
 
 def title(pairs: Sequence[tuple[str, SliceValue]]) -> str:
     """The slice for people: "overall", or "carrier=AA, month=1"."""
-    return ", ".join(f"{name}={MISSING if value is None else value}" for name, value in pairs) or "overall"
+    return ", ".join(f"{name}={shown_value(value)}" for name, value in pairs) or "overall"
+
+
+def shown_value(value: SliceValue) -> str:
+    """A value for people: "(missing)" where there is none; in quotes where it is that text."""
+    return MISSING if value is None else repr(value) if value == MISSING else str(value)
 
 
 def distinct_titles(slices: Sequence[Sequence[tuple[str, SliceValue]]]) -> list[str]:
-    """The title of each slice; where several have one, as no value and the text "(missing)", texts are in quotes."""
+    """The title of each slice; where several have one, as two that hold commas may, texts are in quotes."""
     titles = [title(pairs) for pairs in slices]
     counts = Counter(titles)
     return [
@@ -99,6 +104,8 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
         InputError: The column's type makes no slices, or its bytes are not text.
     """
     if pa.types.is_dictionary(column.type):
+        if len(column.dictionary) <= len(column):
+            return _of_dictionary(name, column)
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.int64), [None]
@@ -119,6 +126,18 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
     encoded = column.dictionary_encode(null_encoding="encode")
     values = [_plain(_as_python(value)) for value in encoded.dictionary]
     return numpy_of(encoded.indices).astype(np.int64), values
+
+
+def _of_dictionary(name: str, column: pa.DictionaryArray) -> tuple[NDArray[np.int64], list[SliceValue]]:
+    """`encode_column` by the indices that are there already; only values that a row has are among those returned."""
+    of_entry, values = encode_column(name, column.dictionary)
+    entries = numpy_of(column.indices.cast(pa.int64()).fill_null(len(of_entry)))  # one more, for no value
+    codes = np.append(of_entry, len(values))[entries]
+    present = np.flatnonzero(np.bincount(codes, minlength=len(values) + 1))
+    position = np.zeros(len(values) + 1, dtype=np.int64)
+    position[present] = np.arange(len(present))
+    every = [*values, None]
+    return position[codes], [every[code] for code in present]
 
 
 def _as_python(value: pa.Scalar) -> object:

@@ -16,7 +16,7 @@ from ...data.aggregates.sums import ExactSum
 from ...data.aggregates.tables import ascending_order
 from ...data.arrays import arrow_of, numpy_of
 from ...data.rowhash import hash_column
-from ...data.slices import MISSING, SliceKey, SliceTable, key_text, rank_of, title
+from ...data.slices import SliceKey, SliceTable, key_text, rank_of, shown_value, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
 from .cells import Cells, by_code
@@ -162,8 +162,9 @@ class MetricsAccumulator:
                 for pair in zip(self._summed[code], other._summed[old], strict=True)
             ]
         # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
-        # canonical order, since float sums depend on it.
-        self._waiting = [table | {"codes": renumber[table["codes"]]} for table in other._sorted()]
+        # canonical order where float sums depend on it: to sort them in every merge takes as long as to measure them.
+        kept = other._sorted() if self._in_order else other._kept
+        self._waiting = [table | {"codes": renumber[table["codes"]]} for table in kept]
         self._settle()
 
     def set_aside(self) -> tuple[int, list[tuple[str, int, str]]]:
@@ -209,7 +210,7 @@ class MetricsAccumulator:
         states_of = self._states_by_code()
         for code in new:
             self._summed[code] = [[state.init() for state in states_of[code]] for _ in self.models]
-        if len(self._kept) == 1:
+        if len(self._kept) == 1 and self._in_order:
             self._kept = self._sorted()  # those that stay come to be sorted too: here it is done once for both
         pairs = [self._split(table, new) for table in self._kept]
         self._kept = [rest for _, rest in pairs if len(rest["codes"])]
@@ -541,7 +542,7 @@ class MetricsAccumulator:
 
 
 def _group_name(values: Mapping[str, Any], by: Iterable[str]) -> str:
-    return ", ".join(MISSING if values[name] is None else str(values[name]) for name in by)
+    return ", ".join(shown_value(values[name]) for name in by)
 
 
 def _groups_compared(compared: Mapping[str, Metric], groups: Sequence[_Group], models: int) -> list[list[Any]]:

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from ...errors import InputError, suggest
 from ...pipelines import FunctionRef
 from ...user_code import users_line
@@ -138,6 +140,14 @@ EXACT_ROWS = 200_000
 _OF_CLASSES: tuple[Task, ...] = ("multiclass", "multilabel")
 
 
+def _take_numpy(of: object, names: Iterable[str]) -> None:
+    """Make the NumPy scalars among fields, as a computation gives them, numbers of Python's, which JSON can hold."""
+    for name in names:
+        value = getattr(of, name)
+        if isinstance(value, np.generic):
+            object.__setattr__(of, name, value.item())
+
+
 @dataclass(frozen=True)
 class Threshold:
     """A bound that a metric must keep, on every slice that `slice` names.
@@ -175,7 +185,9 @@ class Threshold:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_where", users_line())  # no field: where it stands makes no difference
-        bounds = {name: getattr(self, name) for name in ("lower", "upper", "change_absolute", "change_relative")}
+        names = ("lower", "upper", "change_absolute", "change_relative")
+        _take_numpy(self, names)
+        bounds = {name: getattr(self, name) for name in names}
         for name, bound in bounds.items():
             if bound is not None and not is_finite(bound):
                 raise InputError(f"Threshold({self.metric!r}): {name} must be a finite number, not {bound!r}")
@@ -311,6 +323,7 @@ class EvaluationConfig:
                 f"EvaluationConfig: label and prediction are both {self.label!r}: any model would be right",
                 fix="name the output of predict as prediction, e.g. 'probability'",
             )
+        _take_numpy(self, ("threshold", "exact_rows", "min_examples"))
         if not is_finite(self.threshold) or not 0 <= self.threshold <= 1:
             raise InputError(f"EvaluationConfig: threshold must lie in [0, 1], not {self.threshold!r}")
         for name in ("exact_rows", "min_examples"):

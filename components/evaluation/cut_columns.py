@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...data.arrays import numpy_of
-from ...data.slices import MISSING, encode_column
+from ...data.slices import MISSING, encode_column, shown_value
 from .rows import Floats
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -109,7 +109,7 @@ def _by_value(name: str, column: pa.Array) -> _Cut | str:
         else:
             text = str(value).replace("'", "''")
             sql = f"{quoted} = '{text}'"
-        slices.append((number, number + 1, f"{name}={MISSING if value is None else value}", sql))
+        slices.append((number, number + 1, f"{name}={shown_value(value)}", sql))
     left_out = f"all but the {_MOST_VALUES} most frequent of {len(values):,} values"
     return cell[index], slices, left_out if len(values) > _MOST_VALUES else ""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from ...errors import InputError, suggest
 from ...pipelines.project.functions import FunctionRef, package_name, reference
 from ...user_code import users_line
@@ -99,8 +101,9 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
         metric = f"__main__:{name_here}" if name_here.isidentifier() else reference(metric, None).name
     short = metric.rpartition(":")[2]
     for key, value in options.items():
-        if isinstance(value, list):
-            options[key] = tuple(value)
+        if isinstance(value, (list, np.ndarray, np.generic)):
+            plain = value if isinstance(value, list) else value.tolist()
+            options[key] = tuple(map(_plain, plain)) if isinstance(plain, list) else plain
         if key == "of" and (isinstance(value, MetricConfig) or callable(value)):
             options[key] = configured(value)
             continue
@@ -112,6 +115,10 @@ def metric(metric: str | Callable[..., Metric], /, *, name: str | None = None, *
     said = ", ".join(f"{key}={value}" for key, value in sorted(words.items()))
     called = name or (f"{short}({said})" if said else short)
     return MetricConfig(metric, called, tuple(sorted(options.items())), name is not None)
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _parts(value: object) -> Sequence[object]:

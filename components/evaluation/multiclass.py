@@ -6,6 +6,7 @@ Of classes with the same score the first counts as higher.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -135,14 +136,33 @@ def cohen_kappa() -> Metric:
     """(accuracy − chance) / (1 − chance), where chance is how often label and prediction agree by their rates."""
 
     def result(matrix: Floats) -> Result:
-        total = float(matrix.sum())
-        if not total:
+        labels, called = np.nonzero(matrix)
+        if not len(labels):
             return NO_ROWS
-        chance = float(np.sum(matrix.sum(axis=1) / total * (matrix.sum(axis=0) / total)))
-        right = float(np.trace(matrix)) / total
-        return ratio(right - chance, 1 - chance, "labels and predictions are all of one class")
+        if not np.isfinite(matrix).all():
+            return math.nan
+        # Multiplied out by the square of the weight, in whole numbers: of numbers near 1, as chance is beside a class
+        # that is nearly all, the differences have hardly a digit left.
+        by_label, by_class, right = [0] * len(matrix), [0] * len(matrix), 0
+        for label, each, weight in zip(labels.tolist(), called.tolist(), _whole(matrix[labels, called]), strict=True):
+            by_label[label] += weight
+            by_class[each] += weight
+            right += weight if label == each else 0
+        total = sum(by_label)
+        chance = sum(map(operator.mul, by_label, by_class))
+        if total**2 == chance:
+            return "labels and predictions are all of one class"
+        beyond_chance: float = (total * right - chance) / (total**2 - chance)  # of integers of any size
+        return beyond_chance
 
     return Metric("Cohen's kappa", "higher", ConfusionMatrix(), result)
+
+
+def _whole(values: Floats) -> list[int]:
+    """Finite numbers as multiples of one unit, exactly."""
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, 53).astype(np.int64).tolist()
+    return [each << shift for each, shift in zip(whole, (exponents - exponents.min()).tolist(), strict=True)]
 
 
 def _precisions(matrix: Floats) -> list[Result]:

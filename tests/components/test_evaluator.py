@@ -192,6 +192,31 @@ def test_equal_inputs_give_equal_content(examples: Examples, model: Model) -> No
     assert len(prints) == 1
 
 
+def test_what_was_compiled_for_a_model_is_kept(
+    examples: Examples, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is judged again when thresholds change, and then compiles nothing."""
+    from jax import monitoring
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    hits: list[str] = []
+
+    def count(event: str, **_: str | int) -> None:
+        hits.append(event)
+
+    Evaluator(examples, model, config=named("judged"))
+    kept = sorted((tmp_path / "drivetrain" / "compiled").rglob("*-cache"))
+    assert kept
+    monitoring.register_event_listener(count)
+    try:
+        Evaluator(examples, model, config=named("judged"))
+    finally:
+        monitoring.unregister_event_listener(count)
+    assert "/jax/compilation_cache/cache_hits" in hits
+    assert "/jax/compilation_cache/cache_misses" not in hits
+    assert sorted((tmp_path / "drivetrain" / "compiled").rglob("*-cache")) == kept
+
+
 def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: Model) -> None:
     assert not Evaluator(examples, worse, baseline=model, config=named("judged")).blessed
     evaluation = Evaluator(examples, model, config=named("strict"))

@@ -156,3 +156,17 @@ def test_a_wrong_metric_is_named_with_the_line_that_wrote_it() -> None:
     with pytest.raises(InputError, match=r"there is no metric 'log_los'\n  fix: did you mean 'log_loss'") as caught:
         EvaluationConfig("y", "p", metrics=["auc", "log_los"])
     assert (caught.value.where or "").rpartition(":")[0] == __file__
+
+
+def test_numbers_may_be_of_numpy() -> None:
+    """As those that a computation gives; the configuration holds them as JSON does."""
+    bounds: dict[str, Any] = {"lower": np.float32(0.25), "upper": np.float64(1), "change_absolute": np.int64(0)}
+    options: dict[str, Any] = {"threshold": np.float32(0.25), "min_examples": np.int64(3)}
+    at = metric("precision", threshold=np.float32(0.5), name="at")
+    judged = EvaluationConfig("y", "p", metrics=[at], thresholds=[Threshold("at", **bounds)], **options)
+    (threshold,) = judged.thresholds
+    assert (threshold.lower, threshold.upper, threshold.change_absolute) == (0.25, 1.0, 0)
+    assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
+    nan: Any = np.float32("nan")
+    with pytest.raises(InputError, match="finite"):
+        Threshold("auc", lower=nan)

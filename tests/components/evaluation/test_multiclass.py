@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from fractions import Fraction
 from typing import Any
 
 import drivetrain as dt
@@ -232,3 +233,21 @@ def test_correlations_do_not_depend_on_the_scale_of_weights(weight: float) -> No
     values = dt.evaluate(table, label="y", predictions="p", weight="w", task="multiclass", metrics=metrics).overall["p"]
     assert values["matthews_correlation"] == pytest.approx(sk.matthews_corrcoef(label, called))
     assert values["cohen_kappa"] == pytest.approx(sk.cohen_kappa_score(label, called))
+
+
+def test_kappa_of_classes_that_weigh_next_to_nothing() -> None:
+    """Chance and accuracy are next to 1 then, and their differences to 1 have hardly a digit left."""
+    label, called = [0, 1, 1, 0, 2, 2, 1], [0, 1, 0, 1, 2, 1, 2]
+    weight = [1.0, 1e-13, 2e-13, 3e-13, 5e-14, 1e-14, 7e-14]
+    table = pa.table({"y": label, "p": (np.eye(3)[called] * 0.7 + 0.1).tolist(), "w": weight})
+    values = dt.evaluate(
+        table, label="y", predictions="p", weight="w", task="multiclass", metrics=["cohen_kappa"]
+    ).overall["p"]
+    exact = list(map(Fraction, weight))
+    right = sum(w for w, a, b in zip(exact, label, called, strict=True) if a == b) / sum(exact)
+    chance = sum(
+        sum(w for w, a in zip(exact, label, strict=True) if a == each)
+        * sum(w for w, b in zip(exact, called, strict=True) if b == each)
+        for each in range(3)
+    ) / Fraction(sum(exact) ** 2)
+    assert values["cohen_kappa"] == pytest.approx(float((right - chance) / (1 - chance)), rel=1e-15)

@@ -253,6 +253,13 @@ def test_groups_of_one_name_are_groups_of_their_own() -> None:
     assert "2 groups are called x, y, z" in set(result.frame()["undefined"])
 
 
+def test_slices_of_no_value_and_of_the_text_missing_have_titles_of_their_own() -> None:
+    frame = pd.DataFrame({"g": [None] * 4 + ["(missing)"] * 4, "y": [0, 1] * 4, "p": [0.1, 0.9] * 2 + [0.9, 0.1] * 2})
+    result = dt.evaluate(frame, label="y", predictions="p", metrics=["accuracy"], slices=[["g"]])
+    values = result.frame().set_index("slice")["value"]
+    assert values.to_dict() == {"overall": 0.5, "g=(missing)": 1.0, "g='(missing)'": 0.0}
+
+
 def test_a_ratio_of_negative_values_is_undefined() -> None:
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"y": rng.normal(size=400), "p": rng.normal(size=400) * 2, "g": ["a", "b"] * 200})
