@@ -1,12 +1,18 @@
-"""Public names that are imported on first use, so that importing a package costs next to nothing."""
+"""What imports cost, spared: names are imported on first use, and processes of ours end with all that they imported."""
 
 from __future__ import annotations
 
+import atexit
 import gc
+import io
+import os
+import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import NoReturn
 
 from .errors import missing_module
 
@@ -26,6 +32,45 @@ def kept_imports() -> Iterator[None]:
         gc.freeze()
         if collects:
             gc.enable()
+
+
+def end_process(code: int, *, wait: bool = True) -> NoReturn:
+    """End this process as Python does, threads, exit handlers and open files, but without taking modules apart.
+
+    That takes half a second with JAX, and a sixth of a child process's time without, in vain: the system frees all
+    that a process has at once.
+
+    Args:
+        code: The exit code.
+        wait: Whether threads are waited for and exit handlers called.
+
+    Raises:
+        SystemExit: In a process that is profiled or debugged: who does that has something to do after it.
+    """
+    if sys.getprofile() or sys.gettrace():
+        sys.exit(code)
+    if wait:
+        with suppress(BaseException):  # Ctrl-C once more
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for them, as Python does first
+        with suppress(BaseException):  # they have printed what is wrong
+            atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # nobody reads any more
+            stream.flush()
+    with suppress(BaseException):
+        _flush_files()
+    os._exit(code)
+
+
+def _flush_files() -> None:
+    """Have what was written to files reach them, where nobody has closed these. A pipe could block, so only files."""
+    gc.unfreeze()  # what is frozen would not be listed
+    kinds = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}
+    opened = [each for each in gc.get_objects() if type(each) in kinds]
+    for file in sorted(opened, key=lambda file: type(file) is not io.TextIOWrapper):  # it writes into one of the others
+        with suppress(OSError, ValueError):  # it is closed, or the disk is full
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.flush()
 
 
 def lazy_names(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import errno
 import gc
 import io
@@ -18,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError, InputError, missing_module
+from ..lazy import end_process
 from .exit_codes import CANCELED, CRASH, OK, USER_ERROR, complain
 from .terminal import drop_output, echo, lost_output
 from .verbs import LazyVerbs, Verbs
@@ -187,24 +186,8 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name="drivetrain")
     except SystemExit as end:
-        if sys.getprofile() or sys.gettrace():  # who profiles or debugs this has something to do after it
-            raise
-        _leave(end.code if isinstance(end.code, int) else OK)
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process as Python does, threads, exit handlers and output, but without taking modules apart.
-
-    With JAX imported that takes half a second, in vain: the system frees all that a process has at once.
-    """
-    # A component that never checks for cancellation would keep this process alive, so it ends here. The store later
-    # records such a task as the work of a dead process.
-    if code != CANCELED or not any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
-        with contextlib.suppress(BaseException):  # Ctrl-C once more
-            threading._shutdown()  # type: ignore[attr-defined]  # waits for them, as Python does first
-        with contextlib.suppress(BaseException):  # they have printed what is wrong
-            atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # nobody reads any more
-            stream.flush()
-    os._exit(code)
+        code = end.code if isinstance(end.code, int) else OK
+        # A component that never checks for cancellation would keep this process alive, so it ends here. The store later
+        # records such a task as the work of a dead process.
+        runs_on = any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate())
+        end_process(code, wait=code != CANCELED or not runs_on)

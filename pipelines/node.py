@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import gc
 import io
 import json
 import os
@@ -25,8 +26,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays
+
 from ..errors import DrivetrainError, InputError
-from ..lazy import kept_imports
+from ..lazy import end_process, kept_imports
 from ..redaction import mark_secret
 from .ir.tasks import parse_task
 from .launcher import processes
@@ -271,4 +275,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    gc.enable()
+    end_process(main())

@@ -49,3 +49,34 @@ def test_what_is_not_there_is_named() -> None:
     assert public == ["canonical_json", "digest", "stats"]
     with pytest.raises(AttributeError, match="module 'drivetrain' has no attribute 'digets'"):
         load("digets")
+
+
+ENDING = """
+import atexit, gc, sys, threading, time
+from drivetrain.lazy import end_process
+
+frozen = open(sys.argv[1], "w")
+gc.freeze()
+binary = open(sys.argv[2], "wb")
+frozen.write("text"), binary.write(b"bytes")
+atexit.register(print, "exit handler")
+threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+
+
+class Last:
+    def __del__(self):
+        print("taken apart")
+
+
+last = Last()
+print("printed")
+end_process(3, wait=len(sys.argv) < 4)
+"""
+
+
+def test_a_process_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    for more, printed in ([], "printed\nthread\nexit handler\n"), (["at once"], "printed\n"):
+        texts = [tmp_path / "text", tmp_path / "bytes"]
+        done = subprocess.run([sys.executable, "-c", ENDING, *texts, *more], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (3, printed, "")
+        assert [text.read_text() for text in texts] == ["text", "bytes"]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,24 +91,35 @@ def test_every_lost_property_is_named(root: Path, two_runs: tuple[Json, Json], d
     }
     connection.close()
     assert len(names) > 40
-    sound = {path: path.read_bytes() for path in root.glob("metadata.db*")}
     problems = []
-    for table, name in sorted(names):
-        for verb in verbs:
-            for path in root.glob("metadata.db*"):
-                path.unlink()
-            for path, data in sound.items():
-                path.write_bytes(data)
-            column = columns[table]
-            change(root, f"UPDATE {table} SET {column} = replace({column}, '\"{name}\":', '\"{name}~\":')")
+    for verb in verbs:
+        for statement in each_alone(
+            root,
+            [
+                f"UPDATE {table} SET {columns[table]} = replace({columns[table]}, '\"{name}\":', '\"{name}~\":')"
+                for table, name in sorted(names)
+            ],
+        ):
             if text := problem(verb, drivetrain(*verb)):
-                problems.append((table, name, verb, text))
+                problems.append((verb, statement, text))
     assert problems == []
 
 
 @pytest.fixture
 def root(shop: Path, two_runs: tuple[Json, Json]) -> Path:
     return shop.parent / ".drivetrain"
+
+
+def each_alone(root: Path, statements: Iterable[str]) -> Iterator[str]:
+    """Change the database of a root by one statement after another, each time as it was before."""
+    sound = {path: path.read_bytes() for path in root.glob("metadata.db*")}
+    for statement in statements:
+        for path in root.glob("metadata.db*"):
+            path.unlink()
+        for path, data in sound.items():
+            path.write_bytes(data)
+        change(root, statement)
+        yield statement
 
 
 def change(root: Path, *statements: str) -> None:
@@ -120,9 +131,8 @@ def change(root: Path, *statements: str) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+def test_a_value_that_nobody_writes_is_damage(root: Path, drivetrain: Command) -> None:
+    statements = (
         "UPDATE context SET properties = '{' || substr(properties, 3) WHERE properties LIKE '%started%'",
         "UPDATE context SET properties = replace(properties, '\"state\"', '\"stat\"')",
         "UPDATE context SET properties = replace(properties, '\"owner\"', '\"ownr\"')",
@@ -137,18 +147,16 @@ def change(root: Path, *statements: str) -> None:
         "UPDATE artifact SET state = 'LIVF'",
         "DELETE FROM context WHERE type_id = (SELECT id FROM type WHERE name = 'ir')",
         "DROP TABLE event",
-    ],
-)
-def test_a_value_that_nobody_writes_is_damage(root: Path, drivetrain: Command, statement: str) -> None:
-    change(root, statement)
-    problems = [
-        text
-        for verb in (("runs",), ("show", "--json"), ("lineage", "Push"))
-        if (text := problem(verb, drivetrain(*verb)))
-    ]
-    assert problems == []
-    results = [drivetrain(*verb) for verb in (("show",), ("lineage", "Push"))]
-    assert any("damaged" in result.stderr for result in results)
+    )
+    for statement in each_alone(root, statements):
+        problems = [
+            text
+            for verb in (("runs",), ("show", "--json"), ("lineage", "Push"), ("fsck",))
+            if (text := problem(verb, drivetrain(*verb)))
+        ]
+        assert problems == [], statement
+        results = [drivetrain(*verb) for verb in (("show",), ("lineage", "Push"))]
+        assert any("damaged" in result.stderr for result in results), statement
 
 
 def test_a_damaged_database_is_not_repaired(root: Path, drivetrain: Command) -> None:
@@ -167,22 +175,24 @@ def test_a_damaged_database_is_not_repaired(root: Path, drivetrain: Command) -> 
     assert set(root.glob("artifacts/*/*/*")) == payloads
 
 
-@pytest.mark.parametrize("uri", ["9" * 5000, "9" * 300, "../" * 9 + "etc", ""])
-def test_an_address_that_is_none_is_named_and_not_looked_for(root: Path, drivetrain: Command, uri: str) -> None:
-    change(root, f"UPDATE artifact SET uri = '{uri}' WHERE id = (SELECT min(id) FROM artifact)")
-    result = drivetrain("fsck")
-    assert problem(("fsck",), result) is None
-    assert result.exit_code == 1
-    assert "is not a payload URI" in result.stdout
+def test_an_address_that_is_none_is_named_and_not_looked_for(root: Path, drivetrain: Command) -> None:
+    uris = ("9" * 5000, "9" * 300, "../" * 9 + "etc", "")
+    first = "(SELECT min(id) FROM artifact)"
+    for statement in each_alone(root, (f"UPDATE artifact SET uri = '{uri}' WHERE id = {first}" for uri in uris)):
+        result = drivetrain("fsck")
+        assert problem(("fsck",), result) is None, statement
+        assert result.exit_code == 1, statement
+        assert "is not a payload URI" in result.stdout, statement
 
 
-@pytest.mark.parametrize("lost", ["'\"di\"'", '\'"id":1,"was"\''])
-def test_a_store_that_lost_its_own_id_is_damaged(root: Path, drivetrain: Command, lost: str) -> None:
-    change(
-        root, f"UPDATE context SET properties = replace(properties, '\"id\"', {lost}) WHERE properties LIKE '{{\"id\"%'"
+def test_a_store_that_lost_its_own_id_is_damaged(root: Path, drivetrain: Command) -> None:
+    statements = (
+        f"UPDATE context SET properties = replace(properties, '\"id\"', {lost}) WHERE properties LIKE '{{\"id\"%'"
+        for lost in ("'\"di\"'", '\'"id":1,"was"\'')
     )
-    for verb in (("fsck",), ("fsck", "--repair", "--dry-run")):
-        result = drivetrain(*verb)
-        assert problem(verb, result) is None
-        assert result.exit_code == 2
-        assert "is damaged: it has lost its own id" in result.stderr
+    for statement in each_alone(root, statements):
+        for verb in (("fsck",), ("fsck", "--repair", "--dry-run")):
+            result = drivetrain(*verb)
+            assert problem(verb, result) is None, statement
+            assert result.exit_code == 2, statement
+            assert "is damaged: it has lost its own id" in result.stderr, statement

@@ -177,36 +177,34 @@ def test_a_copy_is_written_where_there_are_no_hard_links(
 # -- a store that was lost, or never was
 
 
-@pytest.mark.parametrize("verb", [*READERS[:5], "fsck --repair", "fsck --undo", "resume", "tag x", "approve", "backup"])
-def test_no_verb_but_run_makes_a_store(
-    two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command, verb: str
-) -> None:
+def test_no_verb_but_run_makes_a_store(two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command) -> None:
     folder = tmp_path / ".drivetrain"
     for path in folder.glob("metadata.db*"):
         path.unlink()
-    lost = drivetrain(*verb.split())
-    assert lost.exit_code == 2
-    assert f"there is no metadata store at {folder}/metadata.db" in lost.stderr
-    assert "drivetrain backup --restore FILE" in lost.stderr
-    assert "drivetrain fsck --rebuild" in lost.stderr
-    another = drivetrain(*verb.split(), "--store", "other/nonexist.db")
-    assert f"there is no metadata store at {tmp_path}/other/nonexist.db" in another.stderr
-    nowhere = drivetrain(*verb.split(), "--root", "nowhere", "--store", "other/nonexist.db")
-    assert (nowhere.exit_code, "check --root and --store" in nowhere.stderr) == (2, True)
-    assert not list(folder.glob("metadata.db*"))
-    assert not (tmp_path / "other").exists()
-    assert not (tmp_path / "nowhere").exists()
+    for verb in (*READERS[:5], "fsck --repair", "fsck --undo", "resume", "tag x", "approve", "backup"):
+        lost = drivetrain(*verb.split())
+        assert lost.exit_code == 2, verb
+        assert f"there is no metadata store at {folder}/metadata.db" in lost.stderr, verb
+        assert "drivetrain backup --restore FILE" in lost.stderr, verb
+        assert "drivetrain fsck --rebuild" in lost.stderr, verb
+        another = drivetrain(*verb.split(), "--store", "other/nonexist.db")
+        assert f"there is no metadata store at {tmp_path}/other/nonexist.db" in another.stderr, verb
+        nowhere = drivetrain(*verb.split(), "--root", "nowhere", "--store", "other/nonexist.db")
+        assert (nowhere.exit_code, "check --root and --store" in nowhere.stderr) == (2, True), verb
+        assert not list(folder.glob("metadata.db*")), verb
+        assert not (tmp_path / "other").exists(), verb
+        assert not (tmp_path / "nowhere").exists(), verb
 
 
-@pytest.mark.parametrize("verb", ["runs", "fsck", "run shop"])
 def test_a_store_that_is_misspelt_is_not_taken_for_lost(
-    two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command, verb: str
+    two_runs: tuple[Json, Json], tmp_path: Path, drivetrain: Command
 ) -> None:
-    result = drivetrain(*verb.split(), "--store", "nonexist.db")
-    assert result.exit_code == 2
-    assert f"there is no metadata store at {tmp_path}/nonexist.db; that of the artifacts in" in result.stderr
-    assert f"may be {tmp_path}/.drivetrain/metadata.db\n  fix: leave --store" in result.stderr
-    assert not (tmp_path / "nonexist.db").exists()
+    for verb in ("runs", "fsck", "run shop"):
+        result = drivetrain(*verb.split(), "--store", "nonexist.db")
+        assert result.exit_code == 2, verb
+        assert f"there is no metadata store at {tmp_path}/nonexist.db; that of the artifacts in" in result.stderr, verb
+        assert f"may be {tmp_path}/.drivetrain/metadata.db\n  fix: leave --store" in result.stderr, verb
+        assert not (tmp_path / "nonexist.db").exists(), verb
 
 
 def test_a_database_that_is_empty_or_damaged_is_named_by_backup(

@@ -146,9 +146,8 @@ def test_the_policy_of_the_project_is_read(shop: Path, runs: list[Json], drivetr
     assert last_json(drivetrain("gc", "--apply", "--json"))["deleted"] == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
+def test_a_wrong_policy_is_refused_with_its_line(shop: Path, runs: list[Json], drivetrain: Command) -> None:
+    for text, line, message in (
         ("", "", "is empty"),
         ("rules: []", "1", "rules is empty"),
         ("rules:\n- {}", "2", "is empty"),
@@ -160,17 +159,13 @@ def test_the_policy_of_the_project_is_read(shop: Path, runs: list[Json], drivetr
         ("rules:\n- keep_last: 1\nlineage: perhaps", "3", "true"),
         ("grace: 1d", "1", "no rules"),
         ("rules: [", "", "not YAML"),
-    ],
-)
-def test_a_wrong_policy_is_refused_with_its_line(
-    shop: Path, runs: list[Json], drivetrain: Command, text: str, line: str, message: str
-) -> None:
-    (shop.parent / "mine.yaml").write_text(text)
-    result = drivetrain("gc", "--policy", "mine.yaml", "--apply")
-    assert result.exit_code == 2
-    assert f"mine.yaml:{line}" in result.stderr or not line
-    assert message in result.stderr
-    assert "fix:" in result.stderr
+    ):
+        (shop.parent / "mine.yaml").write_text(text)
+        result = drivetrain("gc", "--policy", "mine.yaml", "--apply")
+        assert result.exit_code == 2, text
+        assert f"mine.yaml:{line}" in result.stderr or not line, text
+        assert message in result.stderr, text
+        assert "fix:" in result.stderr, text
 
 
 def test_a_quota_alone_keeps_the_rest(runs: list[Json], drivetrain: Command, last_json: Read) -> None:
