@@ -79,7 +79,7 @@ def test_text_as_tft_has_it(learn: Any) -> None:
         }  # fmt: skip
 
     case = GOLDEN["text"]
-    _, out = learn(fn, {"t": pa.array([row["t"] for row in case["input"]])}, fresh=True)
+    _, out = learn(fn, {"t": pa.array([row["t"] for row in case["input"]])})
     assert out["sizes"].tolist() == [33] * len(case["input"])
     for name in case["ops"]:
         for found, row in zip(out[name], case["expected"], strict=True):
@@ -173,6 +173,8 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
         clean = ops.lower(ops.strip(ops.regex_replace(c["t"], r"[.!]+", " ")))
         words = ops.split(clean)
         label = ops.lookup(c["t"], {"<=50K.": 0, ">50K": 1}, default=-1)
+        ids = ops.vocabulary(words, top_k=3)
+        index, weight = ops.tfidf(ids, ops.vocabulary_size(ids) + 1)
         return {
             "clean": clean, "words": words, "upper": ops.upper(c["t"]), "joined": ops.join(words, "+"),
             "both": ops.concat(c["t"], "/", ops.cast(c["n"], "string"), separator="-"), "sub": ops.substr(c["t"], 1, 3),
@@ -190,6 +192,9 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
             "count": ops.fill_missing(ops.word_count(c["t"]), 0),
             "dense": ops.to_dense(ops.hash_buckets(words, 9), 4, fill=-1),
             "unknown": ops.is_missing(words), "numbers": ops.parse(words, "float32", default=0.25),
+            "learnt": ids, "index": index, "weight": weight, "bags": ops.bag_of_words(words, (1, 2), "_"),
+            "pairs": ops.ngrams(words, (2, 2), "_"), "distinct": ops.deduplicate(words),
+            "keyed": ops.hash_buckets(words, 1000003, key=(2**63 - 25, 12345)),
         }  # fmt: skip
 
     t = ["<=50K.", ">50K", None, "", "A a  É!", "x"]

@@ -172,23 +172,27 @@ def test_vmap_over_a_stack() -> None:
     np.testing.assert_allclose(sums, [[2 * sum(row) for row in rows] for rows in (ROWS, ROWS[::-1])])
 
 
-@pytest.mark.parametrize("most", [100, 1000])
-def test_compilations_are_at_most_log2(most: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_compilations_are_at_most_log2(caplog: pytest.LogCaptureFixture) -> None:
     """Counted twice: how often Python traces the function, and how often JAX says that XLA compiled it."""
-    traced = []
+    traced, most = [], 100
 
     @jax.jit
     def pooled_up_to(r: Ragged, table: jax.Array) -> Any:
         traced.append(r.capacity)
         return ragged.embedding_bag(table, r, combiner="mean").sum() + ragged.softmax(r * 0.1).values[0]
 
+    def bag(count: int) -> Ragged:
+        return ragged.from_lengths(np.arange(count, dtype=np.int32) % 10, np.array([count, 0]))
+
     table = jnp.arange(20.0).reshape(10, 2)
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for count in range(most + 1):
-            pooled_up_to(ragged.from_lengths(np.arange(count, dtype=np.int32) % 10, np.array([count, 0])), table)
+            pooled_up_to(bag(count), table)
     compiled = [r.message for r in caplog.records if "Finished XLA compilation of jit(pooled_up_to)" in r.message]
     assert len(traced) == len(set(traced)) == len(compiled)
     assert 3 <= len(traced) <= math.log2(most)
+    assert set(traced) == {bag(count).capacity for count in range(most + 1)}
+    assert len({bag(count).capacity for count in range(1001)}) <= math.log2(1000)
 
 
 def test_a_length_of_exactly_a_power_of_two_needs_no_more() -> None:
