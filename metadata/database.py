@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -130,6 +130,19 @@ class Transaction:
             self.seal()
 
 
+class Joint:
+    """The one transaction of a block that writes in several places.
+
+    Attributes:
+        transaction: The transaction; None until the first of them writes.
+        stack: What ends it.
+    """
+
+    def __init__(self) -> None:
+        self.transaction: Transaction | None = None
+        self.stack = ExitStack()
+
+
 class Database:
     """A database shared by the threads of a process (and safe across a fork)."""
 
@@ -157,13 +170,37 @@ class Database:
                 f"{self.dialect.location} was opened to read only",
                 fix="do this as a user who may write there; in Python without readonly",
             )
+        joint: Joint | None = getattr(self._local, "joint", None)
+        if joint is not None:
+            if joint.transaction is None:
+                begun = self._transaction(partial(self.dialect.begin_write, durable=True), verb)
+                joint.transaction = joint.stack.enter_context(begun)
+            yield joint.transaction
+            return
         with self._transaction(partial(self.dialect.begin_write, durable=durable), verb) as transaction:
             yield transaction
         self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
     @contextmanager
+    def joined(self) -> Iterator[Joint]:
+        """See that whatever this thread writes in a block is one durable transaction, which ends with the block."""
+        joint = Joint()
+        self._local.joint = joint
+        try:
+            with joint.stack:
+                yield joint
+        finally:
+            self._local.joint = None
+        if joint.transaction is not None:
+            self._types.update(joint.transaction.new_types)
+
+    @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A snapshot: every statement inside sees one and the same state."""
+        joint: Joint | None = getattr(self._local, "joint", None)
+        if joint is not None and joint.transaction is not None:
+            yield joint.transaction
+            return
         with self._transaction(self.dialect.begin_read) as transaction:
             yield transaction
 

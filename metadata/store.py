@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..digest import digest
+from ..errors import InputError
 from ..owner import Owner
 from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database
 from .dialect import parse
 from .errors import ConflictError, StateError
+from .operations import may_bring_in, may_change_artifacts, may_change_context, may_have_context, operation
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -51,7 +53,8 @@ class MetadataStore(StoreReader):
         """Open a store; any number of processes may do so at once.
 
         Args:
-            url: The path of a SQLite file, `sqlite:///` and the path, or `postgresql://user@host:port/database`.
+            url: The path of a SQLite file, `sqlite:///` and the path, `postgresql://user@host:port/database`, or of
+                a metadata server `https://host:port/namespace`.
             readonly: Refuse every write; nothing is made.
             create: Make it where there is none, unless it is `readonly`.
             upgrade: Bring an older schema up to date (back it up first).
@@ -65,6 +68,12 @@ class MetadataStore(StoreReader):
             StoreUnavailable: Not writable, damaged, on a network filesystem, or its server does not answer.
             DrivetrainError: The driver of PostgreSQL is not installed.
         """
+        if str(url).lower().startswith(("http://", "https://")) and not isinstance(url, Path):
+            from .remote.client import open_remote
+
+            if clock is not None or upgrade:
+                raise InputError("a metadata server has its database's clock and schema", fix="open the database")
+            return open_remote(str(url), readonly=readonly)
         dialect = parse(url, readonly=readonly)
         create = create and not readonly
         dialect.prepare(create=create)
@@ -94,6 +103,7 @@ class MetadataStore(StoreReader):
 
     # -- contexts
 
+    @operation(asked=may_have_context)
     def context(
         self,
         type: str,
@@ -120,6 +130,7 @@ class MetadataStore(StoreReader):
                 writes.link_parent(tx, parent, created)
             return writes.context(tx, created)
 
+    @operation(asked=may_change_context)
     def update_context(
         self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
     ) -> ContextRecord:
@@ -132,6 +143,7 @@ class MetadataStore(StoreReader):
             writes.change_context(tx, context.id, properties, expected_version)
             return writes.context(tx, context.id)
 
+    @operation()
     def index_property(self, kind: Literal["artifact", "execution"], field: str) -> None:
         """Make the indexes by which a filter finds a property or a metric without reading every row; once is enough.
 
@@ -140,11 +152,13 @@ class MetadataStore(StoreReader):
             field: As a filter names it: "property.span", "metric.auc".
 
         Raises:
-            InputError: It is no such field.
+            InputError: It is no such field, or no such kind.
         """
         from .filters import Compiler
         from .finding import ARTIFACT_FIELDS, EXECUTION_FIELDS
 
+        if kind not in ("artifact", "execution"):
+            raise InputError(f"{kind!r:.40} has no properties that are indexed", fix="name artifact or execution")
         fields = ARTIFACT_FIELDS if kind == "artifact" else EXECUTION_FIELDS
         name = digest("drivetrain-property-index-v1", field)[
             :16
@@ -155,6 +169,7 @@ class MetadataStore(StoreReader):
 
     # -- executions
 
+    @operation("writer")
     def start(
         self,
         component: str,
@@ -198,6 +213,7 @@ class MetadataStore(StoreReader):
                 inputs=inputs,
             )
 
+    @operation("writer")
     def publish(
         self,
         execution: ExecutionRecord,
@@ -219,6 +235,7 @@ class MetadataStore(StoreReader):
         with self._db.write("publish") as tx:
             return writes.publish(tx, execution, outputs, claim, properties)
 
+    @operation("writer")
     def finish(
         self,
         execution: ExecutionRecord,
@@ -241,6 +258,7 @@ class MetadataStore(StoreReader):
                 raise leases.lost_lease(tx, claim)
             return writes.move(tx, execution, state, error=error, properties=properties)
 
+    @operation("writer")
     def record(
         self,
         component: str,
@@ -294,6 +312,7 @@ class MetadataStore(StoreReader):
                 )
             return created
 
+    @operation(asked=may_bring_in)
     def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
 
@@ -308,6 +327,7 @@ class MetadataStore(StoreReader):
         with self._db.write("bring in") as tx:
             return foreign.bring_in(tx, body, newest_in)
 
+    @operation("writer", "gc")
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.
 
@@ -326,6 +346,7 @@ class MetadataStore(StoreReader):
 
     # -- cache
 
+    @operation("writer")
     def claim(self, cache_key: str, *, owner: Owner | None = None, lease: float = 60.0) -> Claim | None:
         """Take the right to publish under a key; None while somebody alive holds it.
 
@@ -343,6 +364,7 @@ class MetadataStore(StoreReader):
             key = rows.name_text(cache_key, "cache key")
             return leases.acquire(tx, key, owner or Owner.current(), lease, self._lease_watch)
 
+    @operation("writer")
     def heartbeat(self, claim: Claim) -> Claim:
         """Begin the lease anew.
 
@@ -352,6 +374,7 @@ class MetadataStore(StoreReader):
         with self._db.write("heartbeat", durable=False) as tx:
             return leases.extend(tx, claim)
 
+    @operation("writer")
     def release(self, claim: Claim) -> None:
         """Give the claim up; nothing happens if it is no longer ours.
 
@@ -362,6 +385,7 @@ class MetadataStore(StoreReader):
 
     # -- artifacts
 
+    @operation(asked=may_change_artifacts)
     def update_artifact(
         self,
         artifact: ArtifactRecord,
@@ -380,6 +404,7 @@ class MetadataStore(StoreReader):
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)
 
+    @operation(asked=may_change_artifacts)
     def update_artifacts(
         self, artifacts: Iterable[ArtifactRecord], *, state: ArtifactState, properties: Mapping[str, Any]
     ) -> list[ArtifactRecord]:
