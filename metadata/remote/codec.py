@@ -30,7 +30,7 @@ _MAPPINGS: Final = (dict, Mapping)
 _LATE: Final = {"Page": finding.Page, "RecordQuery": finding.RecordQuery}  # named under TYPE_CHECKING
 
 
-class CallSignature:
+class OperationTypes:
     """What a function takes and gives, in JSON.
 
     Args:
@@ -80,9 +80,9 @@ MISSING_ARGUMENT: Final = inspect.Parameter.empty
 
 
 @functools.cache
-def signature_of(function: Callable[..., Any]) -> CallSignature:
+def signature_of(function: Callable[..., Any]) -> OperationTypes:
     """The signature of a function, read once."""
-    return CallSignature(function)
+    return OperationTypes(function)
 
 
 @functools.cache
