@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,18 @@ _MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _MACHINE_ID = re.compile("[0-9a-f]{32}")  # else it says "uninitialized", in an image
 _NO_BOOT_ID = "unknown"
 Liveness = Literal["alive", "dead", "unknown"]
+
+
+class UnseenOwner(Exception):  # noqa: N818 - a question, not a mistake
+    """Somebody asks from another machine, and has not said whether it sees this process, which may run there.
+
+    Attributes:
+        owner: The process.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(str(owner))
+        self.owner = owner
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,8 @@ class Owner:
     @classmethod
     def current(cls) -> Owner:
         """The process that asks. Right after a fork too."""
-        return _current(os.getpid())
+        asker = _ASKER.get()
+        return _current(os.getpid()) if asker is None else asker.owner
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Owner:
@@ -54,7 +68,14 @@ class Owner:
 
         A process is looked up by its id only on the kernel that started it, which the boot id names: hosts may have the
         same name. Where there is no boot id, nothing says which kernel that was.
+
+        Raises:
+            UnseenOwner: On behalf of another machine, which has to say.
         """
+        seen, asker = self._seen(), _ASKER.get()
+        return seen if seen != "unknown" or asker is None else asker.sight(self).liveness
+
+    def _seen(self) -> Liveness:
         if (self.host, self.boot_id) != (_host(), _boot_id()) or self.boot_id == _NO_BOOT_ID:
             return "alive" if self == Owner.current() else "unknown"
         started = _start_time(self.pid)
@@ -69,11 +90,73 @@ class Owner:
         prove it either: clones of a machine, and containers of one image, may share it. So a lease that is known goes
         before: it ends when its holder does, on whatever machine.
         """
+        if (asker := _ASKER.get()) is not None and self.host == asker.owner.host != _host():
+            return asker.sight(self).rebooted
         earlier = self.boot_id.partition("/")[0] != _boot_id().partition("/")[0]
         return earlier and self.host == _host() and "/" in self.host
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host.partition('/')[0]}"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a machine says of a process.
+
+    Attributes:
+        liveness: Whether it runs there.
+        rebooted: Whether it ran there before the machine's last boot.
+    """
+
+    liveness: Liveness = "unknown"
+    rebooted: bool = False
+
+
+@dataclass(frozen=True)
+class Asker:
+    """On whose behalf a server does something.
+
+    Attributes:
+        owner: The process that asks.
+        name: Who that is, as the server proved it.
+        seen: What its machine said of other processes.
+    """
+
+    owner: Owner
+    name: str
+    seen: Mapping[Owner, Sight]
+
+    def sight(self, owner: Owner) -> Sight:
+        """What the asker's machine says of a process; nothing of one of another machine.
+
+        Raises:
+            UnseenOwner: It has not been asked.
+        """
+        if owner == self.owner:
+            return Sight("alive")
+        if owner.host != self.owner.host:
+            return Sight()
+        if owner not in self.seen:
+            raise UnseenOwner(owner)
+        return self.seen[owner]
+
+
+_ASKER: ContextVar[Asker | None] = ContextVar("drivetrain_asker", default=None)
+
+
+@contextmanager
+def on_behalf(asker: Asker) -> Iterator[None]:
+    """Take another process for the current one while the block runs, in this thread: a server does what it asks for."""
+    token = _ASKER.set(asker)
+    try:
+        yield
+    finally:
+        _ASKER.reset(token)
+
+
+def asking() -> Asker | None:
+    """On whose behalf this thread does something; None on its own."""
+    return _ASKER.get()
 
 
 def person() -> str:

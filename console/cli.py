@@ -52,6 +52,7 @@ VERBS = {
     "schema": "See, propose and accept the schema: what the data should look like.",
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
     "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",
+    "metadata-server": "Stand before metadata stores, for machines that hold no database passwords, until told to end.",
     "predict": "Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.",
     "ab-test": "Compare the versions of a served model by the request log in LOG and what came true, in LABELS.",
     "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",

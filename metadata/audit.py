@@ -17,6 +17,7 @@ from ..progress import Progress, no_progress
 from .database import Transaction
 from .dialect import Row
 from .journal import KEYS, LABELS, change_of, column_checksums, entry_hash, pages, row_key, row_values
+from .operations import operation
 from .rows import when
 from .store import MetadataStore
 
@@ -118,6 +119,7 @@ class AuditReport:
         return {"sound": self.sound, **asdict(self)}
 
 
+@operation("reader")
 def head(store: MetadataStore) -> AuditHead:
     """Where a store's journal stands."""
     ends = "SELECT number, hash FROM journal WHERE number = (SELECT {}(number) FROM journal)"
@@ -129,6 +131,7 @@ def head(store: MetadataStore) -> AuditHead:
     return AuditHead(first["hash"], last["number"], last["hash"], at)
 
 
+@operation("reader")
 def verify(store: MetadataStore, known: AuditHead | None = None, *, progress: Progress = no_progress) -> AuditReport:
     """Compute the journal's chain anew, and compare each row with what its last entry says.
 

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -133,6 +133,19 @@ class Transaction:
             self.seal()
 
 
+class Joint:
+    """The one transaction of a block that writes in several places.
+
+    Attributes:
+        transaction: The transaction; None until the first of them writes.
+        stack: What ends it.
+    """
+
+    def __init__(self) -> None:
+        self.transaction: Transaction | None = None
+        self.stack = ExitStack()
+
+
 class Database:
     """A database shared by the threads of a process (and safe across a fork)."""
 
@@ -171,7 +184,7 @@ class Database:
             with self.write(verb, *first, durable=durable, needs=needs) as transaction:
                 return work(transaction)
 
-        return _outlasting(attempt)
+        return self._outlasting(attempt)
 
     def seen(self, work: Callable[[Transaction], _T]) -> _T:
         """What work returns that reads in one snapshot; it is called again where the connection is lost."""
@@ -180,7 +193,20 @@ class Database:
             with self.read() as transaction:
                 return work(transaction)
 
-        return _outlasting(attempt)
+        return self._outlasting(attempt)
+
+    def _outlasting(self, attempt: Callable[[], _T]) -> _T:
+        """What an attempt returns, made again for 60 seconds where the connection was lost amid it.
+
+        Where it is a part of a joint transaction, that is lost with it: whoever began that begins it again.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return attempt()
+            except ConnectionLost:
+                if getattr(self._local, "joint", None) is not None or time.monotonic() > deadline:
+                    raise
 
     @contextmanager
     def write(
@@ -203,14 +229,40 @@ class Database:
                 f"{self.dialect.location} was opened to read only",
                 fix="do this as a user who may write there; in Python without readonly",
             )
+        joint: Joint | None = getattr(self._local, "joint", None)
+        if joint is not None:
+            if joint.transaction is None:
+                begun = self._transaction(partial(self.dialect.begin_write, first=first, durable=True), verb, needs)
+                joint.transaction = joint.stack.enter_context(begun)
+            elif first:
+                joint.transaction.begun = joint.transaction.together(*first)
+            yield joint.transaction
+            return
         begin = partial(self.dialect.begin_write, first=first, durable=durable)
         with self._transaction(begin, verb, needs) as transaction:
             yield transaction
         self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
 
     @contextmanager
+    def joined(self) -> Iterator[Joint]:
+        """See that whatever this thread writes in a block is one durable transaction, which ends with the block."""
+        joint = Joint()
+        self._local.joint = joint
+        try:
+            with joint.stack:
+                yield joint
+        finally:
+            self._local.joint = None
+        if joint.transaction is not None:
+            self._types.update(joint.transaction.new_types)
+
+    @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A snapshot: every statement inside sees one and the same state."""
+        joint: Joint | None = getattr(self._local, "joint", None)
+        if joint is not None and joint.transaction is not None:
+            yield joint.transaction
+            return
         with self._transaction(self.dialect.begin_read) as transaction:
             yield transaction
 
@@ -457,17 +509,6 @@ class Database:
             # one that waits longest has no better turn than the others. 50 ms bounds how long a free lock goes unused.
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
-
-
-def _outlasting(attempt: Callable[[], _T]) -> _T:
-    """What an attempt returns, made again for 60 seconds where the connection was lost amid it."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return attempt()
-        except ConnectionLost:
-            if time.monotonic() > deadline:
-                raise
 
 
 def _is_open(number: int, file: tuple[int, int]) -> bool:

@@ -446,6 +446,11 @@ def parse(url: str | Path, *, readonly: bool) -> Dialect:
 
         return Postgres(text, readonly=readonly)
     parts = urlsplit(text)
+    if parts.scheme in ("http", "https"):
+        raise InputError(
+            "this needs the database itself, not a metadata server before it",
+            fix="do it on a machine that may connect to the database",
+        )
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.query or parts.fragment:
         raise InputError(
             f"{parts.scheme}:// is not a metadata store this version can open",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from ..errors import InputError
 from .database import Database
-from .dialect import Row
+from .dialect import Dialect, Row
 from .filters import Compiler, Field, Fields
 from .lineage import closure_sql
 from .rows import when
@@ -81,6 +81,40 @@ EXECUTION_FIELDS: Final[Fields] = {
     "metric": [Field("json", "e.properties", ("metrics",))],
     **_context_fields("association", "execution_id", "e"),
 }
+
+
+_OF_EXECUTIONS: Final = (
+    "EXISTS (SELECT 1 FROM association s JOIN execution x ON x.id = s.execution_id WHERE s.context_id = c.id AND {})"
+)
+_OF_ARTIFACTS: Final = (
+    "EXISTS (SELECT 1 FROM attribution s JOIN artifact z ON z.id = s.artifact_id WHERE s.context_id = c.id AND {})"
+)
+
+
+def run_fields(dialect: Dialect, interrupted: Iterable[int]) -> Fields:
+    """What a filter of runs may name.
+
+    Args:
+        dialect: How the database reads JSON.
+        interrupted: The ids of those whose state is INTERRUPTED, whatever their record says.
+    """
+    state = "c.properties ->> 'state'"
+    if numbers := ", ".join(str(int(number)) for number in interrupted):
+        state = f"CASE WHEN c.id IN ({numbers}) THEN 'INTERRUPTED' ELSE {state} END"
+    return {
+        "id": [Field("number", "c.id")],
+        "run": [Field("text", "c.name")],
+        "state": [Field("text", f"({state})")],
+        **{name: [Field("text", f"(c.properties ->> '{name}')")] for name in ("pipeline", "note", "project")},
+        "started": [Field("time", "c.created_at")],
+        "changed": [Field("time", "c.updated_at")],
+        "tag": [Field("json", "c.properties", ("tags",))],
+        "parameter": [Field("json", dialect.as_json("(c.properties ->> 'parameters')"))],
+        "metric": [
+            Field("json", "x.properties", ("metrics",), _OF_EXECUTIONS),
+            Field("json", "z.properties", ("metrics",), _OF_ARTIFACTS),
+        ],
+    }
 
 
 def find(

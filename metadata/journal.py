@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from ..owner import Owner
+from ..owner import Owner, asking
 
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
 
@@ -177,7 +177,7 @@ class JournalEntry:
         """What `append` binds for what was noted since the last call; None where nothing was."""
         if not self._changes:
             return None
-        changes, actor = _encode(list(self._changes.values())), _actor(os.getpid())
+        changes, actor = _encode(list(self._changes.values())), _actor()
         self._changes.clear()
         said = _said(self._at, actor, self._verb, changes)
         return {"at": self._at, "actor": actor, "verb": self._verb, "changes": changes, "said": said}
@@ -211,9 +211,14 @@ def _said(at: int, actor: str, verb: str, changes: str) -> str:
     return f"\n{at}\n{actor}\n{verb}\n{changes}"
 
 
+def _actor() -> str:
+    """Who writes: the user by the name that this machine has for it, or a server has proved, and the process."""
+    asker = asking()
+    return _user(os.getpid()) if asker is None else f"{asker.name}, {asker.owner}"
+
+
 @cache
-def _actor(pid: int) -> str:
-    """Who writes: the user by the name that this machine has for it, and the process."""
+def _user(pid: int) -> str:
     import pwd  # late: not where there is none to write
 
     try:

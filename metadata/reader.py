@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from .claims import owner_is_dead
 from .database import Database
 from .dialect import IDS, UIDS
 from .errors import NotFound
+from .operations import Remote, operation
 from .records import (
     ArtifactRecord,
     ArtifactState,
@@ -31,14 +32,19 @@ from .records import (
 )
 
 if TYPE_CHECKING:
-    from .filters import Fields
     from .finding import Page, RecordQuery
 
 _PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class StoreReader:
-    """What can be asked of a store. Records are snapshots."""
+    """What can be asked of a store. Records are snapshots.
+
+    Attributes:
+        remote: The way to it, where it is elsewhere.
+    """
+
+    remote: Remote | None = None
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -53,10 +59,12 @@ class StoreReader:
         """The database's file, or its URL without a password."""
         return self._db.dialect.location
 
+    @operation("reader")
     def now(self) -> int:
         """The store's clock, in microseconds since 1970, UTC."""
         return self._db.now()
 
+    @operation("reader")
     def integrity(self) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""
         return self._db.integrity()
@@ -70,6 +78,7 @@ class StoreReader:
 
     # -- contexts
 
+    @operation("reader")
     def find_context(self, type: str, name: str) -> ContextRecord | None:
         """The context of that type and name, None if there is none."""
         row = self._db.first(
@@ -79,6 +88,7 @@ class StoreReader:
         )
         return None if row is None else rows.context(row)
 
+    @operation("reader")
     def contexts(
         self, type: str, *, limit: int | None = 50, changed_after: datetime | None = None
     ) -> list[ContextRecord]:
@@ -89,12 +99,19 @@ class StoreReader:
         context_rows = self._db.all(f"{sql} ORDER BY c.id DESC LIMIT :limit", type=type, limit=_limit(limit), **params)
         return [rows.context(row) for row in context_rows]
 
+    @operation("reader")
     def count_contexts(self, type: str) -> int:
         """How many contexts of a type there are."""
         sql = f"SELECT count(*) AS n FROM context c WHERE {_of_type('c', 'context', 'type')}"
         row = self._db.first(sql, type=type)
         return int(row["n"]) if row is not None else 0
 
+    def context_type(self, number: int) -> str | None:
+        """The type of the context of an id, None if there is none."""
+        row = self._db.first(f"{rows.CONTEXT} WHERE c.id = :id", id=number)
+        return None if row is None else str(row["type"])
+
+    @operation("reader")
     def contexts_of(self, record: ExecutionRecord | ArtifactRecord) -> list[ContextRecord]:
         """What an execution or an artifact belongs to, oldest context first."""
         table, column = (
@@ -103,6 +120,7 @@ class StoreReader:
         sql = f"{rows.CONTEXT} JOIN {table} s ON s.context_id = c.id WHERE s.{column} = :id ORDER BY c.id"
         return [rows.context(row) for row in self._db.all(sql, id=record.id)]
 
+    @operation("reader")
     def parents(self, context: ContextRecord) -> list[ContextRecord]:
         """The contexts directly above one, oldest first."""
         sql = f"{rows.CONTEXT} JOIN context_parent p ON p.parent_id = c.id WHERE p.child_id = :child ORDER BY c.id"
@@ -110,6 +128,7 @@ class StoreReader:
 
     # -- executions
 
+    @operation("reader")
     def execution(self, reference: int | str) -> ExecutionRecord:
         """The execution with that id or uid.
 
@@ -121,6 +140,7 @@ class StoreReader:
             raise NotFound(f"there is no execution {reference!r} in this store")
         return rows.execution(row)
 
+    @operation("reader")
     def executions(
         self,
         *,
@@ -152,6 +172,7 @@ class StoreReader:
         sql += f"{_where(tests)} ORDER BY {order} DESC LIMIT :limit"
         return [rows.execution(row) for row in self._db.all(sql, **params)]
 
+    @operation("reader")
     def is_dead(self, execution: ExecutionRecord) -> bool:
         """Whether the process that ran an execution certainly does so no more.
 
@@ -160,10 +181,12 @@ class StoreReader:
         """
         return owner_is_dead(self._db, execution, self.now())
 
+    @operation("reader")
     def inputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
         """What went into an execution, by input name, in order."""
         return self._linked(execution.id, "INPUT")
 
+    @operation("reader")
     def outputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
         """What came out of an execution, by output name, in order; of a CACHED one, what it reuses."""
         return self._linked(execution.cached_from or execution.id, "OUTPUT")
@@ -178,6 +201,7 @@ class StoreReader:
 
     # -- cache
 
+    @operation("reader")
     def find_cached(self, cache_key: str) -> ExecutionRecord | None:
         """The newest COMPLETE execution under a key whose outputs are all LIVE."""
         row = self._db.first(
@@ -188,11 +212,13 @@ class StoreReader:
         )
         return None if row is None else rows.execution(row)
 
+    @operation("reader")
     def preimage(self, cache_key: str) -> dict[str, Any] | None:
         """What a key digests; None if it was never stored."""
         row = self._db.first("SELECT preimage FROM cache_preimage WHERE cache_key = :key", key=cache_key)
         return None if row is None else rows.properties(row["preimage"])
 
+    @operation("reader")
     def last_preimage(
         self,
         component: str | None = None,
@@ -225,11 +251,13 @@ class StoreReader:
         )
         return None if row is None else rows.properties(row["preimage"])
 
+    @operation("reader")
     def claim_holder(self, cache_key: str) -> Owner | None:
         """Who holds a key, dead or alive; None if nobody does."""
         row = self._db.first("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
         return None if row is None else rows.owner(row["owner"])
 
+    @operation("reader")
     def is_lease_over(self, cache_key: str, owner: Owner) -> bool | None:
         """Whether an owner's lease on a key is over; None where it has had none since somebody else had one."""
         row = self._db.first("SELECT owner, state, expires_at FROM claim WHERE cache_key = :key", key=cache_key)
@@ -237,6 +265,7 @@ class StoreReader:
             return None
         return bool(row["state"] != "HELD" or row["expires_at"] <= self.now())
 
+    @operation("reader")
     def claims(self) -> list[Claim]:
         """Every claim that is held, by key."""
         claim_rows = self._db.all("SELECT * FROM claim WHERE state = 'HELD' ORDER BY cache_key")
@@ -244,6 +273,7 @@ class StoreReader:
 
     # -- artifacts
 
+    @operation("reader")
     def artifact(self, reference: int | str) -> ArtifactRecord:
         """The artifact with that id or uid.
 
@@ -255,16 +285,19 @@ class StoreReader:
             raise NotFound(f"there is no artifact {reference!r} in this store")
         return rows.artifact(row)
 
+    @operation("reader")
     def artifacts_by_id(self, numbers: Iterable[int]) -> list[ArtifactRecord]:
         """The artifacts of some ids, the oldest first; without those that there are not."""
         sql = f"{rows.ARTIFACT} WHERE a.id IN {IDS} ORDER BY a.id"
         return [rows.artifact(row) for row in self._db.all(sql, ids=json.dumps(list(numbers)))]
 
+    @operation("reader")
     def uris_in_use(self, uris: Iterable[str]) -> set[str]:
         """Those of some URIs at which the payload of an artifact lies that is neither DELETED nor ABANDONED."""
         sql = f"SELECT uri FROM artifact WHERE uri IN {UIDS} AND state NOT IN ('DELETED', 'ABANDONED')"
         return {row["uri"] for row in self._db.all(sql, uids=json.dumps(list(uris)))}
 
+    @operation("reader")
     def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
         """The artifact whose payload lies there (the newest, if others before it were deleted)."""
         row = self._db.first(
@@ -273,6 +306,7 @@ class StoreReader:
         )
         return None if row is None else rows.artifact(row)
 
+    @operation("reader")
     def artifacts(
         self,
         *,
@@ -318,6 +352,7 @@ class StoreReader:
         sql += _where(tests) + " ORDER BY a.id DESC LIMIT :limit"
         return [rows.artifact(row) for row in self._db.all(sql, **params)]
 
+    @operation("reader")
     def find_artifacts(self, query: RecordQuery) -> Page[ArtifactRecord]:
         """A page of the artifacts that a filter fits, of every state: see `filters` and docs/finding.md.
 
@@ -329,6 +364,7 @@ class StoreReader:
         read, fields = rows.artifact, finding.ARTIFACT_FIELDS
         return finding.find(self._db, rows.ARTIFACT, "a", fields, read, query, lineage_of=self._reference)
 
+    @operation("reader")
     def find_executions(self, query: RecordQuery) -> Page[ExecutionRecord]:
         """A page of the executions that a filter fits; raises as `find_artifacts`."""
         from . import finding
@@ -336,32 +372,26 @@ class StoreReader:
         read, fields = rows.execution, finding.EXECUTION_FIELDS
         return finding.find(self._db, rows.EXECUTION, "e", fields, read, query, lineage_of=self._reference)
 
-    def find_contexts(self, type: str, fields: Fields, query: RecordQuery) -> Page[ContextRecord]:
-        """A page of the contexts of a type that a filter fits.
+    @operation("reader")
+    def find_runs(self, query: RecordQuery, interrupted: Iterable[int] = ()) -> Page[ContextRecord]:
+        """A page of the runs that a filter fits; raises as `find_artifacts`.
 
         Args:
-            type: Of which type.
-            fields: What the filter may name; the columns of the context's row are `c.name` and so on.
             query: What is asked for.
-
-        Raises:
-            InputError: The filter, the order or `after` is none.
+            interrupted: The ids of runs whose process died: their state is INTERRUPTED, which their record cannot say.
         """
         from . import finding
 
-        also, params = _of_type("c", "context", "type"), {"type": type}
+        also, params = _of_type("c", "context", "type"), {"type": "run"}
+        fields = finding.run_fields(self._db.dialect, interrupted)
         return finding.find(self._db, rows.CONTEXT, "c", fields, rows.context, query, also=also, params=params)
-
-    @property
-    def as_json(self) -> Callable[[str], str]:
-        """Turns SQL that gives a text of JSON into SQL that gives JSON, for the fields of `find_contexts`."""
-        return self._db.dialect.as_json
 
     def _reference(self, reference: str) -> int:
         """The id of the artifact of a URI or a uid."""
         by_uri = self.artifact_by_uri(reference)
         return by_uri.id if by_uri is not None else self.artifact(reference).id
 
+    @operation("reader")
     def last_uses(self) -> dict[int, datetime]:
         """When each artifact was last made, read, or reused from the cache (UTC), by its id."""
         sql = (
@@ -371,6 +401,7 @@ class StoreReader:
         )
         return {row["artifact"]: rows.when(row["at"]) for row in self._db.all(sql)}
 
+    @operation("reader")
     def outputs_of_runs(self) -> list[RunOutput]:
         """What the nodes of all runs gave, made or from the cache."""
         sql = (
@@ -384,10 +415,12 @@ class StoreReader:
         columns = self._db.all(sql, node="node", run="run")
         return [RunOutput(row["node"], row["key"], row["run"], row["artifact"]) for row in columns]
 
+    @operation("reader")
     def ancestors(self, artifacts: Iterable[int]) -> set[int]:
         """The ids of all artifacts that those of some ids were made from, directly or not."""
         return lineage.ancestors(self._db, artifacts)
 
+    @operation("reader")
     def lineage(
         self,
         start: ArtifactRecord | ExecutionRecord,

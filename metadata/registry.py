@@ -19,6 +19,7 @@ from ..redaction import redact
 from . import rows
 from .approvals import ApprovalAnswer, ApprovalRule, Judgement
 from .errors import ConflictError, NotFound, StateError, StoreDamaged
+from .operations import Remote, operation
 from .records import ArtifactRecord, ContextRecord
 from .roles import REGISTRY_LOG
 from .store import MetadataStore
@@ -277,8 +278,14 @@ class Registry:
         rule = model.rules.get(alias)
         return None if rule is None else rule.judge(version.answers, version.makers, rows.when(self.store.now()))
 
+    @property
+    def remote(self) -> Remote | None:
+        """The way to its store, where that is elsewhere."""
+        return self.store.remote
+
     # -- changes
 
+    @operation("writer", "approver")
     def register(self, name: str, artifact: ArtifactRecord, *, by: str, why: str = "") -> ModelVersion:
         """Make an artifact the next version of a model, which is made where there is none.
 
@@ -289,6 +296,7 @@ class Registry:
             StateError: The artifact was deleted.
         """
         check_name(name)
+        artifact = self.store.artifact(artifact.uid)  # as it is by now, whatever the caller knows of it
         known = artifact_type(artifact.type)  # a type whose code is not loaded may be a model's
         if known is not Artifact and not issubclass(known, Model):
             raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
@@ -310,6 +318,7 @@ class Registry:
         model = self._append(name, "version", by, why, entry)
         return next(version for version in model.versions if version.artifact == artifact.uid)
 
+    @operation("approver")
     def set_alias(
         self, name: str, alias: str, version: int | str, *, by: str, why: str = "", expected: int | None = ANY_VERSION
     ) -> RegisteredModel:
@@ -344,6 +353,7 @@ class Registry:
 
         return self._move(name, alias, number, by, why, expected, allowed)
 
+    @operation("approver")
     def remove_alias(
         self, name: str, alias: str, *, by: str, why: str = "", expected: int | None = ANY_VERSION
     ) -> RegisteredModel:
@@ -357,6 +367,7 @@ class Registry:
         check_alias(alias)
         return self._move(name, alias, None, by, why, expected, lambda model: None)
 
+    @operation("approver")
     def require(self, name: str, alias: str, rule: ApprovalRule | None, *, by: str, why: str = "") -> RegisteredModel:
         """Say who has to agree before an alias moves; None for nobody. Where it stands it stays.
 
@@ -374,6 +385,7 @@ class Registry:
             lambda model: None if model.rules.get(alias) == rule else {"alias": alias, "rule": body},
         )
 
+    @operation("approver")
     def answer(self, name: str, version: int, *, approved: bool, by: str, comment: str = "") -> RegisteredModel:
         """Approve or reject a version. Of what a person says of one, the last counts, by each alias's rule.
 
@@ -394,6 +406,7 @@ class Registry:
 
         return self._append(name, "answer", by, comment, entry)
 
+    @operation("writer", "approver")
     def describe(
         self,
         name: str,

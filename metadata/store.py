@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ..digest import digest
+from ..errors import InputError
 from ..owner import Owner
 from . import claims as leases
 from . import foreign, rows, writes
 from .database import Database, Transaction
 from .dialect import parse
 from .errors import StateError
+from .operations import may_bring_in, may_change_artifacts, may_change_context, may_have_context, operation
 from .reader import StoreReader
 from .records import (
     ArtifactRecord,
@@ -52,7 +54,8 @@ class MetadataStore(StoreReader):
         """Open a store; any number of processes may do so at once.
 
         Args:
-            url: The path of a SQLite file, `sqlite:///` and the path, or `postgresql://user@host:port/database`.
+            url: The path of a SQLite file, `sqlite:///` and the path, `postgresql://user@host:port/database`, or of
+                a metadata server `https://host:port/namespace`.
             readonly: Refuse every write; nothing is made.
             create: Make it where there is none, unless it is `readonly`.
             upgrade: Bring an older schema up to date (back it up first).
@@ -66,6 +69,12 @@ class MetadataStore(StoreReader):
             StoreUnavailable: Not writable, damaged, on a network filesystem, or its server does not answer.
             DrivetrainError: The driver of PostgreSQL is not installed.
         """
+        if str(url).lower().startswith(("http://", "https://")) and not isinstance(url, Path):
+            from .remote.client import open_remote
+
+            if clock is not None or upgrade:
+                raise InputError("a metadata server has its database's clock and schema", fix="open the database")
+            return open_remote(str(url), readonly=readonly)
         dialect = parse(url, readonly=readonly)
         create = create and not readonly
         dialect.prepare(create=create)
@@ -95,6 +104,7 @@ class MetadataStore(StoreReader):
 
     # -- contexts
 
+    @operation(asked=may_have_context)
     def context(
         self,
         type: str,
@@ -127,6 +137,7 @@ class MetadataStore(StoreReader):
         asking, needs = writes.asking_for_context(type, name), role_for_context(type, properties)
         return self._db.written("context", put, asking, durable=durable, needs=needs)
 
+    @operation(asked=may_change_context)
     def update_context(
         self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
     ) -> ContextRecord:
@@ -142,6 +153,7 @@ class MetadataStore(StoreReader):
 
         return self._db.written("update context", change, needs=role_for_context(context.type, properties))
 
+    @operation()
     def index_property(self, kind: Literal["artifact", "execution"], field: str) -> None:
         """Make the indexes by which a filter finds a property or a metric without reading every row; once is enough.
 
@@ -150,11 +162,13 @@ class MetadataStore(StoreReader):
             field: As a filter names it: "property.span", "metric.auc".
 
         Raises:
-            InputError: It is no such field.
+            InputError: It is no such field, or no such kind.
         """
         from .filters import Compiler
         from .finding import ARTIFACT_FIELDS, EXECUTION_FIELDS
 
+        if kind not in ("artifact", "execution"):
+            raise InputError(f"{kind!r:.40} has no properties that are indexed", fix="name artifact or execution")
         fields = ARTIFACT_FIELDS if kind == "artifact" else EXECUTION_FIELDS
         name = digest("drivetrain-property-index-v1", field)[
             :16
@@ -165,6 +179,7 @@ class MetadataStore(StoreReader):
 
     # -- executions
 
+    @operation("writer")
     def start(
         self,
         component: str,
@@ -212,6 +227,7 @@ class MetadataStore(StoreReader):
             durable=False,
         )
 
+    @operation("writer")
     def publish(
         self,
         execution: ExecutionRecord,
@@ -233,6 +249,7 @@ class MetadataStore(StoreReader):
         publishing = writes.Publishing(execution, outputs, claim)
         return self._db.written("publish", lambda tx: publishing.publish(tx, properties), *publishing.first)
 
+    @operation("writer")
     def finish(
         self,
         execution: ExecutionRecord,
@@ -258,6 +275,7 @@ class MetadataStore(StoreReader):
 
         return self._db.written("finish", end)
 
+    @operation("writer")
     def record(
         self,
         component: str,
@@ -315,6 +333,7 @@ class MetadataStore(StoreReader):
 
         return self._db.written("record", put, durable=False)
 
+    @operation(asked=may_bring_in)
     def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
 
@@ -328,6 +347,7 @@ class MetadataStore(StoreReader):
         """
         return self._db.written("bring in", lambda tx: foreign.bring_in(tx, body, newest_in))
 
+    @operation("writer", "gc")
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.
 
@@ -349,6 +369,7 @@ class MetadataStore(StoreReader):
 
     # -- cache
 
+    @operation("writer")
     def claim(self, cache_key: str, *, owner: Owner | None = None, lease: float = 60.0) -> Claim | None:
         """Take the right to publish under a key; None while somebody alive holds it.
 
@@ -374,6 +395,7 @@ class MetadataStore(StoreReader):
 
         return self._db.written("claim", take, leases.asking(key), durable=False)
 
+    @operation("writer")
     def heartbeat(self, claim: Claim) -> Claim:
         """Begin the lease anew.
 
@@ -382,6 +404,7 @@ class MetadataStore(StoreReader):
         """
         return self._db.written("heartbeat", lambda tx: leases.extend(tx, claim), durable=False)
 
+    @operation("writer")
     def release(self, claim: Claim) -> None:
         """Give the claim up; nothing happens if it is no longer ours.
 
@@ -391,6 +414,7 @@ class MetadataStore(StoreReader):
 
     # -- artifacts
 
+    @operation(asked=may_change_artifacts)
     def update_artifact(
         self,
         artifact: ArtifactRecord,
@@ -412,6 +436,7 @@ class MetadataStore(StoreReader):
 
         return self._db.written("update artifact", change, needs=role_for_artifact(state, properties))
 
+    @operation(asked=may_change_artifacts)
     def update_artifacts(
         self, artifacts: Iterable[ArtifactRecord], *, state: ArtifactState, properties: Mapping[str, Any]
     ) -> list[ArtifactRecord]:

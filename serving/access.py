@@ -21,9 +21,9 @@ from .api import RequestError, StatusCode
 from .watched_file import stamp_of, text_of
 
 _DUTIES: Final = ("predict", "metrics", "admin")
-_SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,256}")  # what RFC 6750 lets a bearer's token be
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,80}")
+SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,256}")  # what RFC 6750 lets a bearer's token be
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _FIX: Final = "drivetrain serve --new-key NAME makes a key"
 _LOOK_SECONDS: Final = 1.0
 _SLOWEST: Final = 1e-6  # requests a second: one in eleven days
@@ -144,7 +144,7 @@ class AccessKeys:
             secret = secret.strip(" ")
         else:
             secret = api_keys[0]
-        key = self._keys.get(digest_of(secret)) if _SECRET.fullmatch(secret) else None
+        key = self._keys.get(digest_of(secret)) if SECRET.fullmatch(secret) else None
         if key is None or time.time() >= key.expires:
             raise _unauthenticated("the key is unknown")
         return key
@@ -204,7 +204,7 @@ def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
         raise InputError(f"{path} has no keys", fix=_FIX)
     keys: dict[str, AccessKey] = {}
     for name, value in top.mapping(("keys",), required=("keys",))["keys"].mapping().items():
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise value.error("a key's name has other characters than letters, digits, . _ -", "rename it")
         digest, key = _key(name, value)
         if digest in keys:
@@ -216,14 +216,14 @@ def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
 def _key(name: str, value: YamlValue) -> tuple[str, AccessKey]:
     entries = value.mapping(("sha256", "may", "models", "rate", "burst", "expires"), required=("sha256",))
     digest = entries["sha256"].text()
-    if not _DIGEST.fullmatch(digest):  # it may be the secret itself: it is not repeated
+    if not DIGEST.fullmatch(digest):  # it may be the secret itself: it is not repeated
         raise entries["sha256"].error(
             f"the sha256 of the key {name!r} is no SHA-256 in small hexadecimal digits",
             "drivetrain serve --new-key NAME prints one",
         )
     may = frozenset(each.choice(*_DUTIES) for each in entries["may"].items()) if "may" in entries else {"predict"}
     models = frozenset(each.text() for each in entries["models"].items()) if "models" in entries else None
-    return digest, AccessKey(name, frozenset(may), models, _bucket(value, entries), _expiry(entries))
+    return digest, AccessKey(name, frozenset(may), models, _bucket(value, entries), expiry(entries))
 
 
 def _bucket(value: YamlValue, entries: dict[str, YamlValue]) -> TokenBucket | None:
@@ -240,7 +240,12 @@ def _bucket(value: YamlValue, entries: dict[str, YamlValue]) -> TokenBucket | No
     return TokenBucket(rate, burst, burst, time.monotonic())
 
 
-def _expiry(entries: dict[str, YamlValue]) -> float:
+def expiry(entries: dict[str, YamlValue]) -> float:
+    """When a key with the entry `expires` expires, in seconds since 1970; infinite without it.
+
+    Raises:
+        InputError: It is no date.
+    """
     if "expires" not in entries:
         return math.inf
     text = entries["expires"].text()
@@ -262,7 +267,7 @@ def check_name(name: str) -> str:
     Raises:
         InputError: It may not.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise InputError(f"{name!r:.80} is no name for a key", fix="use letters, digits, . _ -")
     return name
 

@@ -52,12 +52,14 @@ class HttpRequest:
         target: The path with its query, as it came.
         headers: By name in small letters; of a name that came twice the values joined by a comma.
         body: Its bytes.
+        peer: The address that it came from, without a port; "" where that has none.
     """
 
     method: str
     target: str
     headers: dict[str, str]
     body: bytes
+    peer: str = ""
 
 
 @dataclass(slots=True)
@@ -133,8 +135,8 @@ class HttpConnection(asyncio.Protocol):
     """One client's connection: its requests in, parsed within limits, and their answers out in the same order."""
 
     __slots__ = (
-        "_body", "_connections", "_head", "_headers", "_loop", "_most_head", "_parser", "_paused", "_replies", "_since",
-        "_size", "_target", "_transport", "_whole",
+        "_body", "_connections", "_head", "_headers", "_loop", "_most_head", "_parser", "_paused", "_peer", "_replies",
+        "_since", "_size", "_target", "_transport", "_whole",
     )  # fmt: skip
 
     def __init__(self, connections: Connections) -> None:
@@ -147,6 +149,7 @@ class HttpConnection(asyncio.Protocol):
         self._since = self._loop.time()  # when its request began, or its last one ended
         self._paused = False
         self._whole = True
+        self._peer = ""
         self._reset()
 
     def _reset(self) -> None:
@@ -166,6 +169,8 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
             return
         connections.open.add(self)
+        address = transport.get_extra_info("peername")
+        self._peer = str(address[0]) if isinstance(address, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone: its answers have nowhere to go."""
@@ -287,7 +292,7 @@ class HttpConnection(asyncio.Protocol):
         self._whole = True
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         method = self._parser.get_method().decode("latin-1")
-        request = HttpRequest(method, self._target.decode("latin-1"), self._headers, body)
+        request = HttpRequest(method, self._target.decode("latin-1"), self._headers, body, self._peer)
         reply = _Reply(self._parser.should_keep_alive())
         self._replies.append(reply)
         if len(self._replies) >= _PIPELINED:

@@ -69,6 +69,13 @@ SECURITY: refuses what two parsers might read differently
   test_what_is_no_request_is_refused
 SECURITY: answers nobody without a known key but for its health, over HTTP and gRPC
   test_a_request_needs_one_known_key test_every_grpc_method_asks_for_a_key test_what_a_key_may
+SECURITY: does for each what its roles allow in its namespaces
+  test_a_reader_reads test_a_writer_neither_approves_nor_collects
+  test_another_namespace_is_refused_as_one_that_is_not_there
+SECURITY: refuses to listen beyond this machine in plain text unless told so
+  test_keys_leave_no_machine_in_plain_text
+SECURITY: Clients take the key from the environment or a file, never from a URL
+  test_the_key_comes_from_a_file_and_is_shown_nowhere test_urls_that_cannot_be
 SECURITY: serves no version that this key has not signed
   test_the_last_version_that_is_signed_goes_on test_no_request_undoes_a_key
   test_a_version_that_sleeps_is_checked_before_and_when_it_wakes
@@ -317,7 +324,7 @@ def test_a_promise_stands_and_is_kept_by_tests(page: str, words: str, kept_by: l
 def test_every_point_of_the_security_policy_is_among_them() -> None:
     page = (ROOT / PAGES["SECURITY"]).read_text("utf-8").partition("\n## ")[0]
     points = [" ".join(point.split()) for point in re.findall(r"^- (.*?)(?=^- |^\n|\Z)", page, re.M | re.S)]
-    assert len(points) == 13
+    assert len(points) == 14
     words = [words for which, words, _ in promises() if which == "SECURITY"]
     assert [point for point in points if not any(each in point for each in words)] == []
 

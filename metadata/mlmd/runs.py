@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from .. import rows, writes
 from ..dialect import Row
+from ..operations import operation
 from ..records import ContextRecord, ExecutionState
 from ..store import MetadataStore
 
@@ -62,6 +63,7 @@ class ImportedExecution:
     placed: bool = False
 
 
+@operation("reader")
 def imported_executions(store: MetadataStore, run: int) -> list[ImportedExecution]:
     """What ran in an imported run, in the order in which it was recorded."""
     with store._db.read() as tx:
@@ -82,6 +84,7 @@ def imported_executions(store: MetadataStore, run: int) -> list[ImportedExecutio
     return list(executions.values())
 
 
+@operation()
 def adopt(
     store: MetadataStore, run: int, pipeline: str, facts: Mapping[str, Any], nodes: Mapping[int, str]
 ) -> ContextRecord:

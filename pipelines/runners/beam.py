@@ -93,7 +93,8 @@ def refuse_options(flags: Sequence[str], home: Home) -> None:
             "its locks hold on one machine",
             fix="walk the pipeline here and send its data passes there: --runner process --executor beam",
         )
-    if away and holds_password(home.url or ""):
+    url = home.url or ""
+    if away and url.startswith("postgres") and holds_password(url):
         raise InputError(
             f"the store's URL holds a password, which the job would carry to {away}",
             fix="leave it out of the URL, and give it here and to the workers by PGPASSWORD or a password file",

@@ -91,17 +91,16 @@ def test_every_lost_property_is_named(root: Path, two_runs: tuple[Json, Json], d
     }
     connection.close()
     assert len(names) > 40
-    problems = []
-    for verb in verbs:
-        for statement in each_alone(
-            root,
-            [
-                f"UPDATE {table} SET {columns[table]} = replace({columns[table]}, '\"{name}\":', '\"{name}~\":')"
-                for table, name in sorted(names)
-            ],
-        ):
-            if text := problem(verb, drivetrain(*verb)):
-                problems.append((verb, statement, text))
+    statements = [
+        f"UPDATE {table} SET {columns[table]} = replace({columns[table]}, '\"{name}\":', '\"{name}~\":')"
+        for table, name in sorted(names)
+    ]
+    problems = [
+        (verb, statement, text)
+        for statement in each_alone(root, statements)
+        for verb in verbs
+        if (text := problem(verb, drivetrain(*verb)))
+    ]
     assert problems == []
 
 

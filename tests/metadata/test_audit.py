@@ -59,17 +59,17 @@ def live(store: MetadataStore) -> None:
 
 
 @pytest.fixture
-def address(store_address: StoreAddress) -> str | Path:
+def address(database_address: StoreAddress) -> str | Path:
     """Where a store with a history lies."""
-    with MetadataStore.open(store_address("metadata")) as store:
+    with MetadataStore.open(database_address("metadata")) as store:
         live(store)
-    return store_address("metadata")
+    return database_address("metadata")
 
 
 @pytest.fixture
-def shell(store_address: StoreAddress) -> Shell:
+def shell(database_address: StoreAddress) -> Shell:
     """Runs SQL by the database's own driver, as who owns the database may: without its triggers and foreign keys."""
-    where = store_address("metadata")
+    where = database_address("metadata")
 
     def run(*statements: str) -> list[tuple[Any, ...]]:
         if isinstance(where, Path):

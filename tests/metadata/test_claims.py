@@ -37,8 +37,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(store_address: StoreAddress, clock: Clock) -> Iterator[MetadataStore]:
-    with MetadataStore.open(store_address("metadata"), clock=clock) as opened:
+def store(database_address: StoreAddress, clock: Clock) -> Iterator[MetadataStore]:
+    with MetadataStore.open(database_address("metadata"), clock=clock) as opened:
         yield opened
 
 

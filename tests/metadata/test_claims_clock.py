@@ -44,8 +44,8 @@ def clocks() -> Clocks:
 
 
 @pytest.fixture
-def store(store_address: StoreAddress, clocks: Clocks) -> Iterator[MetadataStore]:
-    with clocks.open(store_address("metadata")) as opened:
+def store(database_address: StoreAddress, clocks: Clocks) -> Iterator[MetadataStore]:
+    with clocks.open(database_address("metadata")) as opened:
         yield opened
 
 

@@ -34,13 +34,13 @@ PROPERTIES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+def store(database_address: StoreAddress) -> Iterator[MetadataStore]:
     written = [0]  # each is made a day after the one before, the last a day ago
 
     def clock() -> int:
         return int(NOW.timestamp() * 1e6) - (len(PROPERTIES) - written[0]) * DAY
 
-    with MetadataStore.open(store_address("metadata"), clock=clock) as opened:
+    with MetadataStore.open(database_address("metadata"), clock=clock) as opened:
         previous: ArtifactRecord | None = None
         for index, properties in enumerate(PROPERTIES):
             written[0] = index

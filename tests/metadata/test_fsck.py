@@ -116,12 +116,13 @@ def test_what_a_living_process_is_doing_is_left_alone(
 
 
 def test_an_old_orphan_is_found_although_something_runs(
-    store: MetadataStore, payloads: LocalPayloads, store_address: StoreAddress, tmp_path: Path
+    payloads: LocalPayloads, database_address: StoreAddress, tmp_path: Path
 ) -> None:
-    _, orphan = move(store, payloads, DEAD)
-    with MetadataStore.open(store_address("metadata"), clock=lambda: microseconds() + 5_000_000) as later:
-        later.start("Make")
-    assert fsck(store, tmp_path).orphans == (orphan.uri,)
+    with MetadataStore.open(database_address("metadata")) as store:
+        _, orphan = move(store, payloads, DEAD)
+        with MetadataStore.open(database_address("metadata"), clock=lambda: microseconds() + 5_000_000) as later:
+            later.start("Make")
+        assert fsck(store, tmp_path).orphans == (orphan.uri,)
 
 
 def test_a_payload_swapped_for_another_is_corrupt(

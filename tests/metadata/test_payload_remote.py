@@ -12,8 +12,8 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.metadata import AlreadyExists, LocalPayloads
 from drivetrain.metadata.payload_remote import RemotePayloads
+from drivetrain.tests.metadata.behind_url import URI, Sends, another, emptied_memory, files, payloads, url
 from drivetrain.tests.metadata.payloads import staged
-from drivetrain.tests.metadata.remote import URI, Sends, another, emptied_memory, files, payloads, url
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

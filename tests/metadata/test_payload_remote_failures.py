@@ -12,8 +12,8 @@ from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata.payload import MANIFEST
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.stores import StorageUnavailable
+from drivetrain.tests.metadata.behind_url import URI, another, emptied_memory, payloads, url
 from drivetrain.tests.metadata.payloads import staged
-from drivetrain.tests.metadata.remote import URI, another, emptied_memory, payloads, url
 
 __all__ = ["emptied_memory", "payloads", "url"]
 

@@ -16,8 +16,8 @@ from drivetrain import stores
 from drivetrain.errors import InputError
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.stores import StorageUnavailable
+from drivetrain.tests.metadata.behind_url import URI, WORKERS, Sends, another, emptied_memory, files, payloads, url
 from drivetrain.tests.metadata.payloads import staged
-from drivetrain.tests.metadata.remote import URI, WORKERS, Sends, another, emptied_memory, files, payloads, url
 
 __all__ = ["emptied_memory", "payloads", "url"]
 

@@ -12,8 +12,8 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import DiskFull, fetched
 from drivetrain.metadata.payload_remote import RemotePayloads
+from drivetrain.tests.metadata.behind_url import URI, another, emptied_memory, payloads, small_disk, url
 from drivetrain.tests.metadata.payloads import staged
-from drivetrain.tests.metadata.remote import URI, another, emptied_memory, payloads, small_disk, url
 
 __all__ = ["emptied_memory", "payloads", "small_disk", "url"]
 

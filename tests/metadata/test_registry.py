@@ -44,6 +44,12 @@ def trained(store: MetadataStore, by: str = "") -> ArtifactRecord:
 
 
 @pytest.fixture
+def database_store(database_address: StoreAddress) -> Any:
+    with MetadataStore.open(database_address("metadata")) as opened:
+        yield opened
+
+
+@pytest.fixture
 def store(store_address: StoreAddress) -> Any:
     with MetadataStore.open(store_address("metadata")) as opened:
         yield opened
@@ -106,11 +112,11 @@ def test_aliases_move_by_compare_and_set(store: MetadataStore) -> None:
         registry.resolve("flights@champion")
 
 
-def test_who_comes_second_is_told_so(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_second_is_told_so(database_store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody moves the alias between our look at it and our move."""
-    registry, rival = Registry(store), Registry(store)
+    registry, rival = Registry(database_store), Registry(database_store)
     for _ in range(2):
-        registry.register("flights", trained(store), by="ada")
+        registry.register("flights", trained(database_store), by="ada")
     judge = Registry.judge
 
     def overtaken(self: Registry, *arguments: Any) -> Any:
@@ -124,14 +130,16 @@ def test_who_comes_second_is_told_so(store: MetadataStore, monkeypatch: pytest.M
     assert registry.model("flights").aliases == {"champion": 1}
 
 
-def test_a_version_registered_meanwhile_is_no_conflict(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry, rival = Registry(store), Registry(store)
-    registry.register("flights", trained(store), by="ada")
+def test_a_version_registered_meanwhile_is_no_conflict(
+    database_store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, rival = Registry(database_store), Registry(database_store)
+    registry.register("flights", trained(database_store), by="ada")
     judge = Registry.judge
 
     def overtaken(self: Registry, *arguments: Any) -> Any:
         if len(rival.model("flights").versions) < 3:
-            rival.register("flights", trained(store), by="bob")
+            rival.register("flights", trained(database_store), by="bob")
         return judge(self, *arguments)
 
     monkeypatch.setattr(Registry, "judge", overtaken)

@@ -101,8 +101,8 @@ class Root:
 
 
 @pytest.fixture
-def root(store_address: StoreAddress, tmp_path: Path) -> Iterator[Root]:
-    fresh = Root(store_address("metadata"), tmp_path)
+def root(database_address: StoreAddress, tmp_path: Path) -> Iterator[Root]:
+    fresh = Root(database_address("metadata"), tmp_path)
     yield fresh
     fresh.store.close()
 
@@ -267,10 +267,10 @@ def test_what_changed_since_the_plan_is_left(root: Root) -> None:
     assert root.state(old) == "LIVE"
 
 
-def test_payloads_behind_a_url_go_too(store_address: StoreAddress, tmp_path: Path) -> None:
+def test_payloads_behind_a_url_go_too(database_address: StoreAddress, tmp_path: Path) -> None:
     objects = tmp_path / "objects"
     objects.mkdir()
-    root = Root(store_address("metadata"), tmp_path / "root", objects.as_uri())
+    root = Root(database_address("metadata"), tmp_path / "root", objects.as_uri())
     old, new = root.make(root.run(), "Train"), root.make(root.run(), "Train")
     assert root.plan(LAST).sizes[old.uri] > 15  # the manifest takes some
     root.collect(LAST)

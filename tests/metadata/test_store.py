@@ -36,6 +36,12 @@ def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
         yield opened
 
 
+@pytest.fixture
+def database_store(database_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(database_address("metadata")) as opened:
+        yield opened
+
+
 def new(name: str, **properties: object) -> StagedArtifact:
     return StagedArtifact("Thing", f"artifacts/{name}", "f" * 64, 3, properties)
 
@@ -327,13 +333,15 @@ def test_an_artifact_has_one_producer(store: MetadataStore) -> None:
         ("(1, 'INPUT', 'in', 0, 3, 0)", "takes no further input"),  # what was made from it goes in
     ],
 )
-def test_the_database_itself_refuses_cycles_and_second_producers(store: MetadataStore, rows: str, law: str) -> None:
-    first = produce(store, "a")  # execution 1 makes 1
-    second = produce(store, "b")
-    consumer = store.start("Use", inputs={"in": [second]})
-    third = produce(store, "c", {"in": [first]})
+def test_the_database_itself_refuses_cycles_and_second_producers(
+    database_store: MetadataStore, rows: str, law: str
+) -> None:
+    first = produce(database_store, "a")  # execution 1 makes 1
+    second = produce(database_store, "b")
+    consumer = database_store.start("Use", inputs={"in": [second]})
+    third = produce(database_store, "c", {"in": [first]})
     assert (first.id, second.id, third.id, consumer.id) == (1, 2, 3, 3)
-    with pytest.raises(StateError, match=law), store._db.write() as tx:
+    with pytest.raises(StateError, match=law), database_store._db.write() as tx:
         tx.run(f"INSERT INTO event VALUES {rows.replace('(2,', '(3,')}")
 
 

@@ -30,8 +30,8 @@ TAKEN, GIVEN = ("INPUT", "DECLARED_INPUT", "INTERNAL_INPUT"), ("OUTPUT", "DECLAR
 
 
 @pytest.fixture
-def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
-    with MetadataStore.open(store_address("metadata")) as opened:
+def store(database_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(database_address("metadata")) as opened:
         yield opened
 
 
