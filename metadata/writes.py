@@ -291,7 +291,7 @@ class Publishing:
     def __init__(
         self, moved: ExecutionRecord, outputs: Mapping[str, Sequence[StagedArtifact]], claim: Claim | None
     ) -> None:
-        self._moved = moved
+        self.moved = moved
         self._claim = claim
         self._keys = list(outputs)
         self._outputs = [
@@ -302,23 +302,23 @@ class Publishing:
     def first(self) -> list[Statement]:
         """What the transaction begins with: it asks for the execution and what is in the way, and ends the claim."""
         done = [] if self._claim is None else [closing(self._claim, "DONE")]
-        return [(_BY_UID, {"uid": self._moved.uid}), *done, *(new.clashes for _, _, new in self._outputs)]
+        return [(_BY_UID, {"uid": self.moved.uid}), *done, *(new.clashes for _, _, new in self._outputs)]
 
     def publish(self, tx: Transaction, properties: Mapping[str, Any] | None) -> dict[str, list[ArtifactRecord]]:
         """Publish, and attribute the outputs to the execution's contexts; gives them."""
         now, *clashes = tx.begun
         if self._claim is not None and not clashes.pop(0):
             raise lost_lease(tx, self._claim)
-        complete = _moved(tx, self._moved, "COMPLETE", now, None, properties)
+        complete = _moved(tx, self.moved, "COMPLETE", now, None, properties)
         for (_, _, new), taken in zip(self._outputs, clashes, strict=True):
             new.refuse(taken)
-        rows_of = [new.row(tx, self._moved.id, tx.now) for _, _, new in self._outputs]
-        events = [_event(tx, self._moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in self._outputs]
+        rows_of = [new.row(tx, self.moved.id, tx.now) for _, _, new in self._outputs]
+        events = [_event(tx, self.moved.uid, "OUTPUT", key, index, new.uid) for key, index, new in self._outputs]
         attributed: Statement = (
             "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
             "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
             "WHERE a.execution_id = :id",
-            {"id": self._moved.id},
+            {"id": self.moved.id},
         )
         _, *stored = tx.together(complete, *rows_of, *events, attributed)
         published: dict[str, list[ArtifactRecord]] = {key: [] for key in self._keys}

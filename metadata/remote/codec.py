@@ -11,7 +11,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -118,7 +118,7 @@ def encoder(hint: Hint, *, strict: bool = False) -> _Coder:
             )
         key = code_of(args[0])
         return lambda value: [[key(k), code(v)] for k, v in value.items()]
-    coders_by_name = [(each.name, code_of(type_)) for each, type_ in _fields(hint)]
+    coders_by_name = [(name, code_of(type_)) for name, type_, _ in _fields(hint)]
 
     def record(value: Any) -> dict[str, Any]:
         return {name: code(getattr(value, name)) for name, code in coders_by_name}
@@ -153,8 +153,8 @@ def decoder(hint: Hint) -> _Coder:
         key = decoder(args[0])
         return lambda value: {key(k): code(item) for k, item in map(_pair, _list(value))}
     cls = origin or hint
-    decoders_by_name = {each.name: decoder(type_) for each, type_ in _fields(hint)}
-    needed = {each.name for each, _ in _fields(hint) if each.default is MISSING and each.default_factory is MISSING}
+    decoders_by_name = {name: decoder(type_) for name, type_, _ in _fields(hint)}
+    needed = {name for name, _, is_needed in _fields(hint) if is_needed}
 
     def record(value: Any) -> Any:
         known = {name: item for name, item in _object(value).items() if name in decoders_by_name}
@@ -202,15 +202,19 @@ def _union_decoder(args: tuple[Hint, ...]) -> _Coder:
     return decode
 
 
-def _fields(hint: Hint) -> list[tuple[Field[Any], Hint]]:
-    """The fields of a dataclass, with their types; of a generic one, those that its parameters stand for."""
+def _fields(hint: Hint) -> list[tuple[str, Hint, bool]]:
+    """Name, type, and whether it has no default, of each field of a dataclass (a generic one too) or a named tuple."""
     origin: Any = get_origin(hint)
     cls = origin or hint
-    if not is_dataclass(cls):
+    if is_dataclass(cls):
+        needed = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(cls)}
+    elif isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        needed = {name: name not in cls._field_defaults for name in cls._fields}
+    else:
         raise TypeError(f"{hint} cannot be sent")
     hints = typing.get_type_hints(cls)
     stands_for = dict(zip(getattr(cls, "__parameters__", ()), get_args(hint), strict=False))
-    return [(each, _filled(hints[each.name], stands_for)) for each in fields(cls)]
+    return [(name, _filled(hints[name], stands_for), is_needed) for name, is_needed in needed.items()]
 
 
 def _filled(hint: Hint, stands_for: Mapping[Any, Hint]) -> Hint:

@@ -157,7 +157,7 @@ if place and not hasattr(MetadataStore, "cut"):
     wrapped(LocalPayloads, "publish", "staged", "first-renamed", lambda self, staged, uri, *_: uri.split("/")[1])
     # What a transaction writes, before and after, while nothing of it is committed.
     wrapped(writes, "insert_execution", "inserting", "attached", by_name)
-    wrapped(writes, "publish", "moving", "output-stored", by_record)
+    wrapped(writes.Publishing, "publish", "moving", "output-stored", lambda it, *_: by_record(it, it.moved))
 """
 
 PIPELINE = """
