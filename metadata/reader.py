@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..digest import canonical_json
 from ..errors import InputError
 from ..owner import Owner
-from . import lineage, rows
+from . import rows
 from .claims import owner_is_dead
 from .database import Database
 from .dialect import IDS, UIDS
@@ -418,6 +418,8 @@ class StoreReader:
     @operation("reader")
     def ancestors(self, artifacts: Iterable[int]) -> set[int]:
         """The ids of all artifacts that those of some ids were made from, directly or not."""
+        from . import lineage
+
         return lineage.ancestors(self._db, artifacts)
 
     @operation("reader")
@@ -437,6 +439,8 @@ class StoreReader:
             direction: Which way to go.
             max_hops: Edges to follow at most (artifact to execution is one); None for all.
         """
+        from . import lineage
+
         return lineage.trace(self._db, start, direction, max_hops)
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from ...errors import BuildError, DrivetrainError
 from ...user_code import is_project, mistake
-from .reads import forget, note_missing_module, read_at_import, stamp_of, watch
+from .reads import forget, forget_package, note_missing_module, read_at_import, stamp_of, watch
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -186,6 +186,7 @@ class _MissingFinder(MetaPathFinder):
 
 
 _PROJECTS: dict[str, Path] = {}  # package -> the folder that is imported under this name now
+_LAST: dict[str, Path] = {}  # package -> the folder that was imported last under this name, if only in part
 _SOURCES: dict[str, tuple[int, int] | None] = {}  # module -> time and size of the source that it was read from
 
 
@@ -193,6 +194,9 @@ def _load_package(project: Path, package: str) -> None:
     if package not in _PROJECTS and _taken(package, project):
         raise BuildError(f"the folder {project} has the name of a Python package, {package}", fix="rename the folder")
     _forget(package)
+    if _LAST.get(package) != project:
+        forget_package(package)
+    _LAST[package] = project
     init = project / "__init__.py"
     if init.is_file():
         loader = _ProjectLoader(package, str(init))

@@ -281,6 +281,12 @@ def forget(modules: Collection[str], files: Collection[str]) -> None:
                 delattr(sys.modules.get(parent), child)
 
 
+def forget_package(package: str) -> None:
+    """Forget what is remembered of a package's modules: another project takes its name."""
+    for module in [each for each in _BY_MODULE if each == package or each.startswith(f"{package}.")]:
+        del _BY_MODULE[module]
+
+
 def stamp_of(path: str) -> Stamp | None:
     """A file's or folder's stamp."""
     try:

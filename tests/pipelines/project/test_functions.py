@@ -176,6 +176,18 @@ def test_a_missing_project_is_named(project: Callable[..., Path]) -> None:
         ref()
 
 
+def test_a_project_has_not_read_what_another_of_its_name_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from drivetrain.pipelines.project.functions import files_read
+
+    beside = write(tmp_path / "beside", before="VALUE = 1\n")
+    lazy = LAZY.replace("import drivetrain as dt\n", "import drivetrain as dt\nimport before\n")
+    monkeypatch.syspath_prepend(str(beside))
+    load_pipeline(write(tmp_path / "first" / "shop", parts=lazy))
+    assert beside / "before.py" in files_read("shop")
+    load_pipeline(write(tmp_path / "second" / "shop", parts=LAZY))
+    assert beside / "before.py" not in files_read("shop")
+
+
 def test_what_a_project_imports_from_outside_is_imported_anew_where_it_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
