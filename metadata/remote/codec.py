@@ -208,8 +208,8 @@ def _fields(hint: Hint) -> list[tuple[str, Hint, bool]]:
     cls = origin or hint
     if is_dataclass(cls):
         needed = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(cls)}
-    elif isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        needed = {name: name not in cls._field_defaults for name in cls._fields}
+    elif (defaults := getattr(cls, "_field_defaults", None)) is not None:
+        needed = {name: name not in defaults for name in cls._fields}
     else:
         raise TypeError(f"{hint} cannot be sent")
     hints = typing.get_type_hints(cls)
