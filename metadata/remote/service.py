@@ -24,10 +24,6 @@ from .codec import signature_of
 
 FindKind: TypeAlias = Literal["runs", "executions", "artifacts"]
 
-_ANSWERED: Final = (
-    "CREATE TABLE IF NOT EXISTS answered (session TEXT PRIMARY KEY, number BIGINT NOT NULL, asker TEXT NOT NULL, "
-    "at BIGINT NOT NULL, answer TEXT NOT NULL)"
-)
 _REMEMBER: Final = (
     "INSERT INTO answered (session, number, asker, at, answer) VALUES (:session, :number, :asker, :at, :answer) "
     "ON CONFLICT (session) DO UPDATE SET number = :number, asker = :asker, at = :at, answer = :answer "
@@ -77,7 +73,6 @@ class StoreService:
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         with store._db.write("answered") as tx:
-            tx.run(_ANSWERED)
             tx.run("DELETE FROM answered WHERE at < :before", before=tx.now - _KEPT)
 
     def answer(self, name: str, body: bytes, person: Person) -> tuple[int, bytes]:

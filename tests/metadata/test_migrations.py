@@ -23,21 +23,21 @@ ROWS: Final[dict[str, list[dict[str, Any]]]] = json.loads(
 SCHEMAS: Final = {
     "0001_core.sql": "1cbc211f221f0aed35e1ece4acdcc2b4859f523880c8d1d81adced200908aef5",
     "0002_journal.sql": "3fb6c9fc366fc3f0d1fc7ec57b949293826b0e4ac0d9d5bd4bc1304ae2d28c4f",
-    "0003_context_order.sql": "3f9ca74aa1d06416c093f7d68dd21700af2fa4d0aec6835a74d6fcf4cfde0b23",
+    "0003_lists_and_answers.sql": "3eb008a1bae0941a7896c5b2c3bfc787df8d18f69d00ddfdd4bac3ed4cb6a495",
     "postgres/0001_core.sql": "068f91a7ad88f6be56e704e9731e16488b785cf03a973ecabbd0b295c691a4ef",
     "postgres/0002_journal.sql": "ce92c9cb9f0e626b1a839e89026000633f48e5004c1c331df32b6804137985c8",
-    "postgres/0003_context_order.sql": "3f9ca74aa1d06416c093f7d68dd21700af2fa4d0aec6835a74d6fcf4cfde0b23",
+    "postgres/0003_lists_and_answers.sql": "833ab7e1486a73787a69dc8e711c4c92305118fdb1c78d88e36d19a8d7c9a233",
 }
 """SHA-256 of each migration: stores have them, so one that is wrong is mended by another, and never changed."""
 Older = Callable[[int], str | Path]
 
 
 @pytest.fixture
-def older(store_address: StoreAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Older:
+def older(database_address: StoreAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Older:
     """Makes a store as the release of a schema's version left it."""
 
     def make(version: int) -> str | Path:
-        migrations, address = tmp_path / "migrations", store_address("metadata")
+        migrations, address = tmp_path / "migrations", database_address("metadata")
         shutil.copytree(database._MIGRATIONS, migrations)
         for path in migrations.rglob("0*.sql"):
             if int(path.name[:4]) > version:

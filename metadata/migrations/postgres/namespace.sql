@@ -33,7 +33,7 @@ BEGIN
         SELECT c.relname AS name, string_agg(quote_ident(a.attname), ', ') AS columns
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
         WHERE c.relnamespace = CAST(quote_ident(space) AS regnamespace) AND c.relkind = 'r' AND a.attnum > 0
-            AND NOT a.attisdropped AND a.attidentity = '' AND c.relname <> 'schema_version'
+            AND NOT a.attisdropped AND a.attidentity = '' AND c.relname NOT IN ('schema_version', 'answered')
         GROUP BY c.relname
     LOOP
         EXECUTE format('GRANT INSERT (%s) ON %I TO %s', entry.columns, entry.name, writer);

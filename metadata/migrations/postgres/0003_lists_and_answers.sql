@@ -2,3 +2,12 @@
 -- watches them. Without these each list reads every context.
 CREATE INDEX context_by_type ON context (type_id, id);
 CREATE INDEX context_by_change ON context (type_id, updated_at);
+
+-- The last answer of a metadata server to each session, stored with what was done: asked again, it is not done again.
+CREATE TABLE answered (
+    session TEXT PRIMARY KEY,
+    number BIGINT NOT NULL,
+    asker TEXT NOT NULL,
+    at BIGINT NOT NULL,
+    answer TEXT NOT NULL
+);
