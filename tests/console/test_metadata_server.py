@@ -120,8 +120,8 @@ def test_a_run_goes_on_though_its_server_is_killed_and_comes_back(
 
 def test_a_new_key_is_shown_once_and_kept_as_its_digest(tmp_path: Path) -> None:
     arguments = ["metadata-server", "--new-key", "ann", "--role", "writer", "--namespace", "flights"]
-    made: Any = json.loads(CliRunner().invoke(cli, [*arguments, "--expires", "2999-01-01", "--json"]).output)
-    assert made["sha256"] == digest_of(made["secret"])
+    key: Any = json.loads(CliRunner().invoke(cli, [*arguments, "--expires", "2999-01-01", "--json"]).output)
+    assert key["sha256"] == digest_of(key["secret"])
     text = CliRunner().invoke(cli, [*arguments, "--expires", "2999-01-01"]).output
     secret, line = text.splitlines()[0], text.splitlines()[-1]
     access = read_access(f"namespaces: {{flights: f.db}}\nkeys:\n{line}\n", tmp_path / "access.yaml")

@@ -112,8 +112,8 @@ for name in sys.argv[3:]:
     bundle = Bundle.load(f"{folder}/{name}")
     signature = next(iter(bundle.signatures))
     out = bundle.run(signature, batch)
-    one = [bundle.run_row(signature, row) for row in table.to_pylist()]
-    rows = {"row/" + k: np.stack([r[k] for r in one]) for k in out}
+    answers = [bundle.run_row(signature, row) for row in table.to_pylist()]
+    rows = {"row/" + k: np.stack([r[k] for r in answers]) for k in out}
     np.savez(name + ".npz", **{"batch/" + k: v for k, v in out.items()}, **rows)
 assert not any("test_bundle" in name for name in sys.modules)
 """

@@ -42,10 +42,10 @@ def agree(op: str, params: dict[str, Any], values: list[Any], dtype: str, *more:
         columns += [plain.dictionary_encode(), plain.dictionary_encode("encode"), plain.cast(pa.large_string())]
     for column in columns:
         array = batch(as_column(column, dtype, "x"), *more)
-        found = array.to_pylist() if isinstance(array, pa.Array) else list(array)
+        results = array.to_pylist() if isinstance(array, pa.Array) else list(array)
         # Equal texts are equal values, NaN and signs of zero too; numpy, which says what differs, takes a while.
-        if any(isinstance(value, np.ndarray) for value in wanted) or repr(found) != repr(wanted):
-            np.testing.assert_equal(found, wanted, str(column.type))
+        if any(isinstance(value, np.ndarray) for value in wanted) or repr(results) != repr(wanted):
+            np.testing.assert_equal(results, wanted, str(column.type))
     return wanted
 
 
