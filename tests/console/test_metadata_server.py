@@ -129,7 +129,7 @@ def test_a_new_key_is_shown_once_and_kept_as_its_digest(tmp_path: Path) -> None:
     assert grant.person.name == "ann"
     assert (set(grant.person.roles), set(grant.namespaces or ())) == ({"writer"}, {"flights"})
     assert secret not in line
-    assert secret != made["secret"]
+    assert secret != key["secret"]
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
