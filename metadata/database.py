@@ -391,6 +391,8 @@ class Database:
 
     def _check(self, version: int, known: int, *, upgrade: bool) -> None:
         if version > known:
+            if problems := self.integrity():  # another table's page stands where that of the versions did
+                raise StoreDamaged(self.dialect.location, problems[0])
             raise newer(self.dialect.location, version, known)
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(

@@ -381,8 +381,8 @@ def test_what_is_rolled_back_is_in_no_entry(address: str | Path) -> None:
 
 def test_an_older_store_begins_its_journal_with_every_row(address: str | Path, shell: Shell) -> None:
     postgres = [] if isinstance(address, Path) else ["DROP FUNCTION journal_law() CASCADE"]
-    indexes = ["DROP INDEX context_by_type", "DROP INDEX context_by_change"]
-    shell("DROP TABLE journal", *indexes, *postgres, "DELETE FROM schema_version WHERE version > 1")
+    later = ["DROP INDEX context_by_type", "DROP INDEX context_by_change", "DROP TABLE answered"]
+    shell("DROP TABLE journal", *later, *postgres, "DELETE FROM schema_version WHERE version > 1")
     done = upgrade(address)
     assert (done.before, done.now) == (1, 3)
     with MetadataStore.open(address) as store:
