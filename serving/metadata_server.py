@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
@@ -19,14 +17,13 @@ from ..metadata import MetadataStore
 from ..metadata.errors import NotFound
 from ..metadata.finding import RecordQuery
 from ..metadata.remote.service import FindKind, ForbiddenError, StoreService, error_json, status_of
-from .http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
+from .http import HttpRequest, HttpResponse
 from .metadata_access import AccessFile, Grant
-from .server import bind, ended_by_signals, shown
+from .thread_server import ThreadServer
 from .tls import TlsFiles
 
 _THREADS: Final = 16  # each with a connection to each database
 _BODY: Final = 32 << 20
-_GRACE: Final = 10.0
 _MOST_RECORDS: Final = 1000  # of a page
 _OPERATIONS: Final = "operations"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -71,7 +68,10 @@ def run_metadata_server(options: MetadataServerOptions, started: Callable[[str],
     server = MetadataServer(AccessFile(options.access))
     try:
         server.open_all()
-        asyncio.run(_serve(server, options, started))
+        port = ThreadServer(
+            options.host, options.port, options.tls, _THREADS, _BODY, at_once=_at_once, answer=server.answer
+        )
+        asyncio.run(port.serve(started))
     finally:
         server.close()
 
@@ -169,30 +169,6 @@ def _query(text: str) -> tuple[FindKind, RecordQuery]:
     return cast(FindKind, single.get("kind", "runs")), query  # `find` refuses others
 
 
-async def _serve(server: MetadataServer, options: MetadataServerOptions, started: Callable[[str], None]) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    port = bind(options.host, options.port, option="--port")
-    with ThreadPoolExecutor(_THREADS, "drivetrain-metadata") as threads, ended_by_signals(ended):
-
-        def handle(request: HttpRequest, respond: Respond) -> None:
-            if request.method == "GET" and request.target == "/healthz":
-                respond(HttpResponse(200, json.dumps({"status": "ok"}).encode()))
-                return
-            asking = loop.run_in_executor(threads, server.answer, request)
-            asking.add_done_callback(lambda done: respond(done.result()))
-
-        connections = Connections(handle, HttpLimits(body=_BODY, connections=1000))
-        context: ssl.SSLContext | None = None if options.tls is None else options.tls.context()
-        handshake = None if context is None else connections.limits.request_seconds
-        listening = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
-        watching = [loop.create_task(connections.watch())]
-        if context is not None and options.tls is not None:
-            watching.append(loop.create_task(options.tls.watch(context)))
-        try:
-            started(f"{'http' if context is None else 'https'}://{shown(port)}")
-            await ended.wait()
-        finally:
-            for task in watching:
-                task.cancel()
-            listening.close()
-            await connections.drain(_GRACE)
+def _at_once(request: HttpRequest) -> HttpResponse | None:
+    health = request.method == "GET" and request.target == "/healthz"
+    return HttpResponse(200, json.dumps({"status": "ok"}).encode()) if health else None

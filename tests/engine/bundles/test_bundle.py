@@ -74,22 +74,22 @@ def build(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("made") / "here").parent
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("built") / "here").parent
 
 
-def test_equal_inputs_give_equal_bytes_in_another_folder(made: Path, tmp_path: Path) -> None:
+def test_equal_inputs_give_equal_bytes_in_another_folder(built: Path, tmp_path: Path) -> None:
     again = build(tmp_path / "elsewhere" / "deeper").parent
     for name in ("graph", "examples", "model"):
-        assert digest_tree(again / name) == digest_tree(made / name)
-    for file in made.glob("*/**/*"):
+        assert digest_tree(again / name) == digest_tree(built / name)
+    for file in built.glob("*/**/*"):
         if file.is_file():
             assert str(Path(__file__).parent).encode() not in file.read_bytes(), file  # lines are named, folders not
-            assert str(made).encode() not in file.read_bytes(), file
+            assert str(built).encode() not in file.read_bytes(), file
 
 
-def test_predict_needs_only_what_a_prediction_takes(made: Path) -> None:
-    bundle = Bundle.load(made / "model")
+def test_predict_needs_only_what_a_prediction_takes(built: Path) -> None:
+    bundle = Bundle.load(built / "model")
     assert set(bundle.signatures["predict"].inputs) == {"delay", "speed", "hour", "carrier"}
     assert set(bundle.signatures["evaluate"].inputs) == {"delay", "speed", "hour", "carrier", "arrival"}
     assert set(bundle.payload.weights) >= {"model/layers/0/w:folded"}  # reshaped once
@@ -119,24 +119,24 @@ assert not any("test_bundle" in name for name in sys.modules)
 """
 
 
-def test_batch_and_row_and_fresh_process_agree(made: Path, tmp_path: Path) -> None:
+def test_batch_and_row_and_fresh_process_agree(built: Path, tmp_path: Path) -> None:
     table = rows(900, 1)
     pq.write_table(table, tmp_path / "table.parquet")
-    arguments = [str(made), str(tmp_path / "table.parquet"), "graph", "model"]
+    arguments = [str(built), str(tmp_path / "table.parquet"), "graph", "model"]
     subprocess.run([sys.executable, "-c", FRESH, *arguments], check=True, cwd=tmp_path, timeout=200, env=os.environ)
     (batch,) = table.combine_chunks().to_batches()
     for name in ("graph", "model"):
         with np.load(tmp_path / f"{name}.npz") as file:
             fresh = dict(file)
-        bundle = Bundle.load(made / name)
+        bundle = Bundle.load(built / name)
         here = bundle.run(next(iter(bundle.signatures)), batch)
         for key, values in here.items():
             assert_same(fresh[f"batch/{key}"], values)
             np.testing.assert_allclose(fresh[f"row/{key}"], values, atol=1e-6)
 
 
-def test_a_rows_result_does_not_depend_on_its_batch(made: Path) -> None:
-    bundle = Bundle.load(made / "model")
+def test_a_rows_result_does_not_depend_on_its_batch(built: Path) -> None:
+    bundle = Bundle.load(built / "model")
     (batch,) = rows(20_000, 1).combine_chunks().to_batches()
     whole = bundle.run("predict", batch)["probability"]
     for start, size in ((0, 1), (5, 7), (9000, 511), (123, 512), (17, 513), (3, 8193), (0, 0)):
@@ -144,11 +144,11 @@ def test_a_rows_result_does_not_depend_on_its_batch(made: Path) -> None:
         assert_same(part, whole[start : start + size])
 
 
-def test_applied_examples_are_what_the_graph_gives(made: Path) -> None:
-    table = data.open_examples(made / "examples", "train")
+def test_applied_examples_are_what_the_graph_gives(built: Path) -> None:
+    table = data.open_examples(built / "examples", "train")
     assert table.schema.field("late").type == pa.float32()
     assert table.schema.field("carrier").type == pa.int32()
-    wanted = Bundle.load(made / "graph").run("transform", rows(2000).combine_chunks().to_batches()[0])
+    wanted = Bundle.load(built / "graph").run("transform", rows(2000).combine_chunks().to_batches()[0])
     found = pa.Table.from_batches([batch for shard in table.shards for batch in table.read(shard)])
     for name, values in wanted.items():
         np.testing.assert_array_equal(found[name].to_numpy(), values)
@@ -156,16 +156,16 @@ def test_applied_examples_are_what_the_graph_gives(made: Path) -> None:
 
 @pytest.mark.beam
 @pytest.mark.slow
-def test_beam_gives_the_same_bytes(made: Path, tmp_path: Path) -> None:
-    source = data.open_parquet([made / "raw.parquet"])
+def test_beam_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    source = data.open_parquet([built / "raw.parquet"])
     analyze(preprocess, source, data.executor("beam")).save(tmp_path / "graph")
     apply(tmp_path / "graph", {"train": source}, tmp_path / "examples", data.executor("beam"))
     for name in ("graph", "examples"):
-        assert digest_tree(tmp_path / name) == digest_tree(made / name)
+        assert digest_tree(tmp_path / name) == digest_tree(built / name)
 
 
-def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(made: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(made / "model", tmp_path / "model")
+def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(built: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(built / "model", tmp_path / "model")
     row = {"delay": 1.0, "speed": 0.0, "hour": 9, "carrier": "UA"}
     before = Bundle.load(copy).run_row("predict", row)["probability"]
     file = copy / "assets" / "vocabulary.carrier.arrow"
@@ -179,18 +179,18 @@ def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(made: P
     assert Bundle.load(copy).run_row("predict", row)["probability"] != before
 
 
-def test_partial_and_newer_bundles_are_refused(made: Path, tmp_path: Path) -> None:
-    files = sorted(file.relative_to(made / "model") for file in (made / "model").rglob("*") if file.is_file())
+def test_partial_and_newer_bundles_are_refused(built: Path, tmp_path: Path) -> None:
+    files = sorted(file.relative_to(built / "model") for file in (built / "model").rglob("*") if file.is_file())
     for number, file in enumerate(files):
-        copy = shutil.copytree(made / "model", tmp_path / f"{number}a")
+        copy = shutil.copytree(built / "model", tmp_path / f"{number}a")
         (copy / file).unlink()
         with pytest.raises(InputError, match=str(file.name)):
             Bundle.load(copy)
-        copy = shutil.copytree(made / "model", tmp_path / f"{number}b")
+        copy = shutil.copytree(built / "model", tmp_path / f"{number}b")
         (copy / file).write_bytes((copy / file).read_bytes()[:-7])
         with pytest.raises(InputError, match=str(file.name)):
             Bundle.load(copy)
-    copy = shutil.copytree(made / "model", tmp_path / "newer")
+    copy = shutil.copytree(built / "model", tmp_path / "newer")
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
     with pytest.raises(InputError, match="bundle format 99"):
@@ -202,11 +202,11 @@ SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[Healt
 
 @SETTINGS
 @given(st.data())
-def test_fuzzed_files_never_do_more_than_refuse(made: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """Even with a manifest made to agree: whatever is read is checked before anything runs."""
+def test_fuzzed_files_never_do_more_than_refuse(built: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Even with a manifest built to agree: whatever is read is checked before anything runs."""
     copy = tmp_path / "copy"
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(made / "model", copy)
+    shutil.copytree(built / "model", copy)
     file = copy / data.draw(st.sampled_from(["manifest.json", "graph.json"]))
     value = json.loads(file.read_text())
     junk = st.one_of(st.none(), st.booleans(), st.integers(-3, 99), st.text(max_size=5), st.just([]), st.just({}))
@@ -228,10 +228,10 @@ def test_fuzzed_files_never_do_more_than_refuse(made: Path, tmp_path: Path, data
         assert str(copy) in str(error)  # noqa: PT017  # a load that still works is as good as a refusal
 
 
-def test_bundle_fn_travels_by_name(made: Path) -> None:
+def test_bundle_fn_travels_by_name(built: Path) -> None:
     import pickle
 
-    fn = BundleFn(made / "model", "evaluate", keep=("carrier",))
+    fn = BundleFn(built / "model", "evaluate", keep=("carrier",))
     fn.setup()
     sent = pickle.dumps(fn)
     assert len(sent) < 1000
@@ -241,7 +241,7 @@ def test_bundle_fn_travels_by_name(made: Path) -> None:
     assert out.column("pair").type == pa.list_(pa.float32(), 2)
 
 
-def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path) -> None:
+def test_models_that_do_not_fit_are_refused_at_export(built: Path, tmp_path: Path) -> None:
     identity = lambda outputs: {"p": outputs}  # noqa: E731
     for apply_fn, predict, label, says in (
         (model, identity, "nope", "no output 'nope'"),
@@ -253,15 +253,15 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
         (lambda p, f: f["delay"][:, None][:, :0], identity, "late", "of one place or more"),
     ):
         with pytest.raises(InputError, match=says):
-            export_model(made / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")
+            export_model(built / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")
     with pytest.raises(InputError, match="is not a bundle"):
         Bundle.load(tmp_path)
     for number in (9, 10):
-        shutil.copytree(made / "model", tmp_path / "serving" / str(number))
+        shutil.copytree(built / "model", tmp_path / "serving" / str(number))
     with pytest.raises(InputError, match=r"it holds versions: name one, the newest is .*serving/10"):
         Bundle.load(tmp_path / "serving")
     with pytest.raises(InputError, match="no signature 'nope'"):
-        Bundle.load(made / "model").run_row("nope", {})
+        Bundle.load(built / "model").run_row("nope", {})
 
 
 def test_stages_between_host_nodes_and_odd_dtypes_export(tmp_path: Path) -> None:
@@ -299,10 +299,10 @@ def test_stages_between_host_nodes_and_odd_dtypes_export(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "names",
-    [("t0", "t1"), ("t1", "t0"), ("made/t0", "t0"), ("inlined/0/t0", "t1:folded")],
+    [("t0", "t1"), ("t1", "t0"), ("built/t0", "t0"), ("inlined/0/t0", "t1:folded")],
     ids="-".join,
 )
-def test_params_may_be_called_as_the_graphs_own_tensors(made: Path, tmp_path: Path, names: tuple[str, str]) -> None:
+def test_params_may_be_called_as_the_graphs_own_tensors(built: Path, tmp_path: Path, names: tuple[str, str]) -> None:
     factor, offset = names
 
     def apply_fn(params: Any, features: Any) -> Any:
@@ -310,15 +310,15 @@ def test_params_may_be_called_as_the_graphs_own_tensors(made: Path, tmp_path: Pa
         return jnp.tanh(scaled + params[offset]) * params[factor]
 
     params = {factor: np.float32(0.5), offset: np.float32(0.25)}
-    export_model(made / "graph", apply_fn, params, lambda o: {"p": o}, label="late", out=tmp_path / "model")
+    export_model(built / "graph", apply_fn, params, lambda o: {"p": o}, label="late", out=tmp_path / "model")
     (batch,) = rows(50, seed=6).to_batches()
-    features = Bundle.load(made / "graph").run("transform", batch)
+    features = Bundle.load(built / "graph").run("transform", batch)
     found = Bundle.load(tmp_path / "model").run("predict", batch)["p"]
     np.testing.assert_allclose(found, apply_fn(params, features), rtol=1e-6, atol=1e-6)
 
 
-def test_a_stream_of_batches_comes_in_order_and_fails_in_its_turn(made: Path) -> None:
-    bundle = Bundle.load(made / "model")
+def test_a_stream_of_batches_comes_in_order_and_fails_in_its_turn(built: Path) -> None:
+    bundle = Bundle.load(built / "model")
     batches = rows(900, seed=5).to_batches(100)
     found = list(bundle.run_stream("predict", iter(batches)))
     for batch, one in zip(batches, found, strict=True):
