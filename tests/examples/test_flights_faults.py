@@ -75,9 +75,13 @@ def test_a_column_that_is_all_missing_is_an_anomaly_or_simply_works(data: Path, 
         clean(root)
 
 
-@pytest.mark.parametrize("limit", [300_000, 2_000_000], ids=["the store", "the rows"])
-def test_a_full_disk_loses_nothing(tmp_path: Path, limit: int) -> None:
-    """A limit on file sizes stands for the disk, so that no right to mount is needed; the smaller hits the store."""
+@pytest.mark.parametrize(
+    ("limit", "recovery"),
+    [(200_000, "run"), (600_000, "resume"), (2_000_000, "resume")],
+    ids=["the store before its run", "the store", "the rows"],
+)
+def test_a_full_disk_loses_nothing(tmp_path: Path, limit: int, recovery: str) -> None:
+    """A limit on file sizes stands for the disk, so that no right to mount is needed; the smaller two hit the store."""
     root = tmp_path / ".drivetrain"
     script = (
         "import resource, runpy, sys\n"
@@ -91,7 +95,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, limit: int) -> None:
     assert "free space" in out.stdout + out.stderr  # where even the failure cannot be recorded, the shell says it
     assert "Traceback" not in out.stderr
     clean(root)
-    done = job.drive("resume", "--root", str(root))
+    recorded = job.drive("runs", "--root", str(root)).result["runs"]
+    assert len(recorded) == (recovery == "resume"), recorded
+    done = job.run(root) if recovery == "run" else job.drive("resume", "--root", str(root))
     assert done.code == 0, done.err
     clean(root)
 
