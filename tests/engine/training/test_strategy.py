@@ -22,7 +22,7 @@ import jax, numpy as np, optax
 spec = importlib.util.spec_from_file_location("problem", sys.argv[1])
 problem = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(problem)
-from drivetrain.engine.training.fit import Program
+from drivetrain.engine.training.program import Program
 from drivetrain.engine.training.model import nnx_model
 from drivetrain.engine.training.strategy import strategy
 from drivetrain.engine.training.training import TrainingRun
