@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
     from .tracing.device_hints import on as on
+    from .training.callbacks import Callback as Callback
+    from .training.callbacks import EarlyStopping as EarlyStopping
+    from .training.callbacks import TrainingProgress as TrainingProgress
     from .training.loader import Batch as Batch
     from .training.loader import Loader as Loader
     from .training.model import Model as Model
@@ -96,6 +99,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "ragged.ragged": "Ragged",
         "tracing.columns": "Column",
         "tracing.device_hints": "on",
+        "training.callbacks": "Callback EarlyStopping TrainingProgress",
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",
         "training.strategy": "STRATEGIES Strategy",

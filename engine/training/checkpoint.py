@@ -14,7 +14,7 @@ from ...errors import missing_extra
 KEEP = 2  # where the newest is damaged, the one before is there to go back to
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little
 _FIRST_COST = 1.0  # seconds: what a save is taken to cost until one is known; the first loads orbax
-_FORMAT = 1
+_FORMAT = 2
 State = Any  # a pytree of arrays
 
 

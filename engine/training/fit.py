@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ...errors import Canceled, InputError
+from ...errors import Canceled, DrivetrainError, InputError
+from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
+from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, Checkpoints
-from .program import Program
+from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 
 if TYPE_CHECKING:
     import optax
 
-    from .model import Model
+    from .model import Model, Variables
     from .training import Loss, Predict, TrainingRun
 
 _POINTS = 100  # of the loss curve
+_MOST_SKIPPED = 50
+"""Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
+_KEY = 1
+"""Folded into the run's key for that of the steps."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How `TrainingRun.fit` is to go about it; see there.
+
+    Attributes:
+        step: What each step does.
+        callbacks: In the order in which they are called.
+        keep_best: What tells the best epoch; None keeps the last.
+    """
+
+    step: StepOptions
+    callbacks: Sequence[Callback] = ()
+    keep_best: Monitor | None = None
 
 
 class Fit:
@@ -37,9 +60,11 @@ class Fit:
         predict: Predict,
         optimizer: optax.GradientTransformation,
         label: str,
+        options: FitOptions,
     ) -> None:
         """Look at data and devices; nothing is compiled yet."""
         self._run, self._model, self._predict, self._label = run, model, predict, label
+        self._options = options
         self._data = run.train_data
         self._placement = run.strategy.placement()
         if run.batch_size % self._placement.shards:
@@ -47,48 +72,67 @@ class Fit:
                 f"batch_size {run.batch_size} cannot be split over {self._placement.shards} devices",
                 fix=f"use a multiple of {self._placement.shards}",
             )
-        self._program = Program(model, loss, optimizer, label, self._placement)
+        self._program = Program(model, loss, optimizer, label, self._placement, options.step)
         self._total = run.epochs * run.steps_per_epoch
         self._depth = max(1, min(run.depth, self._total // FRACTIONS))  # so that a short run can be saved midway
         self._step = self._first = 0  # steps whose losses are known; where this attempt began
-        self._loss = 0.0  # sum over the epoch under way
+        self._epoch_losses = _Mean()
         self._stride = -(-self._total // _POINTS)
-        self._sums = [0.0] * -(-self._total // self._stride)  # of the losses, for the curve
+        self._curve = [_Mean() for _ in range(-(-self._total // self._stride))]
+        self._skipped = 0  # steps in a row
         self._history: list[EpochRecord] = []
+        self._best: tuple[float, Variables] | None = None
+        self._stopped = ""  # why the training ends after this epoch
         self._eval = run.eval_data(self._placement.shards)
         self._checkpoints: Checkpoints | None = None
         if run.work_dir is not None:
             folder = run.work_dir / "checkpoints"
             self._checkpoints = Checkpoints(folder, seconds=run.checkpoint_seconds, note=run.note)
+        self._progress = TrainingProgress(
+            epochs=run.epochs,
+            steps_per_epoch=self._data.batches,
+            monitored=("loss", *(["eval_loss", *options.step.metrics] if self._eval else [])),
+            stop=self._stop,
+            variables=lambda: jax.device_get(self._program.variables(self._state)),
+        )
+        if options.keep_best is not None:
+            options.keep_best.check(self._progress.monitored)
 
     @in_32_bits
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
         self._start()
         try:
-            while self._step < self._total:
+            self._call("on_train_begin")
+            while self._step < self._total and not self._stopped:
                 self._train_epoch()
+            self._call("on_train_end")
         finally:
             if self._checkpoints:
                 self._checkpoints.close()
         ran = self._step - self._first
+        variables = self._program.variables(self._state) if self._best is None else self._best[1]
         return Trained(
-            params=jax.device_get(self._state["params"]),
+            params=jax.device_get(variables),
             apply=self._model.apply,
             predict=self._predict,
             label=self._label,
             history=tuple(self._history),
-            curve=tuple(self._curve()),
+            curve=tuple(self._points()),
             first_step=self._first,
             steps=ran,
             examples=ran * self._run.batch_size,
+            stopped=self._stopped,
         )
 
     def _start(self) -> None:
         key = self._run.key()
+        self._key = jax.random.fold_in(key, _KEY)
         shapes = self._program.shapes(key)
-        self._run.rehearse(self._model.apply, shapes["params"], self._predict, self._label)
-        checkpoint = self._checkpoints.restore(shapes) if self._checkpoints else None
+        variables = self._program.variables(shapes)
+        self._run.rehearse(self._model.apply, variables, self._predict, self._label)
+        saved = shapes if self._options.keep_best is None else {**shapes, "best": variables}
+        checkpoint = self._checkpoints.restore(saved) if self._checkpoints else None
         if checkpoint is None:
             self._state = self._program.init(key)
             return
@@ -100,9 +144,17 @@ class Fit:
                 fix="use another work_dir, or remove them",
             )
         self._first = self._step
+        best = state.pop("best", None)
+        if record["best"] is not None:
+            self._best = (record["best"], best)
         self._state = self._program.put(state)
         self._history = [EpochRecord(**epoch) for epoch in record["history"]]
-        self._loss, self._sums = record["loss"], record["sums"]
+        self._epoch_losses = _Mean(**record["loss"])
+        self._curve = [_Mean(**mean) for mean in record["curve"]]
+        self._skipped, self._stopped = record["skipped"], record["stopped"]
+        for callback, remembered in zip(self._options.callbacks, record["callbacks"], strict=True):
+            with _named(callback, "load_state_dict", self._step):
+                callback.load_state_dict(remembered)
         self._run.note(f"training resumed at step {self._step} of {self._total}")
 
     def _train_epoch(self) -> None:
@@ -110,8 +162,9 @@ class Fit:
         epoch, batch = divmod(self._step, self._data.batches)
         waiting: Callable[[], None] = _nothing
         for stack, count in self._data.stacks(epoch, batch, self._depth):
+            first = epoch * self._data.batches + batch
             batch += count
-            self._state, losses = self._program.train(self._state, self._program.feed(stack), count)
+            self._state, losses = self._program.train(self._state, self._program.feed(stack), count, first, self._key)
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
             waiting()
             waiting = partial(self._settle, losses, count)
@@ -133,56 +186,99 @@ class Fit:
 
     def _settle(self, losses: jax.Array, count: int) -> None:
         """Wait for a dispatch and take in its losses."""
-        for offset, value in enumerate(np.asarray(losses)[:count].tolist()):
-            if not math.isfinite(value):
-                raise self._broken(self._step + offset, value)
-            self._loss += value
-            self._sums[(self._step + offset) // self._stride] += value
-        self._step += count
+        for value in np.asarray(losses)[:count].tolist():
+            if math.isfinite(value):
+                self._epoch_losses.add(value)
+                self._curve[self._step // self._stride].add(value)
+                self._skipped = 0
+            else:
+                self._skipped += 1
+                if not self._options.step.skips or self._skipped > _MOST_SKIPPED:
+                    raise self._broken(value)
+            self._step += 1
+            self._call("on_step_end", self._step, value)
 
     def _end_epoch(self, epoch: int) -> None:
         steps = self._data.batches
-        record = EpochRecord(epoch + 1, steps, self._loss / steps, self._eval_loss())
+        if not self._epoch_losses.count:
+            self._step -= 1
+            raise self._broken(math.nan)
+        eval_loss, metrics = self._evaluated()
+        skipped = steps - self._epoch_losses.count
+        record = EpochRecord(epoch + 1, steps, self._epoch_losses.value, eval_loss, metrics, skipped)
         self._history.append(record)
-        self._loss = 0.0
-        shown = "" if record.eval_loss is None else f", eval loss {record.eval_loss:.5f}"
-        self._run.note(f"epoch {record.epoch} of {self._run.epochs}: loss {record.loss:.5f}{shown}")
+        self._epoch_losses = _Mean()
+        shown = [f"loss {record.loss:.5f}"]
+        shown += [] if eval_loss is None else [f"eval loss {eval_loss:.5f}"]
+        shown += [f"{name} {value:.5f}" for name, value in metrics.items()]
+        shown += [f"{skipped} steps left out"] if skipped else []
+        self._run.note(f"epoch {record.epoch} of {self._run.epochs}: {', '.join(shown)}")
+        monitor = self._options.keep_best
+        if monitor is not None and monitor.improves(value := monitor.value(record), self._best and self._best[0]):
+            copy = jax.tree.map(jnp.copy, self._program.variables(self._state))  # the state is given away to the step
+            self._best = (value, copy)
+        self._call("on_epoch_end", record)
 
-    def _eval_loss(self) -> float | None:
+    def _evaluated(self) -> tuple[float | None, dict[str, float]]:
+        """The mean eval loss and metrics over the batches of the eval split."""
         if self._eval is None:
-            return None
-        total = 0.0
+            return None, {}
+        variables = self._program.variables(self._state)
+        totals = np.zeros(1 + len(self._options.step.metrics))
         for stack, count in self._eval.stacks(0, 0, self._depth):
-            total += float(self._program.evaluate(self._state["params"], self._program.feed(stack), count))
-        return total / self._eval.batches
+            totals += np.asarray(self._program.evaluate(variables, self._program.feed(stack), count), np.float64)
+        loss, *metrics = (totals / self._eval.batches).tolist()
+        return loss, dict(zip(self._options.step.metrics, metrics, strict=True))
+
+    def _stop(self, reason: str) -> None:
+        self._stopped = reason
+        self._run.note(f"the training ends after this epoch: {reason}")
+
+    def _call(self, method: str, *arguments: object) -> None:
+        for callback in self._options.callbacks:
+            with _named(callback, method, self._step):
+                getattr(callback, method)(self._progress, *arguments)
 
     def _save(self) -> None:
-        if self._checkpoints:
-            history = [asdict(epoch) for epoch in self._history]
-            self._checkpoints.save(
-                self._step,
-                self._state,
-                {"plan": self._plan(), "history": history, "loss": self._loss, "sums": self._sums},
-            )
+        if not self._checkpoints:
+            return
+        state = dict(self._state)
+        if self._options.keep_best is not None:
+            state["best"] = self._program.variables(self._state) if self._best is None else self._best[1]
+        record = {
+            "plan": self._plan(),
+            "history": [asdict(epoch) for epoch in self._history],
+            "loss": asdict(self._epoch_losses),
+            "curve": [asdict(mean) for mean in self._curve],
+            "best": None if self._best is None else self._best[0],
+            "skipped": self._skipped,
+            "stopped": self._stopped,
+            "callbacks": [dict(callback.state_dict()) for callback in self._options.callbacks],
+        }
+        self._checkpoints.save(self._step, state, record)
 
-    def _curve(self) -> Iterator[tuple[int, float]]:
-        for number, total in enumerate(self._sums):
-            begin = number * self._stride
-            end = min(begin + self._stride, self._total)
-            yield end, total / (end - begin)
+    def _points(self) -> Iterator[tuple[int, float]]:
+        for number, mean in enumerate(self._curve):
+            if mean.count:
+                yield min((number + 1) * self._stride, self._step), mean.value
 
-    def _plan(self) -> dict[str, int]:
-        """What must be equal for a checkpoint to mean the same place in the same data."""
+    def _plan(self) -> dict[str, Any]:
+        """What must be equal for a checkpoint to mean the same position in the same training."""
+        step = self._options.step
         return {
             "seed": self._run.seed,
             "batch_size": self._run.batch_size,
             "rows": self._data.rows,
             "steps": self._total,
+            "precision": step.precision.name,
+            "ema": step.ema,
+            "skip_nonfinite": step.skip_nonfinite,
+            "callbacks": [type(callback).__name__ for callback in self._options.callbacks],
         }
 
-    def _broken(self, step: int, value: float) -> InputError:
+    def _broken(self, value: float) -> InputError:
         """The error for a loss that is not a number: names the step, and the column where the data is to blame."""
-        epoch, number = divmod(step, self._data.batches)
+        epoch, number = divmod(self._step, self._data.batches)
         batch = next(self._data.epoch(epoch, number))
         arrays = {name: array.values if self._run.features[name].ragged else array for name, array in batch.items()}
         bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
@@ -190,7 +286,41 @@ class Fit:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
         else:
             fix = "its batch is finite: lower the learning rate, clip gradients, or look for log(0) or 0/0 in the loss"
-        return InputError(f"the loss is {value} at step {step + 1} (epoch {epoch + 1}, batch {number + 1})", fix=fix)
+        at = f"step {self._step + 1} (epoch {epoch + 1}, batch {number + 1})"
+        if self._options.step.skips:
+            return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
+        return InputError(f"the loss is {value} at {at}", fix=fix)
+
+
+@dataclass
+class _Mean:
+    """A mean under way."""
+
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def value(self) -> float:
+        return self.total / self.count
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+
+
+@contextmanager
+def _named(callback: Callback, method: str, step: int) -> Iterator[None]:
+    """What a callback raises, as an error of the user's code that names the callback and the step."""
+    try:
+        yield
+    except DrivetrainError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        cause = mistake(error)
+        name = f"{type(callback).__name__}.{method}"
+        raise InputError(
+            f"{name} failed after step {step}: {cause.message}", fix=cause.fix, where=cause.where
+        ) from error
 
 
 def _nothing() -> None: ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,15 +11,18 @@ import jax.numpy as jnp
 import optax
 
 from ...errors import InputError
+from .precision import PRECISIONS, Precision, in_float32
 
 if TYPE_CHECKING:
     from .loader import Batch
-    from .model import Model, Outputs
+    from .model import Model, Outputs, Variables
     from .strategy import Placement
-    from .training import Arrays, Loss
+    from .training import Arrays, Loss, Metric
 
 
-State = dict[str, Any]  # "params" and "optimizer": pytrees
+State = dict[str, Any]
+"""What a training step changes, pytrees: "params", "optimizer", "model" (the model's own state), and by option
+"ema" (averaged parameters) and "scale" (of the loss)."""
 
 # The initial state is computed once: compiling it well costs more than it saves (three quarters of the CPU seconds on
 # flights), and so does compiling its parts apart (a quarter of the rest).
@@ -40,29 +44,66 @@ def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:  # Any: jax leaves it unty
                 yield from _shapes(inner)
 
 
+@dataclass(frozen=True)
+class StepOptions:
+    """What a training step does beyond a gradient and an update.
+
+    Attributes:
+        metrics: Scalars of a batch by name, from outputs and batch, taken beside the eval loss.
+        precision: The policy of types.
+        ema: The decay of an exponential moving average of the parameters, which is evaluated and exported in their
+            stead: average = ema * average + (1 - ema) * parameters after each step, the first being the initial ones.
+        skip_nonfinite: Whether a step whose loss or gradients are not finite changes nothing.
+    """
+
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    precision: Precision = PRECISIONS["float32"]
+    ema: float | None = None
+    skip_nonfinite: bool = False
+
+    @property
+    def skips(self) -> bool:
+        """Whether a step can be left out: scaled losses overflow now and then, which is no fault."""
+        return self.skip_nonfinite or self.precision.scaled
+
+
 class Program:
     """The compiled parts of a training: initial state, k steps, loss without a step.
 
     The number of steps in a dispatch is an argument of the compiled loop, so that the last, shorter stack of an epoch
-    runs the same code, and so that it makes no difference to the bits where a resumed run begins.
+    runs the same code, and so that it makes no difference to the bits where a resumed run begins. Each step has a PRNG
+    key of its own, from the run's key and the step's number, for the same reason.
     """
 
     def __init__(
-        self, model: Model, loss: Loss, optimizer: optax.GradientTransformation, label: str, placement: Placement
+        self,
+        model: Model,
+        loss: Loss,
+        optimizer: optax.GradientTransformation,
+        label: str,
+        placement: Placement,
+        options: StepOptions | None = None,
     ) -> None:
         """Wraps the functions in `jax.jit`; XLA compiles each when it is first called."""
-        self._model, self._loss, self._optimizer, self._label = model, loss, optimizer, label
+        self._model, self._loss, self._label = model, loss, label
+        self._optimizer = optax.with_extra_args_support(optimizer)  # some look at the loss (reduce_on_plateau)
+        self._step_options = step_options = options or StepOptions()
         self._placement = placement
         self._stacked = placement.batches(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
         self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
         self._options = _SAME_BITS if placement.mesh.devices.flat[0].platform == "gpu" else None
-        self._evaluate = jax.jit(self._sum, out_shardings=self._losses_sharding, compiler_options=self._options)
+        self._evaluate = jax.jit(self._sums, out_shardings=self._losses_sharding, compiler_options=self._options)
         self._train: Any = None  # jitted when the state's structure is known
 
         def initial(key: jax.Array) -> State:
-            params = model.init(key)
-            return {"params": params, "optimizer": optimizer.init(params)}
+            params, model_state = model.parts(model.init(key))
+            state = {"params": params, "optimizer": optimizer.init(params), "model": model_state}
+            if step_options.ema is not None:
+                state["ema"] = jax.tree.map(jnp.copy, params)  # the arrays of a state are given away one by one
+            if step_options.precision.scaled:
+                state["scale"] = step_options.precision.first_scale()
+            return state
 
         self._initial = initial  # one object, unlike a bound method: JAX remembers by it, and traces it once
 
@@ -94,9 +135,20 @@ class Program:
         arrays: Arrays = jax.device_put(stack, wanted)
         return arrays
 
-    def train(self, state: State, stack: Arrays, count: int) -> tuple[State, jax.Array]:
-        """`count` steps on the first batches of a stack: the new state (the old one is gone) and the losses [depth]."""
-        moved: tuple[State, jax.Array] = self.compiled(state)(state, stack, count)
+    def train(self, state: State, stack: Arrays, count: int, first: int, key: jax.Array) -> tuple[State, jax.Array]:
+        """`count` steps on the first batches of a stack: the new state (the old one is gone) and the losses [depth].
+
+        Args:
+            state: Before them.
+            stack: Batches, [depth, batch, ...].
+            count: How many of them.
+            first: The number of the first step, from 0.
+            key: The run's; it must not be that of `init`.
+
+        Returns:
+            The loss of a step that was left out is NaN.
+        """
+        moved: tuple[State, jax.Array] = self.compiled(state)(state, stack, count, first, key)
         return moved
 
     def compiled(self, state: State) -> Any:
@@ -111,14 +163,20 @@ class Program:
             )
         return self._train
 
-    def evaluate(self, params: Any, stack: Arrays, count: int) -> jax.Array:
-        """The sum of the losses of the first `count` batches of a stack."""
-        total: jax.Array = self._evaluate(params, stack, count)
-        return total
+    def variables(self, state: State) -> Variables:
+        """What of a state is evaluated and served."""
+        return self._model.variables(state.get("ema", state["params"]), state["model"])
 
-    def _objective(self, params: Any, batch: Arrays) -> jax.Array:
-        features = {name: array for name, array in batch.items() if name != self._label}
-        outputs = self._model.apply(params, features)
+    def evaluate(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
+        """The sums of loss and metrics of the first `count` batches of a stack, [1 + metrics]."""
+        totals: jax.Array = self._evaluate(variables, stack, count)
+        return totals
+
+    def _features(self, batch: Arrays) -> Arrays:
+        return {name: array for name, array in batch.items() if name != self._label}
+
+    def _value(self, outputs: Outputs, batch: Arrays) -> jax.Array:
+        """The loss of a batch, float32."""
         value = self._loss(outputs, batch)
         if jnp.shape(value) != ():
             raise InputError(f"the loss has shape {list(jnp.shape(value))}, not a scalar", fix="return its .mean()")
@@ -137,27 +195,86 @@ class Program:
                 fix="take the last axis off: logits[:, 0]",
             )
 
-    def _sum(self, params: Any, stack: Arrays, count: int) -> jax.Array:
-        def add(index: jax.Array, total: jax.Array) -> jax.Array:
-            return total + self._objective(params, _batch(stack, index))
+    def _sums(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
+        metrics = self._step_options.metrics
 
-        total: jax.Array = jax.lax.fori_loop(0, count, add, jnp.float32(0))
-        return total
+        def add(index: jax.Array, totals: jax.Array) -> jax.Array:
+            batch = _batch(stack, index)
+            outputs = self._model.apply(variables, self._features(batch))
+            values = [self._value(outputs, batch)]
+            values += [_scalar(name, metric(outputs, batch)) for name, metric in metrics.items()]
+            return totals + jnp.stack(values)
 
-    def _steps(self, state: State, stack: Arrays, count: int) -> tuple[State, jax.Array]:
+        totals: jax.Array = jax.lax.fori_loop(0, count, add, jnp.zeros(1 + len(metrics), jnp.float32))
+        return totals
+
+    def _steps(self, state: State, stack: Arrays, count: int, first: int, key: jax.Array) -> tuple[State, jax.Array]:
         def step(index: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
-            value, gradients = jax.value_and_grad(self._objective)(state["params"], _batch(stack, index))
-            updates, optimizer = self._optimizer.update(gradients, state["optimizer"], state["params"])
-            params = optax.apply_updates(state["params"], updates)
-            return {"params": params, "optimizer": optimizer}, losses.at[index].set(value)
+            state, value = self._next(state, _batch(stack, index), jax.random.fold_in(key, first + index))
+            return state, losses.at[index].set(value)
 
         depth = jax.tree.leaves(stack)[0].shape[0]
         start = (state, jnp.zeros(depth, jnp.float32))
         end: tuple[State, jax.Array] = jax.lax.fori_loop(0, count, step, start)
         return end
 
+    def _next(self, state: State, batch: Arrays, key: jax.Array) -> tuple[State, jax.Array]:
+        """The state after one step, and its loss."""
+        options = self._step_options
+        types = options.precision
+        factor = state["scale"]["factor"] if types.scaled else None
+
+        def objective(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+            features = self._features(batch)
+            model_state = state["model"]
+            if types.name == "float32":
+                outputs, model_state = self._model.step(params, model_state, features, key)
+            else:
+                outputs, model_state = self._model.step(types.cast(params), model_state, types.cast(features), key)
+                outputs, model_state = in_float32(outputs), _like(model_state, state["model"])
+            value = self._value(outputs, batch)
+            return value if factor is None else value * factor, (value, model_state)
+
+        (_, (value, model_state)), gradients = jax.value_and_grad(objective, has_aux=True)(state["params"])
+        if factor is not None:
+            gradients = jax.tree.map(lambda gradient: gradient / factor, gradients)
+        updates, optimizer = self._optimizer.update(gradients, state["optimizer"], state["params"], value=value)
+        params = optax.apply_updates(state["params"], updates)
+        after = {"params": params, "optimizer": optimizer, "model": model_state}
+        if options.ema is not None:
+            after["ema"] = optax.incremental_update(params, state["ema"], 1 - options.ema)
+        if not options.skips:
+            return after, value
+        finite = jnp.isfinite(value) & _all_finite(gradients)
+        after = {name: _where(finite, part, state[name]) for name, part in after.items()}
+        if types.scaled:
+            after["scale"] = types.next_scale(state["scale"], finite)
+        return after, jnp.where(finite, value, jnp.nan)
+
 
 def _batch(stack: Arrays, index: jax.Array) -> Arrays:
     batch: Arrays = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stack)
     return batch
+
+
+def _scalar(name: str, value: Any) -> jax.Array:
+    if jnp.shape(value) != ():
+        raise InputError(
+            f"the metric {name!r} has shape {list(jnp.shape(value))}, not a scalar", fix="return its .mean()"
+        )
+    return jnp.asarray(value, jnp.float32)
+
+
+def _like(tree: Any, template: Any) -> Any:
+    """A pytree with the dtypes of another: statistics of a batch in half precision are kept in float32."""
+    return jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), tree, template)
+
+
+def _where(condition: jax.Array, after: Any, before: Any) -> Any:
+    """One of two pytrees; PRNG keys in an optimizer's state too."""
+    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), after, before)
+
+
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()

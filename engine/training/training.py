@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     import jax
     import optax
 
-    from .model import Model, Outputs, Params
+    from .callbacks import Callback
+    from .model import Model, Outputs, Variables
 
     Arrays = Mapping[str, jax.Array]
     Loss = Callable[[Outputs, Arrays], jax.Array]
+    Metric = Callable[[Outputs, Arrays], jax.Array]
     Predict = Callable[[Outputs], Mapping[str, jax.Array]]
 
 
@@ -32,14 +34,18 @@ class EpochRecord:
     Attributes:
         epoch: 1 for the first.
         steps: Batches it trained on.
-        loss: Mean of the losses of its batches, each taken before that batch's update.
+        loss: Mean of the losses of its batches, each taken before that batch's update; of steps left out none is.
         eval_loss: Mean loss over the full batches of the eval split after the epoch, None without that split.
+        metrics: The means of further metrics over the same batches, by name.
+        skipped: How many of the steps were left out, their loss or gradients not being finite.
     """
 
     epoch: int
     steps: int
     loss: float
     eval_loss: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +53,9 @@ class Trained:
     """What `train(run)` returns: all that an export needs, and how it went.
 
     Attributes:
-        params: The parameters, numpy arrays where `run.fit` made them.
-        apply: Outputs from parameters and features.
+        params: What `apply` takes, a pytree: the parameters, with the state of a model that has one; numpy arrays where
+            `run.fit` made them.
+        apply: Outputs from those and features.
         predict: What a prediction shows, arrays [batch, ...] by name, from the outputs.
         label: Name of the label's column; never among the features of `apply`.
         history: One record per epoch.
@@ -56,10 +63,11 @@ class Trained:
         first_step: The step of the checkpoint that this attempt went on from, 0 where it began anew.
         steps: Steps that this attempt ran.
         examples: Rows that this attempt trained on.
+        stopped: Why the training ended before its last epoch, "" where it did not.
     """
 
-    params: Params
-    apply: Callable[[Params, Arrays], Outputs]
+    params: Variables
+    apply: Callable[[Variables, Arrays], Outputs]
     predict: Predict
     label: str
     history: tuple[EpochRecord, ...] = ()
@@ -67,12 +75,13 @@ class Trained:
     first_step: int = 0
     steps: int = 0
     examples: int = 0
+    stopped: str = ""
 
 
 def _no_note(text: str) -> None: ...
 
 
-def _no_rehearsal(apply: Any, params: Params, predict: Predict, label: str) -> object: ...
+def _no_rehearsal(apply: Any, params: Variables, predict: Predict, label: str) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class TrainingRun:
     window_bytes: int = WINDOW_BYTES
     progress: Progress = no_progress
     note: Callable[[str], None] = _no_note
-    rehearse: Callable[[Callable[..., Outputs], Params, Predict, str], object] = _no_rehearsal
+    rehearse: Callable[[Callable[..., Outputs], Variables, Predict, str], object] = _no_rehearsal
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "depth"):
@@ -176,32 +185,65 @@ class TrainingRun:
         return self._loader(split, self.batch_size, shuffle=False).epoch(epoch, start)
 
     def fit(
-        self, model: Model, *, loss: Loss, predict: Predict, optimizer: optax.GradientTransformation, label: str
+        self,
+        model: Model,
+        *,
+        loss: Loss,
+        predict: Predict,
+        optimizer: optax.GradientTransformation,
+        label: str,
+        metrics: Mapping[str, Metric] | None = None,
+        callbacks: Sequence[Callback] = (),
+        keep_best: str | tuple[str, Literal["min", "max"]] | None = None,
+        precision: Literal["float32", "bfloat16", "float16"] = "float32",
+        ema: float | None = None,
+        skip_nonfinite: bool = False,
     ) -> Trained:
         """Train a model: `epochs` passes of `steps_per_epoch` steps, resumed from the newest checkpoint.
 
-        A resumed training ends with the same bits as an uninterrupted one.
+        A resumed training ends with the same bits as an uninterrupted one, with all that the options add.
 
         Args:
             model: The functional core, e.g. from `nnx_model`.
             loss: A scalar from outputs and batch (all columns, [batch_size, ...], the label too), differentiable.
             predict: Arrays by name from outputs, for serving and evaluation.
-            optimizer: From optax.
+            optimizer: From optax. One that looks at the loss (`optax.contrib.reduce_on_plateau`) is given it.
             label: The column that is kept from the model.
+            metrics: Scalars by name from outputs and batch, as the loss; their means over the eval split are recorded
+                after each epoch.
+            callbacks: Called in this order, such as `EarlyStopping`.
+            keep_best: "loss" or "eval_loss", for the parameters of the epoch where it was smallest; or a metric's name
+                with "min" or "max". None: those after the last step.
+            precision: What the model computes in while it is trained: "bfloat16", or "float16" with a loss scale that
+                adapts itself. Parameters, losses, evaluation and the exported model are of float32 in each.
+            ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
+            skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
+                before it, up to 50 times in a row.
 
         Raises:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
-                or became NaN or infinite (named with its step); or `rehearse` refused the model.
+                or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
+                or `rehearse` refused the model.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
-        from .fit import Fit
+        from .callbacks import Monitor
+        from .fit import Fit, FitOptions
+        from .precision import precision as find_precision
+        from .program import StepOptions
 
         if label not in self.features:
             raise InputError(
                 f"the label {label!r} is not a column of the transformed examples",
                 fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
-        return Fit(self, model, loss, predict, optimizer, label).run()
+        if ema is not None and not 0 <= ema < 1:
+            raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
+        taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
+        if taken:
+            raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
+        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
+        best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
+        return Fit(self, model, loss, predict, optimizer, label, FitOptions(step, tuple(callbacks), best)).run()
 
     def _loader(self, split: str, batch_size: int, *, shuffle: bool) -> Loader:
         return Loader(

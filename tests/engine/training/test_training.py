@@ -180,18 +180,6 @@ def test_what_cannot_be_trained_says_why(problem: ModuleType, run: TrainingRun) 
         problem.fit(dataclasses.replace(run, eval_split="test"))
 
 
-def test_modules_with_other_state_are_refused() -> None:
-    from flax import nnx
-
-    class Dropping(nnx.Module):
-        def __init__(self, rngs: nnx.Rngs) -> None:
-            self.drop = nnx.Dropout(0.5, rngs=rngs)
-            self.norm = nnx.BatchNorm(4, rngs=rngs)
-
-    with pytest.raises(InputError, match=r"state that training does not carry: .*(BatchStat|RngCount)"):
-        nnx_model(Dropping)
-
-
 def test_nnx_parameters_equal_the_modules_own(problem: ModuleType) -> None:
     """The oracle is the module itself, built and called the way Flax documents."""
     import jax

@@ -1,0 +1,367 @@
+"""What `fit` can do beyond gradient and update, each against the same thing written by hand; resumed to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pyarrow as pa
+import pytest
+from drivetrain.engine import Callback, EarlyStopping, EpochRecord, Model, Trained, TrainingProgress, TrainingRun
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.model import nnx_model
+from drivetrain.errors import Canceled, InputError
+from flax import nnx
+
+pytestmark = pytest.mark.engine
+
+SPECS = {name: FieldSpec("float32") for name in ("x", "z", "y")}
+ROWS, BATCH = 512, 64
+RATE = 0.05
+
+
+def write(folder: Path, problem: ModuleType, **changes: Any) -> Path:
+    """y = 2 x - z + 1 with noise, train and eval."""
+    random = np.random.default_rng(0)
+
+    def table(rows: int) -> pa.Table:
+        x, z = random.normal(size=(2, rows)).astype(np.float32)
+        columns = {"x": x, "z": z, "y": (2 * x - z + 1 + random.normal(size=rows) / 4).astype(np.float32)}
+        for name, (row, value) in changes.items():
+            columns[name][row] = value
+        return pa.table(columns)
+
+    content: Path = problem.write(folder, {"train": table(ROWS), "eval": table(BATCH * 2)})
+    return content
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> Path:
+    return write(tmp_path_factory.mktemp("fit"), problem)
+
+
+@pytest.fixture
+def run(content: Path) -> TrainingRun:
+    """8 steps of 64 in each of 4 epochs."""
+    return TrainingRun(SPECS, content, epochs=4, batch_size=BATCH, seed=3, depth=3)
+
+
+def line(scale: float = 1.0) -> Model:
+    return Model(
+        init=lambda key: {"w": jnp.full(2, 0.5), "b": jnp.zeros(())},
+        apply=lambda params, features: (
+            (params["w"] * scale * jnp.stack([features["x"], features["z"]], -1)).sum(-1) + params["b"]
+        ),
+    )
+
+
+def squared(outputs: Any, batch: Any) -> Any:
+    return jnp.mean((outputs - batch["y"]) ** 2)
+
+
+def fit(run: TrainingRun, model: Model | None = None, **options: Any) -> Trained:
+    options = {"loss": squared, "optimizer": optax.sgd(RATE)} | options
+    return run.fit(model or line(), predict=lambda output: {"y_hat": output}, label="y", **options)
+
+
+def by_hand(
+    run: TrainingRun, ema: float = 0.0, skipped: Callable[[Mapping[str, Any]], bool] = lambda batch: False
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Gradient descent on the line in float64, from the gradient's formula: averaged parameters after each epoch."""
+    weights = average = np.array([0.5, 0.5, 0.0])
+    epochs = []
+    for epoch in range(run.epochs):
+        for batch in run.batches("train", epoch):
+            if not skipped(batch):
+                matrix = np.stack([batch["x"], batch["z"], np.ones(BATCH)], -1).astype(np.float64)
+                weights = weights - RATE * 2 / BATCH * matrix.T @ (matrix @ weights - batch["y"])
+                average = ema * average + (1 - ema) * weights
+        epochs.append(average)
+    return average, epochs
+
+
+def flat(params: Any) -> np.ndarray:
+    return np.array([*params["w"], params["b"]])
+
+
+def test_parameters_are_averaged(run: TrainingRun) -> None:
+    average, epochs = by_hand(run, ema=0.9)
+    trained = fit(run, ema=0.9)
+    np.testing.assert_allclose(flat(trained.params), average, rtol=1e-5)
+    batches = list(run.batches("eval"))
+    outputs = [batch["x"] * average[0] + batch["z"] * average[1] + average[2] for batch in batches]
+    expected = np.mean([np.mean((out - batch["y"]) ** 2) for out, batch in zip(outputs, batches, strict=True)])
+    assert trained.history[-1].eval_loss == pytest.approx(expected, rel=1e-4)  # what will be served is what is judged
+    assert np.abs(epochs[-1] - by_hand(run)[0]).max() > 0.01
+
+
+def test_metrics_are_means_over_the_eval_split(run: TrainingRun) -> None:
+    trained = fit(run, metrics={"mae": lambda outputs, batch: jnp.abs(outputs - batch["y"]).mean()})
+    weights = flat(trained.params)
+    errors = [
+        np.abs(batch["x"] * weights[0] + batch["z"] * weights[1] + weights[2] - batch["y"]).mean()
+        for batch in run.batches("eval")
+    ]
+    assert trained.history[-1].metrics == {"mae": pytest.approx(np.mean(errors), rel=1e-5)}
+
+
+class Recorder(Callback):
+    """Remembers what it was called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.weights: list[np.ndarray] = []
+
+    def on_train_begin(self, progress: TrainingProgress) -> None:
+        self.calls.append("begin")
+
+    def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
+        self.calls.append(step)
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        self.calls.append(f"epoch {record.epoch}")
+        variables = progress.variables()
+        self.weights.append(flat(variables) if "w" in variables else np.zeros(0))
+
+    def on_train_end(self, progress: TrainingProgress) -> None:
+        self.calls.append("end")
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.calls = list(state["calls"])
+
+
+def test_callbacks_are_called_in_order(run: TrainingRun) -> None:
+    recorder = Recorder()
+    fit(run, callbacks=[recorder])
+    steps = [call for call in recorder.calls if isinstance(call, int)]
+    assert steps == list(range(1, 33))
+    assert recorder.calls[0] == "begin"
+    assert recorder.calls[8:10] == [8, "epoch 1"]
+    assert recorder.calls[-3:] == [32, "epoch 4", "end"]
+    np.testing.assert_allclose(recorder.weights, by_hand(run)[1], rtol=1e-5)
+
+
+def test_a_callback_that_raises_is_named(run: TrainingRun, tmp_path: Path) -> None:
+    class Broken(Callback):
+        def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
+            if step == 20:
+                raise KeyError("no such thing")
+
+    kept = dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0)
+    with pytest.raises(InputError, match=r"Broken\.on_step_end failed after step 20: .*no such thing") as caught:
+        fit(kept, callbacks=[Broken()])
+    assert "test_fit.py" in (caught.value.where or "")
+    assert any((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> None:
+    """With a rate that grows the loss falls first, then rises."""
+    rising = optax.sgd(optax.linear_schedule(0.05, 1.4, 64))
+    long = dataclasses.replace(run, epochs=12)
+    recorder, notes = Recorder(), list[str]()
+    trained = fit(
+        dataclasses.replace(long, note=notes.append),
+        optimizer=rising,
+        callbacks=[recorder, EarlyStopping(patience=2)],
+        keep_best="eval_loss",
+    )
+    losses = [record.eval_loss for record in trained.history]
+    best = int(np.argmin(losses))
+    assert best > 0
+    assert len(losses) == best + 3 < 12
+    np.testing.assert_array_equal(flat(trained.params), recorder.weights[best])
+    assert trained.stopped.startswith("eval_loss was not better than ")
+    assert any("training ends after this epoch" in note for note in notes)
+    assert trained.steps == 8 * len(losses)
+    assert trained.curve[-1][0] == trained.steps
+    last = fit(long, optimizer=rising, callbacks=[EarlyStopping(patience=2)])
+    np.testing.assert_array_equal(flat(last.params), recorder.weights[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep_best": "eval_los"}, "'eval_los' is better is not known"),
+        ({"keep_best": ("acuracy", "max")}, "there is no 'acuracy' to monitor"),
+        ({"keep_best": ("mae", "least")}, "there is no mode 'least'"),
+        ({"ema": 1.0}, "ema is 1.0"),
+        ({"precision": "bf16"}, "there is no precision 'bf16'"),
+        ({"metrics": {"loss": squared}}, "a metric is called 'loss'"),
+        ({"metrics": {"each": lambda outputs, batch: outputs}}, r"metric 'each' has shape \[64\]"),
+    ],
+)
+def test_options_that_cannot_be(run: TrainingRun, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(run, **{"metrics": {"mae": squared}} | options)
+
+
+def test_early_stopping_refuses(run: TrainingRun) -> None:
+    with pytest.raises(InputError, match="patience is 0"):
+        EarlyStopping(patience=0)
+    with pytest.raises(InputError, match="min_delta is -1"):
+        EarlyStopping(min_delta=-1)
+    with pytest.raises(InputError, match=r"no eval_loss to monitor.*no eval split"):
+        fit(dataclasses.replace(run, eval_split=None), callbacks=[EarlyStopping()])
+    with pytest.raises(InputError, match="there is no 'f1' to monitor"):
+        fit(run, callbacks=[EarlyStopping("f1", mode="max")])
+
+
+def test_steps_that_are_not_finite_are_left_out(tmp_path: Path, problem: ModuleType) -> None:
+    broken = write(tmp_path, problem, x=(100, np.nan))
+    run = TrainingRun(SPECS, broken, epochs=2, batch_size=BATCH, seed=1, eval_split=None)
+    with pytest.raises(InputError, match=r"the loss is nan at step \d+ .*\n.*column 'x'"):
+        fit(run)
+    trained = fit(run, skip_nonfinite=True, ema=0.5)
+    average, _ = by_hand(run, ema=0.5, skipped=lambda batch: bool(np.isnan(batch["x"]).any()))
+    np.testing.assert_allclose(flat(trained.params), average, rtol=1e-5)
+    assert [record.skipped for record in trained.history] == [1, 1]
+    assert all(np.isfinite(record.loss) for record in trained.history)
+    with pytest.raises(InputError, match=r"the loss or its gradients were not finite in \d+ steps"):
+        fit(run, skip_nonfinite=True, loss=lambda outputs, batch: jnp.log(-1 - outputs**2).mean())
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bfloat16", 0.03), ("float16", 0.005)])
+def test_narrow_types_learn_the_same(run: TrainingRun, precision: str, tolerance: float) -> None:
+    types: list[Any] = []
+
+    def apply(params: Any, features: Any) -> Any:
+        types.append((params["w"].dtype, features["x"].dtype))
+        return line().apply(params, features)
+
+    model = Model(line().init, apply)
+    trained = fit(run, model, precision=precision)
+    assert (jnp.dtype(precision), jnp.dtype(precision)) in types
+    assert trained.params["w"].dtype == np.float32
+    left_out = iter([True] * trained.history[0].skipped)  # while the scale was too large, at the beginning
+    average, _ = by_hand(run, skipped=lambda batch: next(left_out, False))
+    np.testing.assert_allclose(flat(trained.params), average, atol=tolerance)
+
+
+def test_float16_scales_losses_whose_gradients_would_vanish(run: TrainingRun) -> None:
+    """Of a loss times 1e-8 float16 has no gradient: unscaled it would be 0 in most of the parameters."""
+    tiny = 1e-8
+    trained = fit(
+        run,
+        loss=lambda outputs, batch: squared(outputs, batch) * tiny,
+        optimizer=optax.sgd(RATE / tiny),
+        precision="float16",
+    )
+    assert trained.history[0].skipped == 0
+    np.testing.assert_allclose(flat(trained.params), by_hand(run)[0], atol=0.01)
+    large = fit(
+        run,
+        loss=lambda outputs, batch: squared(outputs, batch) * 100,
+        optimizer=optax.sgd(RATE / 100),
+        precision="float16",
+    )
+    assert large.history[0].skipped > 0  # a scale of 2 ** 15 overflows, and halves until it does not
+    assert large.history[-1].skipped == 0
+
+
+class Normalised(nnx.Module):
+    """Batch normalisation and dropout, as Flax has them."""
+
+    def __init__(self, rate: float = 0.5, *, rngs: nnx.Rngs) -> None:
+        self.hidden = nnx.Linear(2, 16, rngs=rngs)
+        self.norm = nnx.BatchNorm(16, momentum=0.9, rngs=rngs)
+        self.drop = nnx.Dropout(rate, rngs=rngs)
+        self.out = nnx.Linear(16, 1, rngs=rngs)
+
+    def __call__(self, features: Mapping[str, jax.Array]) -> jax.Array:
+        hidden = nnx.relu(self.norm(self.hidden(jnp.stack([features["x"], features["z"]], -1))))
+        return self.out(self.drop(hidden))[:, 0]
+
+
+def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
+    trained = fit(run, nnx_model(lambda rngs: Normalised(0.0, rngs=rngs)))
+    module = Normalised(0.0, rngs=nnx.Rngs(run.key()))
+    module.train()
+    optimizer = nnx.Optimizer(module, optax.sgd(RATE), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(module: Any, optimizer: Any, batch: Any) -> None:
+        gradients = nnx.grad(lambda module: squared(module(batch), batch))(module)
+        optimizer.update(module, gradients)
+
+    for epoch in range(run.epochs):
+        for batch in run.batches("train", epoch):
+            step(module, optimizer, batch)
+    expected = nnx.to_pure_dict(nnx.state(module, nnx.BatchStat))
+    for name in ("mean", "var"):
+        np.testing.assert_allclose(trained.params["state"]["norm"][name], expected["norm"][name], rtol=1e-3, atol=1e-5)
+    module.eval()
+    batch = next(run.batches("eval"))
+    features = {name: batch[name] for name in ("x", "z")}
+    np.testing.assert_allclose(trained.apply(trained.params, features), module(features), rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
+    model = nnx_model(lambda rngs: Normalised(0.5, rngs=rngs))
+    assert model.train is not None
+    variables = model.init(jax.random.key(0))
+    features = {"x": jnp.ones(256), "z": jnp.arange(256.0)}
+
+    def outputs(number: int) -> Any:
+        return model.step(variables["params"], variables["state"], features, jax.random.key(number))[0]
+
+    assert (outputs(1) == outputs(1)).all()
+    assert (outputs(1) != outputs(2)).mean() > 0.9
+    module = Normalised(0.5, rngs=nnx.Rngs(jax.random.key(0)))
+    module.eval()
+    np.testing.assert_allclose(model.apply(variables, features), module(features), rtol=1e-5)
+
+
+def everything(run: TrainingRun, recorder: Recorder) -> Trained:
+    """Dropout, batch statistics, averages, a scale of losses, a schedule, the best epoch, callbacks that remember."""
+    return fit(
+        run,
+        nnx_model(lambda rngs: Normalised(rngs=rngs)),
+        optimizer=optax.adam(optax.cosine_decay_schedule(0.05, 32)),
+        ema=0.9,
+        precision="float16",
+        keep_best="eval_loss",
+        callbacks=[recorder, EarlyStopping(patience=3)],
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(content: Path) -> tuple[Trained, Recorder]:
+    recorder = Recorder()
+    run = TrainingRun(SPECS, content, epochs=4, batch_size=BATCH, seed=3, depth=3)
+    return everything(run, recorder), recorder
+
+
+@pytest.mark.parametrize("stop", [19, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 7, 8, 24, 31))])
+def test_resumed_anywhere_with_everything_on_the_bits_are_the_same(
+    run: TrainingRun, uninterrupted: tuple[Trained, Recorder], problem: ModuleType, tmp_path: Path, stop: int
+) -> None:
+    def cancel(done: int, total: int | None, unit: str) -> None:
+        if done >= stop * BATCH:
+            raise Canceled("stop")
+
+    expected, heard = uninterrupted
+    with pytest.raises(Canceled):
+        everything(dataclasses.replace(run, work_dir=tmp_path, progress=cancel), Recorder())
+    recorder = Recorder()  # as of another process
+    resumed = everything(dataclasses.replace(run, work_dir=tmp_path), recorder)
+    assert resumed.first_step >= stop
+    assert problem.digest(resumed.params) == problem.digest(expected.params)
+    assert (resumed.history, resumed.curve, resumed.stopped) == (expected.history, expected.curve, expected.stopped)
+    assert [call for call in recorder.calls if call != "begin"] == [call for call in heard.calls if call != "begin"]
+
+
+def test_another_option_is_another_training(run: TrainingRun, tmp_path: Path) -> None:
+    kept = dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0)
+    fit(kept)
+    with pytest.raises(InputError, match="are of another training"):
+        fit(kept, skip_nonfinite=True)
