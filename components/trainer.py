@@ -63,8 +63,8 @@ def Trainer(
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
 
     Returns:
-        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html. The metrics
-        `loss` and `eval_loss` are recorded for each epoch.
+        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html. `loss`,
+        `eval_loss` and the metrics that `fit` was given are recorded for each epoch.
 
     Raises:
         InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
@@ -232,6 +232,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
         "resumed_at_step": trained.first_step,
         "steps": trained.steps,
         "examples": trained.examples,
+        "stopped": trained.stopped,
     }
     (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
@@ -245,6 +246,8 @@ def _record(trained: Trained, launch: LaunchContext) -> None:
         launch.metric("loss", epoch.loss, step=step)
         if epoch.eval_loss is not None:
             launch.metric("eval_loss", epoch.eval_loss, step=step)
+        for name, value in epoch.metrics.items():
+            launch.metric(name, value, step=step)
 
 
 def _page(trained: Trained, settings: Mapping[str, object]) -> str:
@@ -258,15 +261,25 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
             ends.append((step, epoch.eval_loss))
     if ends:
         series["eval split"] = ends
-    resumed = f"Resumed at step {trained.first_step}." if trained.first_step else ""
-    columns = [TableColumn(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss")]
+    notes = [f"Resumed at step {trained.first_step}."] if trained.first_step else []
+    notes += [f"Ended early: {trained.stopped}."] if trained.stopped else []
+    metrics = list(trained.history[0].metrics) if trained.history else []
+    skipped = ["steps left out"] if any(epoch.skipped for epoch in trained.history) else []
+    columns = [TableColumn(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss", *metrics, *skipped)]
     rows = [
-        [epoch.epoch, epoch.steps, number(epoch.loss), "" if epoch.eval_loss is None else number(epoch.eval_loss)]
+        [
+            epoch.epoch,
+            epoch.steps,
+            number(epoch.loss),
+            "" if epoch.eval_loss is None else number(epoch.eval_loss),
+            *(number(epoch.metrics[name]) for name in metrics),
+            *(number(epoch.skipped) for _ in skipped),
+        ]
         for epoch in trained.history
     ]
     body = [
         figures({"examples trained": number(trained.examples), **settings}),
-        section("Loss", curves(series, x="step", y="loss", width=640), note=resumed),
+        section("Loss", curves(series, x="step", y="loss", width=640), note=" ".join(notes)),
         section("Epochs", table(columns, rows, empty="the training recorded no history")),
     ]
     return page("Training", join(body))

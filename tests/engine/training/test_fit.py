@@ -365,3 +365,29 @@ def test_another_option_is_another_training(run: TrainingRun, tmp_path: Path) ->
     fit(kept)
     with pytest.raises(InputError, match="are of another training"):
         fit(kept, skip_nonfinite=True)
+
+
+def test_what_optax_brings_works_as_the_page_says(run: TrainingRun) -> None:
+    """Accumulated over two batches of 32 a step is one of 64; what is frozen stays; a rate is lowered on a plateau."""
+    halves = dataclasses.replace(run, batch_size=BATCH // 2)
+    accumulating = optax.MultiSteps(optax.sgd(RATE), 2).gradient_transformation()
+    weights = np.array([0.5, 0.5, 0.0])
+    pending = []
+    for epoch in range(run.epochs):
+        for batch in halves.batches("train", epoch):
+            matrix = np.stack([batch["x"], batch["z"], np.ones(BATCH // 2)], -1).astype(np.float64)
+            pending.append(4 / BATCH * matrix.T @ (matrix @ weights - batch["y"]))
+            if len(pending) == 2:
+                weights, pending = weights - RATE * np.mean(pending, axis=0), []
+    np.testing.assert_allclose(flat(fit(halves, optimizer=accumulating).params), weights, rtol=1e-5)
+    frozen = optax.partition(
+        {"trained": optax.sgd(RATE), "frozen": optax.set_to_zero()}, {"w": "trained", "b": "frozen"}
+    )
+    trained = fit(run, optimizer=frozen)
+    assert trained.params["b"] == 0
+    assert (trained.params["w"] != 0.5).all()
+    plateau = optax.chain(optax.sgd(RATE), optax.contrib.reduce_on_plateau(patience=1, rtol=0.9, factor=0.01))
+    stalled = fit(run, optimizer=plateau)
+    assert 0.5 < flat(stalled.params)[0] < 1.0  # no step after the first few
+    weights = flat(fit(run, Model(line().init, jax.checkpoint(line().apply))).params)
+    np.testing.assert_allclose(weights, by_hand(run)[0], rtol=1e-5)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import optax
 import pyarrow as pa
 import pytest
 from drivetrain.engine.graphs.graph import FieldSpec
@@ -43,3 +44,7 @@ def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType) -> None
     np.testing.assert_allclose(by_hand.params["weights"], [2, 0], atol=0.01)
     np.testing.assert_allclose(by_hand.params["bias"], 1, atol=0.01)
     assert names["linear"].apply is by_hand.apply
+    options: Any = {"loss": names["loss"], "predict": lambda output: {"log_price_hat": output}, "label": "log_price"}
+    centred = run.fit(names["centred"], optimizer=optax.sgd(0.1), callbacks=[names["Slow"]()], **options)
+    assert "fell from" in centred.stopped
+    assert centred.params["state"]["mean"] == pytest.approx(carat.mean(), abs=0.15)
