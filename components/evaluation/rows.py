@@ -45,8 +45,8 @@ class SliceRows:
         baseline = None if self.baseline is None else self.baseline[which]
         bucket = None if self.bucket is None else self.bucket[which]
         query = None if self.query is None else self.query[which]
-        # Of weights that are all 1, any so many are those of the rows.
-        weight = self.weight[: len(label)] if self.unweighted else self.weight[which]
+        # Of weights that are all 1, any so many are those of the rows; a draw may repeat rows, and have more.
+        weight = self.weight[: len(label)] if self.unweighted and len(label) <= len(self) else self.weight[which]
         some = SliceRows(label, self.prediction[which], weight, baseline, bucket, query)
         if self.unweighted:
             some.__dict__["unweighted"] = True
