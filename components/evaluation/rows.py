@@ -69,6 +69,16 @@ class SliceRows:
         return bool((self.weight == 1).all())
 
     @cached_property
+    def weighted(self) -> Floats:
+        """Each row's prediction times its weight, as `prediction`."""
+        return self.prediction if self.unweighted else self.weight * self.prediction
+
+    @cached_property
+    def labelled(self) -> dict[bool, NDArray[np.int64]]:
+        """Where the label is yes and where it is no, of labels that are booleans."""
+        return {True: np.flatnonzero(self.label), False: np.flatnonzero(~self.label)}
+
+    @cached_property
     def buckets(self) -> NDArray[np.int64]:
         """`bucket`, where there is one."""
         assert self.bucket is not None
