@@ -414,6 +414,12 @@ class _SelfClosingConnection(sqlite3.Connection):
         """The rows of each of several statements, one after the other."""
         return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
+    def tuples(self, sql: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        """The columns of each row that a statement gives, one row after the other."""
+        cursor = self.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters)
+
     def accept_any_text(self, accept: bool) -> None:
         """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""
         self.text_factory = (lambda text: text.decode("utf-8", "surrogateescape")) if accept else str
