@@ -94,6 +94,7 @@ CHECKS: Final[dict[str, tuple[frozenset[str], list[str]]]] = {
             "metadata/test_store.py::test_bad_names_are_refused",
             "metadata/test_store.py::test_values_that_are_no_json_are_refused",
             "metadata/test_store.py::test_values_keep_their_type",
+            "metadata/test_filters.py::test_a_text_fits_a_pattern_as_python_says",
         ],
     ),
     "A12 gc removes nothing that is needed": (
