@@ -76,7 +76,7 @@ def closure_sql(direction: Literal["upstream", "downstream"], kind: Literal["art
     return f"{recursion} SELECT v.artifact_id FROM reached r {outputs} AND v.direction = 'OUTPUT'"
 
 
-def ancestors(db: Database, artifacts: Iterable[int]) -> set[int]:
+def ancestors(db: Database | Transaction, artifacts: Iterable[int]) -> set[int]:
     """The ids of all artifacts that some were made from, directly or not; not theirs, unless one led to another."""
     sql = (
         "WITH RECURSIVE above (artifact) AS ("

@@ -26,6 +26,9 @@ Metrics = Mapping[str, float | None]
 COLLECTED = "collected"
 """The property of an artifact that `retention` marked: `at` (ISO 8601, UTC) and `reason`."""
 
+PINNED = "pinned"
+"""The property of an artifact that is kept whatever a policy says: `by`, `reason` and `at`; None after `unpin`."""
+
 INPUTS_COMPARED = "inputs_compared"
 """The property of an execution whose inputs were compared with their digests before and after they were read."""
 

@@ -21,6 +21,7 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 _STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LINGER: Final = 2.0  # seconds in which what a client still sends is thrown away, so that it reads why it was refused
 _PIPELINED: Final = 64  # requests of a connection that may wait for their answers before no more is read
 
 
@@ -92,10 +93,12 @@ class Connections:
         handler: Answers a request; what it raises before it has is answered 500.
         limits: What clients may send.
         ending: Whether each connection is closed after its next answer.
+        admit: Looks at a request whose head is there, before its body is read; the answer that refuses it, or None.
     """
 
     handler: Handler
     limits: HttpLimits = field(default_factory=HttpLimits)
+    admit: Callable[[HttpRequest], HttpResponse | None] | None = None
     ending: bool = False
     open: set[HttpConnection] = field(default_factory=set)
 
@@ -135,8 +138,8 @@ class HttpConnection(asyncio.Protocol):
     """One client's connection: its requests in, parsed within limits, and their answers out in the same order."""
 
     __slots__ = (
-        "_body", "_connections", "_head", "_headers", "_loop", "_most_head", "_parser", "_paused", "_peer", "_replies",
-        "_since", "_size", "_target", "_transport", "_whole",
+        "_body", "_connections", "_head", "_headers", "_lingers", "_loop", "_most_head", "_parser", "_paused", "_peer",
+        "_replies", "_since", "_size", "_target", "_transport", "_whole",
     )  # fmt: skip
 
     def __init__(self, connections: Connections) -> None:
@@ -149,6 +152,7 @@ class HttpConnection(asyncio.Protocol):
         self._since = self._loop.time()  # when its request began, or its last one ended
         self._paused = False
         self._whole = True
+        self._lingers = False
         self._peer = ""
         self._reset()
 
@@ -180,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a request that is malformed or beyond a limit is answered and ends the connection."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._lingers:
             return
         try:
             while data:
@@ -189,6 +193,8 @@ class HttpConnection(asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, _Refused):
                 self._refuse(cause.status, cause.message)
+            elif isinstance(cause, _NotAdmitted):
+                self._turn_away(cause.answer)
             else:
                 _LOG.error("a request failed", exc_info=error)
                 self._refuse(500, "the request failed")
@@ -272,6 +278,10 @@ class HttpConnection(asyncio.Protocol):
                 raise _Refused(501, "no transfer encoding but chunked is understood")
         if "host" not in headers and self._parser.get_http_version() == "1.1":
             raise _Refused(400, "the header host is missing")
+        if (admit := self._connections.admit) is not None:
+            method, target = self._parser.get_method().decode("latin-1"), self._target.decode("latin-1")
+            if (refusal := admit(HttpRequest(method, target, headers, b"", self._peer))) is not None:
+                raise _NotAdmitted(refusal)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._connections.limits.body:
             raise _Refused(413, f"the body has {length} bytes, of at most {self._connections.limits.body:,}")
@@ -334,7 +344,10 @@ class HttpConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if not keep_alive:
             self._replies.clear()
-            transport.close()
+            if not self._lingers:
+                transport.close()
+            elif transport.can_write_eof():
+                transport.write_eof()
         elif full and not self._paused:
             self._resume_reading()
 
@@ -346,12 +359,22 @@ class HttpConnection(asyncio.Protocol):
         self._replies.append(reply)
         self._answer(reply, "", HttpResponse(status, body))
 
+    def _turn_away(self, answer: HttpResponse) -> None:
+        """Answer a request whose body is not read. To close at once could cost the client the answer: TCP resets."""
+        self._lingers = True
+        reply = _Reply(keep_alive=False)
+        self._replies.append(reply)
+        self._answer(reply, "", answer)
+
     # --- its end ---
 
     def check(self, now: float) -> None:
         """Close it if its client has been too slow, by the loop's time."""
         limits, waited = self._connections.limits, now - self._since
-        if not self._whole and waited > limits.request_seconds:
+        if self._lingers:
+            if not self._replies and waited > _LINGER:
+                self.abort()
+        elif not self._whole and waited > limits.request_seconds:
             self._refuse(408, "the request did not arrive in time")
         elif self._whole and not self._replies and waited > limits.idle_seconds:
             self.abort()
@@ -361,7 +384,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is on its way, or an answer."""
-        return bool(self._replies) or not self._whole
+        return bool(self._replies) or not (self._whole or self._lingers)
 
     def close_if_idle(self) -> None:
         """Close it if no request is on its way."""
@@ -379,6 +402,12 @@ class _Refused(Exception):  # noqa: N818 - what the client is told
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+class _NotAdmitted(Exception):  # noqa: N818 - what the client is told
+    def __init__(self, answer: HttpResponse) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 @lru_cache(256)

@@ -29,6 +29,7 @@ class ThreadServer:
         largest_body: Bytes of a request's body; a larger one is refused.
         at_once: The answer to a request that needs no thread; None where it does.
         answer: The answer of a thread; it may wait, and raises nothing.
+        admit: See `Connections`.
         watching: What runs beside it, as the watch over a file of keys.
     """
 
@@ -39,6 +40,7 @@ class ThreadServer:
     largest_body: int
     at_once: Callable[[HttpRequest], HttpResponse | None]
     answer: Callable[[HttpRequest], HttpResponse]
+    admit: Callable[[HttpRequest], HttpResponse | None] | None = None
     watching: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
 
     async def serve(self, started: Callable[[str], None]) -> None:
@@ -61,7 +63,8 @@ class ThreadServer:
                 answering = loop.run_in_executor(threads, self.answer, request)
                 answering.add_done_callback(lambda done: respond(done.result()))
 
-            connections = Connections(handle, HttpLimits(body=self.largest_body, connections=_CONNECTIONS))
+            limits = HttpLimits(body=self.largest_body, connections=_CONNECTIONS)
+            connections = Connections(handle, limits, self.admit)
             context: ssl.SSLContext | None = None if self.tls is None else self.tls.context()
             handshake = None if context is None else connections.limits.request_seconds
             server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
