@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from .http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
+from .http import Connections, HttpConnection, HttpLimits, HttpRequest, HttpResponse, Respond
 from .server import bind, ended_by_signals, shown
 from .tls import TlsFiles
 
@@ -61,7 +62,8 @@ class ThreadServer:
                 answering = loop.run_in_executor(threads, self.answer, request)
                 answering.add_done_callback(lambda done: respond(done.result()))
 
-            connections = Connections(handle, HttpLimits(body=self.largest_body, connections=_CONNECTIONS))
+            limits = HttpLimits(body=self.largest_body, connections=_CONNECTIONS)
+            connections = Connections(partial(HttpConnection, handle), limits)
             context: ssl.SSLContext | None = None if self.tls is None else self.tls.context()
             handshake = None if context is None else connections.limits.request_seconds
             server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
