@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
 pytest.importorskip("httptools")
 
-from drivetrain.serving.http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
+from drivetrain.serving.http import Connections, HttpConnection, HttpLimits, HttpRequest, HttpResponse, Respond
 
 T = TypeVar("T")
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\n"
@@ -32,9 +33,9 @@ def echo(request: HttpRequest, respond: Respond) -> None:
 @asynccontextmanager
 async def running(
     limits: HttpLimits | None = None, admit: Callable[[HttpRequest], HttpResponse | None] | None = None
-) -> AsyncIterator[tuple[int, Connections]]:
+) -> AsyncIterator[tuple[int, Connections[HttpConnection]]]:
     """A server, and its port."""
-    connections = Connections(echo, limits or HttpLimits(), admit)
+    connections = Connections(partial(HttpConnection, echo, admit=admit), limits or HttpLimits())
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     watching = asyncio.ensure_future(connections.watch())
     try:
