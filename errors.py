@@ -67,7 +67,7 @@ def missing_module(error: BaseException) -> DrivetrainError | None:
 
 # The modules that the extras bring: they are imported in too many places to ask at each.
 _ENGINE: Final = ("flatbuffers", "flax", "jax", "jaxlib", "optax", "orbax", "safetensors")
-_SERVING: Final = ("httptools", "msgspec", "prometheus_client", "uvloop")
+_SERVING: Final = ("hpack", "httptools", "msgspec", "prometheus_client", "uvloop")
 
 
 _LISTED: Final = 50

@@ -34,8 +34,9 @@ def pin(
 
     What led to it is kept with it. ARTIFACT is a URI, a uid, or the beginning of a fingerprint.
     """
-    from ..metadata.retention import PINNED, unpin
+    from ..metadata.records import PINNED
     from ..metadata.retention import pin as keep
+    from ..metadata.retention import unpin
 
     if artifact is not None and run_id is not None:
         raise click.UsageError("give an ARTIFACT or --run, not both")

@@ -118,17 +118,17 @@ class ParquetShard:
         try:
             stamp, metadata = _footers.of(self.path)
             if self.row_group >= metadata.num_row_groups or metadata.row_group(self.row_group).num_rows != self.rows:
-                raise _changed(self.path)
+                raise changed_in_use(self.path)
             repeated = _repeated(metadata.row_group(self.row_group), strings)
             with pq.ParquetFile(self.path, metadata=metadata, read_dictionary=repeated) as file:
                 if _stamp(self.path) != stamp:  # replaced after its footer was looked up
-                    raise _changed(self.path)
+                    raise changed_in_use(self.path)
                 batches = file.iter_batches(
                     batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
                 )
                 for batch in batches:
                     if batch.num_columns != len(schema.names):
-                        raise _changed(self.path)
+                        raise changed_in_use(self.path)
                     yield restore(batch, schema, dictionaries=dictionaries)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet(self.path, error) from error
@@ -206,7 +206,8 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
     return Source(tuple(shards), settle(schema))
 
 
-def _changed(path: str) -> InputError:
+def changed_in_use(path: str) -> InputError:
+    """The one error for a file that is no longer what it was when its source was opened."""
     return InputError(f"{path} changed while in use", fix="start again, and do not write to it meanwhile")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -64,6 +65,7 @@ class Dialect(Protocol):
     failure: type[Exception]  # the driver's errors
     migrations: str  # the folder of its schema
     digest_of: str  # SQL: SHA-256 (hex) of the text that stands for {}
+    by_bytes: str  # SQL: follows a text that is to be compared by its bytes
 
     def prepare(self, *, create: bool) -> None:
         """Check that a store can be opened there, or made."""
@@ -102,8 +104,12 @@ class Dialect(Protocol):
     def json_equals(self, column: str, key: str, value: str) -> str:
         """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
 
-    def json_path(self, names: Sequence[str]) -> str:
-        """The path to a value in a JSON column, through objects by these names; to be bound, or quoted in SQL."""
+    def json_path(self, names: Sequence[str]) -> str | None:
+        """The path to a value in a JSON column, through objects by these names; to be bound, or quoted in SQL.
+
+        None where the database can write none: then the JSON `json_within(column, names)` is asked, in SQL too, with
+        the names as a JSON list.
+        """
 
     def json_value(self, column: str, path: str, kind: JsonKind) -> str:
         """SQL: the value at a path, itself SQL, where it is of the kind, else NULL.
@@ -115,7 +121,10 @@ class Dialect(Protocol):
         """SQL: an expression that gives a text of JSON, as a JSON column."""
 
     def like(self, value: str, pattern: str) -> str:
-        """SQL: a text fits the pattern bound as `pattern`: % is any text, _ any character, case makes no difference."""
+        """SQL: a text fits the pattern bound as `pattern`: % is any text, _ any character.
+
+        The case of A to Z makes no difference; that of other letters does, whatever language the database is set to.
+        """
 
     def integrity(self, connection: Connection) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""
@@ -142,6 +151,7 @@ class Sqlite:
     failure: type[Exception] = sqlite3.Error
     migrations = ""
     digest_of = "sha256_of({})"
+    by_bytes = ""  # they always are
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
@@ -245,6 +255,7 @@ class Sqlite:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         connection.create_function("sha256_of", 1, _sha256, deterministic=True)
+        connection.create_function("json_within", 2, _json_within, deterministic=True)
         return connection
 
     def begin_write(
@@ -303,8 +314,10 @@ class Sqlite:
         """SQL: the property whose JSON path is bound as `key` has the canonical JSON text bound as `value`."""
         return f"{column} -> :{key} = :{value}"
 
-    def json_path(self, names: Sequence[str]) -> str:
-        """A path of SQLite: each name in quotes. A quote in a name ends it, so there is nothing at such a path."""
+    def json_path(self, names: Sequence[str]) -> str | None:
+        """A path of SQLite: each name in quotes; None where one holds what JSON escapes, which releases read apart."""
+        if any(json.dumps(name, ensure_ascii=False) != f'"{name}"' for name in names):
+            return None
         return "$" + "".join(f'."{name}"' for name in names)
 
     def json_value(self, column: str, path: str, kind: JsonKind) -> str:
@@ -320,7 +333,7 @@ class Sqlite:
         return text
 
     def like(self, value: str, pattern: str) -> str:
-        """SQL: a text fits a pattern; see `Dialect.like`. Of case, ASCII's alone makes no difference."""
+        """SQL: a text fits a pattern; see `Dialect.like`."""
         return f"{value} LIKE :{pattern}"
 
     def integrity(self, connection: sqlite3.Connection) -> list[str]:
@@ -414,6 +427,12 @@ class _SelfClosingConnection(sqlite3.Connection):
         """The rows of each of several statements, one after the other."""
         return [self.execute(sql, parameters).fetchall() for sql, parameters in statements]
 
+    def tuples(self, sql: str, parameters: Mapping[str, Any]) -> sqlite3.Cursor:
+        """The columns of each row that a statement gives, one row after the other."""
+        cursor = self.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, parameters)
+
     def accept_any_text(self, accept: bool) -> None:
         """Whether text that is no UTF-8 is read, its odd bytes as lone surrogates; else it is an error."""
         self.text_factory = (lambda text: text.decode("utf-8", "surrogateescape")) if accept else str
@@ -470,6 +489,14 @@ def newer(location: str, version: int, known: int) -> SchemaMismatch:
     return SchemaMismatch(
         f"{location} has schema version {version}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
     )
+
+
+def _json_within(text: str | None, names: str) -> str | None:
+    """The JSON of what lies in the JSON of an object below some names, a JSON list; None where nothing does."""
+    value = None if text is None else json.loads(text)
+    for name in json.loads(names):
+        value = value.get(name) if isinstance(value, dict) else None
+    return None if value is None else json.dumps(value)
 
 
 def _sha256(text: str) -> str:

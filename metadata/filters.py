@@ -7,9 +7,11 @@ equals nothing and differs from nothing, as in SQL: `is null` asks for it.
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,13 +24,16 @@ FilterValue: TypeAlias = "str | int | float | bool | timedelta"
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<length>-\d{1,9}[smhdw]\b)|(?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-    r"|(?P<name>[^\W\d]\w*(?:\.(?:\w[\w-]*|\"[^\"]+\"))*)|(?P<operator><=|>=|!=|<>|==|[=<>(),]))"
+    r"|(?P<name>[^\W\d]\w*(?:\.(?:\w[\w-]*|\"(?:[^\"]|\"\")+\"))*)|(?P<operator><=|>=|!=|<>|==|[=<>(),]))"
 )
+_PARTS: Final = re.compile(r'"(?:[^"]|"")+"|[^."]+')
 _PLAIN: Final = re.compile(r"\w{1,100}", re.ASCII)
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 _DEEPEST: Final = 100
 """Parentheses and `not` within each other: the stack has an end."""
+_LONGEST_PATTERN: Final = 10_000
+"""Characters: SQLite takes 50,000 bytes."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class Compiler:
             raise InputError(f"nothing is sorted by {field_name}", fix="sort by a field of the record itself")
         if field.kind != "json":
             return field.sql, {}
-        return self._dialect.json_value(field.sql, self._path(field, path), "number"), self._params
+        return self._json(field, path, "number"), self._params
 
     def index(self, name: str) -> dict[str, str]:
         """What an index of a JSON field is made of: SQL by the kind of value that it finds.
@@ -131,11 +136,12 @@ class Compiler:
         self._text, self._params = name, {}
         [(kind, field_name, _), *more] = _tokens(name)
         field, path = self._field(field_name, 0)[0] if kind == "name" and not more else (Field("text", ""), ())
-        at = self._path(field, path) if field.kind == "json" and field.within == "{}" else ""
-        if not at.startswith("'"):
+        plain = all(map(_PLAIN.fullmatch, (*field.path, *path)))
+        if field.kind != "json" or field.within != "{}" or not plain:
             raise InputError(f"no index is made of {name!r:.80}", fix="name a property or a metric, as property.span")
+        column = replace(field, sql=field.sql.partition(".")[2])
         kinds: tuple[JsonKind, ...] = ("number", "text")
-        return {each: self._dialect.json_value(field.sql.partition(".")[2], at, each) for each in kinds}
+        return {each: self._json(column, path, each) for each in kinds}
 
     def _either(self, depth: int) -> str:
         parts = [self._all(depth)]
@@ -182,6 +188,8 @@ class Compiler:
             value = self._value()
             if not isinstance(value, str):
                 raise self._error("a text in quotes is wanted", self._index - 1)
+            if len(value) > _LONGEST_PATTERN:
+                raise self._error(f"a pattern has {_LONGEST_PATTERN:,} characters at most", self._index - 1)
             like = self._any(name, start, self._compare("LIKE", value, start))
             return f"(NOT {like})" if negated else like
         if negated:
@@ -201,7 +209,7 @@ class Compiler:
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
     def _field(self, name: str, start: int) -> list[tuple[Field, tuple[str, ...]]]:
-        head, *rest = [part.strip('"') for part in re.findall(r'"[^"]+"|[^."]+', name)]
+        head, *rest = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in _PARTS.findall(name)]
         fields = self._fields.get(head)
         takes_path = fields is not None and fields[0].kind == "json"
         if fields is None or takes_path != bool(rest):
@@ -226,7 +234,7 @@ class Compiler:
                 return f"{field.sql} {operator} :{self._bind(float(value))}"
             kind: JsonKind = "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
             bound = ("true" if value else "false") if isinstance(value, bool) else value
-            reads = self._dialect.json_value(field.sql, self._path(field, path), kind)
+            reads = self._json(field, path, kind)
             if isinstance(bound, str):
                 return self._text_compared(reads, operator, bound)
             return f"{reads} {operator} :{self._bind(float(bound))}"
@@ -239,14 +247,18 @@ class Compiler:
 
     def _present(self, field: Field, path: tuple[str, ...]) -> str:
         if field.kind == "json":
-            return f"{self._dialect.json_value(field.sql, self._path(field, path), 'any')} IS NOT NULL"
+            return f"{self._json(field, path, 'any')} IS NOT NULL"
         return f"{field.sql} IS NOT NULL"
 
-    def _path(self, field: Field, path: tuple[str, ...]) -> str:
-        """SQL for the path of a property: quoted where its names are plain, so that an index can serve, else bound."""
-        names = (*field.path, *path)
-        spelled = self._dialect.json_path(names)
-        return f"'{spelled}'" if all(map(_PLAIN.fullmatch, names)) else f":{self._bind(spelled)}"
+    def _json(self, field: Field, path: tuple[str, ...], kind: JsonKind) -> str:
+        """SQL for a value in a JSON field; its path is quoted where its names are plain, for indexes, else bound."""
+        names = tuple(unicodedata.normalize("NFC", name) for name in (*field.path, *path))
+        column, spelled = field.sql, self._dialect.json_path(names)
+        if spelled is None:
+            column, path_sql = f"json_within({column}, :{self._bind(json.dumps(names))})", "'$'"
+        else:
+            path_sql = f"'{spelled}'" if all(map(_PLAIN.fullmatch, names)) else f":{self._bind(spelled)}"
+        return self._dialect.json_value(column, path_sql, kind)
 
     def _lineage(self, name: str, operator: str, value: FilterValue, start: int) -> str:
         if operator != "=" or not isinstance(value, str):
@@ -281,7 +293,7 @@ class Compiler:
             value = text[1:-1].replace("''", "'")
             if "\0" in value:
                 raise self._error("a text holds no NUL", self._index - 1)
-            return value
+            return unicodedata.normalize("NFC", value)  # as names and properties are stored
         if kind == "length":
             try:
                 length = timedelta(seconds=int(text[1:-1]) * _UNITS[text[-1]])

@@ -98,14 +98,15 @@ def run_fields(dialect: Dialect, interrupted: Iterable[int]) -> Fields:
         dialect: How the database reads JSON.
         interrupted: The ids of those whose state is INTERRUPTED, whatever their record says.
     """
+    by_bytes = dialect.by_bytes
     state = "c.properties ->> 'state'"
     if numbers := ", ".join(str(int(number)) for number in interrupted):
         state = f"CASE WHEN c.id IN ({numbers}) THEN 'INTERRUPTED' ELSE {state} END"
     return {
         "id": [Field("number", "c.id")],
         "run": [Field("text", "c.name")],
-        "state": [Field("text", f"({state})")],
-        **{name: [Field("text", f"(c.properties ->> '{name}')")] for name in ("pipeline", "note", "project")},
+        "state": [Field("text", f"({state}){by_bytes}")],
+        **{name: [Field("text", f"(c.properties ->> '{name}'){by_bytes}")] for name in ("pipeline", "note", "project")},
         "started": [Field("time", "c.created_at")],
         "changed": [Field("time", "c.updated_at")],
         "tag": [Field("json", "c.properties", ("tags",))],

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ..errors import InputError
-from . import rows
 from .database import Database, Transaction
-from .dialect import IDS, Row
-from .records import ArtifactRecord, ExecutionRecord, LineageEdge, LineageGraph, RecordsById
+from .dialect import IDS
+from .records import ArtifactRecord, ExecutionRecord, LineageEdge
 
 # Where an execution's outputs stand: a CACHED one reuses another's.
 _REUSED = "coalesce(x.cached_from, x.id)"
@@ -41,11 +40,10 @@ WITH RECURSIVE reached (execution_id) AS (
     JOIN event i ON i.artifact_id = o.artifact_id AND i.direction = 'INPUT'
 )
 """
-_EVENTS = "SELECT v.execution_id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact FROM event v"
-_OUTPUTS = (
-    "SELECT x.id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact "
-    f"FROM execution x JOIN event v ON v.execution_id = {_REUSED}"
-)
+_EVENTS = "SELECT v.execution_id, v.direction, v.key, v.idx, v.artifact_id FROM event v"
+_LINKED = "SELECT x.id, v.direction, v.key, v.idx, v.artifact_id FROM execution x JOIN event v ON v.execution_id ="
+_OUTPUTS = f"{_LINKED} {_REUSED}"
+_REUSED_OUTPUTS = f"{_LINKED} x.cached_from AND v.direction = 'OUTPUT'"
 
 
 def trace(
@@ -53,23 +51,15 @@ def trace(
     start: ArtifactRecord | ExecutionRecord,
     direction: Literal["upstream", "downstream"],
     max_hops: int | None,
-) -> LineageGraph:
-    """The graph that leads to, or on from, a start."""
+) -> list[LineageEdge]:
+    """The edges of the graph that leads to, or on from, a start, sorted."""
     if direction not in {"upstream", "downstream"}:
         raise InputError(f"lineage has no direction {direction!r}", fix="use upstream or downstream")
     if max_hops is not None and max_hops < 0:
         raise InputError(f"max_hops is not negative: {max_hops}")
 
-    def read(tx: Transaction) -> LineageGraph:
-        edges = _closure(tx, start, direction) if max_hops is None else _walk(tx, start, direction, max_hops)
-        artifacts = {edge.artifact for edge in edges}
-        executions = {edge.execution for edge in edges}
-        (artifacts if isinstance(start, ArtifactRecord) else executions).add(start.id)
-        return LineageGraph(
-            RecordsById(_by_id(tx, rows.ARTIFACT, "a", artifacts), rows.artifact),
-            RecordsById(_by_id(tx, rows.EXECUTION, "e", executions), rows.execution),
-            tuple(sorted(edges)),
-        )
+    def read(tx: Transaction) -> list[LineageEdge]:
+        return sorted(_closure(tx, start, direction) if max_hops is None else _walk(tx, start, direction, max_hops))
 
     return db.seen(read)
 
@@ -86,7 +76,7 @@ def closure_sql(direction: Literal["upstream", "downstream"], kind: Literal["art
     return f"{recursion} SELECT v.artifact_id FROM reached r {outputs} AND v.direction = 'OUTPUT'"
 
 
-def ancestors(db: Database, artifacts: Iterable[int]) -> set[int]:
+def ancestors(db: Database | Transaction, artifacts: Iterable[int]) -> set[int]:
     """The ids of all artifacts that some were made from, directly or not; not theirs, unless one led to another."""
     sql = (
         "WITH RECURSIVE above (artifact) AS ("
@@ -98,26 +88,20 @@ def ancestors(db: Database, artifacts: Iterable[int]) -> set[int]:
     return {row["artifact"] for row in db.all(sql, ids=json.dumps(sorted(artifacts)))}
 
 
-def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> set[LineageEdge]:
+def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> list[LineageEdge]:
     artifact = start.id if isinstance(start, ArtifactRecord) else None
     execution = start.id if isinstance(start, ExecutionRecord) else None
-    recursion = _UPSTREAM if direction == "upstream" else _DOWNSTREAM
-    outputs = _EVENTS if direction == "upstream" else _OUTPUTS
-    executed = "v.execution_id" if direction == "upstream" else "x.id"
-    of_reached = "IN (SELECT execution_id FROM reached)"
-    edges = _as_edges(
-        tx.all(
-            f"{recursion} {_EVENTS} WHERE v.execution_id {of_reached} AND v.direction = 'INPUT' "
-            f"UNION ALL {outputs} WHERE {executed} {of_reached} AND v.direction = 'OUTPUT'",
-            artifact=artifact,
-            execution=execution,
-        )
-    )
+    of_reached = f"{_EVENTS} WHERE v.execution_id IN (SELECT execution_id FROM reached)"
+    if direction == "upstream":
+        sql = f"{_UPSTREAM} {of_reached}"
+    else:  # with the outputs of a CACHED one, which another one's events tell
+        sql = f"{_DOWNSTREAM} {of_reached} UNION ALL {_REUSED_OUTPUTS} JOIN reached r ON r.execution_id = x.id"
+    edges = [*map(LineageEdge._make, tx.tuples(sql, artifact=artifact, execution=execution))]
     # The start is one of the two: the id of the other is NULL in SQL, which equals nothing, and None here.
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
     on_the_way, ends = ("INPUT", "OUTPUT") if direction == "upstream" else ("OUTPUT", "INPUT")
     wanted = {artifact, *(edge.artifact for edge in edges if edge.direction == on_the_way)}
-    return {edge for edge in edges if edge.direction != ends or edge.artifact in wanted}
+    return [edge for edge in edges if edge.direction != ends or edge.artifact in wanted]
 
 
 def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[LineageEdge]:
@@ -142,14 +126,4 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
 
 
 def _edges(tx: Transaction, sql: str, ids: Iterable[int]) -> set[LineageEdge]:
-    return set(_as_edges(tx.all(sql, ids=json.dumps(sorted(ids)))))
-
-
-def _as_edges(edge_rows: Iterable[Row]) -> list[LineageEdge]:
-    """Rows as edges: their columns are an edge's."""
-    return [LineageEdge._make(row.values() if isinstance(row, dict) else row) for row in edge_rows]
-
-
-def _by_id(tx: Transaction, sql: str, table: str, ids: Iterable[int]) -> dict[int, Row]:
-    record_rows = tx.all(f"{sql} WHERE {table}.id IN {IDS} ORDER BY {table}.id", ids=json.dumps(sorted(ids)))
-    return {row["id"]: row for row in record_rows}
+    return set(map(LineageEdge._make, tx.tuples(sql, ids=json.dumps(sorted(ids)))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -42,6 +43,7 @@ _CONNECTION_DEFAULTS = {
 _OLDEST = 120000
 _GRANTS = Path(__file__).parent / "migrations" / "postgres" / "namespace.sql"
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_CAPITALS = f"'{ascii_uppercase}', '{ascii_lowercase}'"
 _RESERVED = re.compile(r"pg_.*|public|information_schema")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
@@ -64,6 +66,7 @@ class Postgres:
 
     migrations = "postgres"
     digest_of = "encode(sha256(convert_to({}, 'UTF8')), 'hex')"
+    by_bytes = ' COLLATE "C"'
 
     def __init__(self, url: str, *, readonly: bool) -> None:
         try:
@@ -199,7 +202,7 @@ class Postgres:
         if kind == "any":
             return f"nullif({type_}, 'null')"
         types = {"number": "number", "text": "string", "truth": "boolean"}
-        value = f"CAST({text} AS DOUBLE PRECISION)" if kind == "number" else text
+        value = f"CAST({text} AS DOUBLE PRECISION)" if kind == "number" else text + self.by_bytes
         return f"CASE WHEN {type_} = '{types[kind]}' THEN {value} END"
 
     def as_json(self, text: str) -> str:
@@ -208,7 +211,8 @@ class Postgres:
 
     def like(self, value: str, pattern: str) -> str:
         """SQL: a text fits a pattern; see `Dialect.like`."""
-        return f"{value} ILIKE :{pattern} ESCAPE ''"
+        value, text = (f"translate({each}, {_CAPITALS})" for each in (value, f"CAST(:{pattern} AS TEXT)"))
+        return f"{value} LIKE {text}{self.by_bytes} ESCAPE ''"
 
     def integrity(self, connection: PostgresConnection) -> list[str]:
         """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""

@@ -167,6 +167,10 @@ class PostgresConnection:
         """The rows of each of several statements, which are sent at once; after one that fails none is run."""
         return [answer.rows for answer in self._send(statements)]
 
+    def tuples(self, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """The columns of each row that a statement gives."""
+        return [tuple(row.values()) for row in self._send([(sql, parameters)])[0].rows]
+
     def commit_after(self, statements: Sequence[Statement]) -> None:
         """Run the last statements, and commit: all are sent at once."""
         self._commit([] if int(self._opened.info.transaction_status) == _FAILED else statements)

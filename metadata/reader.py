@@ -27,7 +27,9 @@ from .records import (
     Direction,
     ExecutionRecord,
     ExecutionState,
+    LineageEdge,
     LineageGraph,
+    RecordsById,
     RunOutput,
 )
 
@@ -139,6 +141,12 @@ class StoreReader:
         if row is None:
             raise NotFound(f"there is no execution {reference!r} in this store")
         return rows.execution(row)
+
+    @operation("reader")
+    def executions_by_id(self, numbers: Iterable[int]) -> list[ExecutionRecord]:
+        """The executions of some ids, the oldest first; without those that there are not."""
+        sql = f"{rows.EXECUTION} WHERE e.id IN {IDS} ORDER BY e.id"
+        return [rows.execution(row) for row in self._db.all(sql, ids=json.dumps(list(numbers)))]
 
     @operation("reader")
     def executions(
@@ -422,7 +430,6 @@ class StoreReader:
 
         return lineage.ancestors(self._db, artifacts)
 
-    @operation("reader")
     def lineage(
         self,
         start: ArtifactRecord | ExecutionRecord,
@@ -439,6 +446,21 @@ class StoreReader:
             direction: Which way to go.
             max_hops: Edges to follow at most (artifact to execution is one); None for all.
         """
+        edges = tuple(self.lineage_edges(start, direction, max_hops))
+        artifacts, executions = {edge.artifact for edge in edges}, {edge.execution for edge in edges}
+        (artifacts if isinstance(start, ArtifactRecord) else executions).add(start.id)
+        return LineageGraph(
+            RecordsById(artifacts, self.artifacts_by_id), RecordsById(executions, self.executions_by_id), edges
+        )
+
+    @operation("reader")
+    def lineage_edges(
+        self,
+        start: ArtifactRecord | ExecutionRecord,
+        direction: Literal["upstream", "downstream"] = "upstream",
+        max_hops: int | None = None,
+    ) -> list[LineageEdge]:
+        """The edges alone of what `lineage` gives, sorted."""
         from . import lineage
 
         return lineage.trace(self._db, start, direction, max_hops)

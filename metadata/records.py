@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..owner import Owner
+from .errors import NotFound
 
 ArtifactState = Literal["PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE"]
 ExecutionState = Literal[
@@ -15,6 +17,7 @@ ExecutionState = Literal[
 ]
 Direction = Literal["INPUT", "OUTPUT"]
 _Record = TypeVar("_Record")
+_PAGE = 1000  # records that are read at once
 Properties = dict[str, Any]  # JSON values: Any is their boundary
 
 Metrics = Mapping[str, float | None]
@@ -22,6 +25,9 @@ Metrics = Mapping[str, float | None]
 
 COLLECTED = "collected"
 """The property of an artifact that `retention` marked: `at` (ISO 8601, UTC) and `reason`."""
+
+PINNED = "pinned"
+"""The property of an artifact that is kept whatever a policy says: `by`, `reason` and `at`; None after `unpin`."""
 
 INPUTS_COMPARED = "inputs_compared"
 """The property of an execution whose inputs were compared with their digests before and after they were read."""
@@ -215,34 +221,49 @@ class LineageEdge(NamedTuple):
 
 
 class RecordsById(Mapping[int, _Record]):
-    """Records by id, as they were at one moment; each is made from its row when it is asked for.
+    """Records by id, in the order of the ids. They are read when they are asked for, a page of ids at a time.
 
     Args:
-        rows: The rows by id.
-        read: Makes a record of a row.
+        numbers: The ids.
+        read: Gives the records of some ids.
     """
 
-    def __init__(self, rows: dict[int, Mapping[str, Any]], read: Callable[[Mapping[str, Any]], _Record]) -> None:
-        self._rows = rows
+    def __init__(self, numbers: Iterable[int], read: Callable[[list[int]], list[_Record]]) -> None:
+        self._numbers = sorted(numbers)
         self._read = read
         self._records: dict[int, _Record] = {}
 
     def __getitem__(self, number: int) -> _Record:
-        record = self._records.get(number)
-        if record is None:
-            record = self._records[number] = self._read(self._rows[number])
-        return record
+        if number not in self._records:
+            if number not in self:
+                raise KeyError(number)
+            start = bisect_left(self._numbers, number) // _PAGE * _PAGE
+            numbers = self._numbers[start : start + _PAGE]
+            records = self._read(numbers)
+            if len(records) != len(numbers):
+                raise NotFound("records that this graph names are not in the store", fix="run `drivetrain fsck`")
+            self._records |= zip(numbers, records, strict=True)
+        return self._records[number]
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and self._numbers[(at := bisect_left(self._numbers, number)) : at + 1] == [
+            number
+        ]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._rows)
+        return iter(self._numbers)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._numbers)
 
 
 @dataclass(frozen=True)
 class LineageGraph:
-    """Artifacts and executions by id, and the edges between them, from one starting point."""
+    """Artifacts and executions by id, and the edges between them, from one starting point.
+
+    The ids and the edges are those of one moment. Records are read from the store as they are asked for, so it has to
+    be open then: a state is what it is by that time.
+    """
 
     artifacts: Mapping[int, ArtifactRecord] = field(hash=False)
     executions: Mapping[int, ExecutionRecord] = field(hash=False)

@@ -10,18 +10,20 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 from ..errors import InputError, suggest
 from ..redaction import redact
-from . import rows
+from . import rows, writes
 from .approvals import ApprovalAnswer, ApprovalRule, Judgement
+from .database import Transaction
 from .errors import ConflictError, NotFound, StateError, StoreDamaged
 from .operations import Remote, operation
 from .records import ArtifactRecord, ContextRecord
-from .roles import REGISTRY_LOG
+from .roles import REGISTRY_LOG, role_for_context
 from .store import MetadataStore
 from .types import Artifact, Model, artifact_type
 
@@ -300,11 +302,7 @@ class Registry:
         known = artifact_type(artifact.type)  # a type whose code is not loaded may be a model's
         if known is not Artifact and not issubclass(known, Model):
             raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
-        if artifact.state not in {"LIVE", "REFERENCE"}:
-            fix = "train it again"
-            if artifact.state == "MARKED_FOR_DELETION":
-                fix = f"keep it by `drivetrain pin {artifact.uri}`, and try again"
-            raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix=fix)
+        _require_payload(artifact)
         by = by.strip()
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))
 
@@ -314,8 +312,11 @@ class Registry:
             facts = {"version": len(model.versions) + 1, "artifact": artifact.uid}
             return facts | {"fingerprint": artifact.fingerprint, "makers": makers}
 
+        def keep(tx: Transaction, model: RegisteredModel) -> None:  # a collection may have been quicker
+            _require_payload(writes.artifact(tx, artifact.id))
+
         self.store.context(_MODEL, name)
-        model = self._append(name, "version", by, why, entry)
+        model = self._append(name, "version", by, why, entry, keep)
         return next(version for version in model.versions if version.artifact == artifact.uid)
 
     @operation("approver")
@@ -456,14 +457,26 @@ class Registry:
             allowed(model)
             return {"alias": alias, "version": version, "before": now}
 
-        return self._append(name, "alias", by, why, entry)
+        def keep(tx: Transaction, model: RegisteredModel) -> None:
+            if version is not None:
+                with suppress(NotFound):  # of a store that was rebuilt
+                    writes.spare_ancestors(tx, self.artifact(model.version(version)).id)
+
+        return self._append(name, "alias", by, why, entry, keep)
 
     def _append(
-        self, name: str, kind: EntryKind, by: str, why: str, facts_for: Callable[[RegisteredModel], Json | None]
+        self,
+        name: str,
+        kind: EntryKind,
+        by: str,
+        why: str,
+        facts_for: Callable[[RegisteredModel], Json | None],
+        keep: Callable[[Transaction, RegisteredModel], None] = lambda tx, model: None,
     ) -> RegisteredModel:
         """Append what `facts_for` says of the model as it is, and gives it as it is then; nothing where that is None.
 
-        It is asked again where another process appended something meanwhile.
+        It is asked again where another process appended something meanwhile. `keep` is called in the transaction that
+        appends: what it raises leaves the model as it was, and a collection sees what both did, or nothing.
         """
         if not by.strip():
             raise InputError("nobody is said to do this", fix="say who: --by NAME")
@@ -471,11 +484,26 @@ class Registry:
         while (facts := facts_for(model)) is not None:
             mark = secrets.token_hex(8)  # tells this entry from an equal one that another process makes now
             body = {**facts, "kind": kind, "by": redact(by.strip()), "why": redact(why.strip()), "mark": mark}
-            context = self.store.context(_log_of(name), str(len(model.log) + 1), body)
+            context = self._appended(model, body, keep)
             if context.properties["mark"] == mark:
                 return model_from_log(name, (*model.log, registry_entry(context)))
             model = self._read(name)
         return model
+
+    def _appended(
+        self, model: RegisteredModel, body: Json, keep: Callable[[Transaction, RegisteredModel], None]
+    ) -> ContextRecord:
+        """The next entry of a model's log: this one, or that of whoever was quicker."""
+        kind, number = _log_of(model.name), str(len(model.log) + 1)
+
+        def put(tx: Transaction) -> ContextRecord:
+            if tx.begun[0]:
+                return rows.context(tx.begun[0][0])
+            keep(tx, model)
+            return writes.new_context(tx, kind, number, body, [])
+
+        asking, needs = writes.asking_for_context(kind, number), role_for_context(kind, body)
+        return self.store._db.written("context", put, asking, needs=needs)
 
     def _read(self, name: str, before: ContextRecord | None = None) -> RegisteredModel:
         contexts = reversed(self.store.contexts(_log_of(name), limit=None))
@@ -534,6 +562,14 @@ def check_alias(alias: str) -> None:
             f"{alias!r:.80} cannot be an alias",
             fix=f'give letters, digits, _ and -; "{LATEST}" is always the newest version, and a number is a version',
         )
+
+
+def _require_payload(artifact: ArtifactRecord) -> None:
+    if artifact.state not in {"LIVE", "REFERENCE"}:
+        fix = "train it again"
+        if artifact.state == "MARKED_FOR_DELETION":
+            fix = f"keep it by `drivetrain pin {artifact.uri}`, and try again"
+        raise StateError(f"{artifact.uri} is {artifact.state}, and cannot be registered", fix=fix)
 
 
 def _log_of(name: str) -> str:

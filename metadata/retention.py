@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -17,17 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..progress import Progress, no_progress
+from .errors import ConflictError, StateError
 from .fsck import remove_unless_used
 from .payload import Payloads
 from .payload_root import open_payloads
-from .records import COLLECTED, ArtifactRecord, ArtifactState, ContextRecord
+from .records import COLLECTED, PINNED, ArtifactRecord, ArtifactState, ContextRecord
 from .rows import when
 from .store import MetadataStore
 
 COLLECTION: Final = "garbage_collection"
 """The type of the contexts that record what each collection did."""
-PINNED: Final = "pinned"
-"""The property of an artifact that is kept whatever a policy says: `by`, `reason` and `at`; None after `unpin`."""
 _BATCH: Final = 500
 """Artifacts of one transaction: others write between two."""
 _THREADS: Final = 16
@@ -166,7 +166,8 @@ def plan(
         store: The store.
         root: Its root folder.
         policy: What is kept.
-        protections: What is kept besides: pinned artifacts are, whether or not they are among these.
+        protections: What is kept besides: pinned artifacts are, whether or not they are among these. They are asked for
+            after what is marked was read, so that whoever took an artifact while it was LIVE is among them.
     """
     now = when(store.now())
     live, marked = store.artifacts(), store.artifacts(state="MARKED_FOR_DELETION")
@@ -264,14 +265,22 @@ def take_back(store: MetadataStore) -> list[ArtifactRecord]:
 
 
 def pin(store: MetadataStore, artifact: ArtifactRecord, by: str, reason: str) -> ArtifactRecord:
-    """Keep an artifact, and what it was made from, whatever a policy says; one that is marked is LIVE again."""
-    at = when(store.now()).isoformat()
-    state: ArtifactState | None = "LIVE" if artifact.state == "MARKED_FOR_DELETION" else None
-    return store.update_artifact(
-        artifact,
-        state=state,
-        properties={PINNED: {"by": by, "reason": reason, "at": at}, **({COLLECTED: None} if state else {})},
-    )
+    """Keep an artifact, and what it was made from, whatever a policy says; one that is marked is LIVE again.
+
+    Raises:
+        StateError: Its payload is gone, or was damaged.
+    """
+    pinned = {PINNED: {"by": by, "reason": reason, "at": when(store.now()).isoformat()}}
+    while True:
+        now = store.artifact(artifact.uid)  # whatever it was when it was chosen
+        if now.state in ("DELETED", "ABANDONED"):
+            raise StateError(f"{now.uri} is {now.state}, and cannot be pinned", fix="run its pipeline again")
+        marked = now.state == "MARKED_FOR_DELETION"
+        properties = {**pinned, COLLECTED: None} if marked else pinned
+        with suppress(ConflictError):  # a collection was quicker
+            return store.update_artifact(
+                now, state="LIVE" if marked else None, properties=properties, expected_version=now.version
+            )
 
 
 def unpin(store: MetadataStore, artifact: ArtifactRecord) -> ArtifactRecord:

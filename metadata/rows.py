@@ -170,9 +170,17 @@ def as_json(value: Mapping[str, Any] | None) -> str:
     """Properties as the store keeps them.
 
     Raises:
-        InputError: They are not JSON.
+        InputError: They are not JSON; the message names the property.
     """
-    return canonical_json({} if value is None else value).decode()
+    try:
+        return canonical_json({} if value is None else value).decode()
+    except InputError as error:
+        for name, each in value.items() if isinstance(value, Mapping) else ():
+            try:
+                canonical_json(each)
+            except InputError:
+                raise InputError(f"the property {name!r:.80}: {error.message}", fix=error.fix) from error
+        raise
 
 
 def merged(stored: str, changes: Mapping[str, Any]) -> str:

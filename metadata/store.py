@@ -20,6 +20,7 @@ from .errors import StateError
 from .operations import may_bring_in, may_change_artifacts, may_change_context, may_have_context, operation
 from .reader import StoreReader
 from .records import (
+    PINNED,
     ArtifactRecord,
     ArtifactState,
     Claim,
@@ -432,6 +433,8 @@ class MetadataStore(StoreReader):
 
         def change(tx: Transaction) -> ArtifactRecord:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
+            if (properties or {}).get(PINNED):
+                writes.spare_ancestors(tx, artifact.id)
             return writes.artifact(tx, artifact.id)
 
         return self._db.written("update artifact", change, needs=role_for_artifact(state, properties))

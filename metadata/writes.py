@@ -442,6 +442,21 @@ def change_artifacts(
     return [rows.artifact({**after, "type": row["type"]}) for row, (after,) in zip(unchanged, changed, strict=True)]
 
 
+def spare_ancestors(tx: Transaction, reference: int) -> None:
+    """Let no collection that was planned before remove what led to an artifact: it leaves what was changed since.
+
+    The next one sees why they are kept, and makes them LIVE again: not everybody who may need them may do that.
+    """
+    marked = tx.all("SELECT id FROM artifact WHERE state = 'MARKED_FOR_DELETION'")
+    if not marked:
+        return
+    from .lineage import ancestors  # late: a run keeps nothing
+
+    above = ancestors(tx, [reference]) & {row["id"] for row in marked}
+    change = f"UPDATE artifact SET version = version + 1, updated_at = :now WHERE id IN {IDS}"
+    tx.run(change, ids=json.dumps(sorted(above)), now=tx.now)
+
+
 def _changed_artifact(tx: Transaction, row: Row, state: str | None, properties: Mapping[str, Any] | None) -> Statement:
     """What moves an artifact to another state, if it may go there, and merges properties into its own."""
     if state is not None and state not in ARTIFACT_MOVES[row["state"]]:

@@ -58,6 +58,11 @@ class TokenBucket:
     tokens: float
     since: float
 
+    def go_on_from(self, older: TokenBucket | None) -> None:
+        """Have passed what an older one of the same key let pass: whoever used up its rate does not get it anew."""
+        if older is not None:
+            self.tokens, self.since = min(older.tokens, self.burst), older.since
+
     def take(self, now: float) -> float:
         """0 where a request may pass; else the seconds until one may."""
         self.tokens = min(self.burst, self.tokens + (now - self.since) * self.rate)
@@ -177,10 +182,9 @@ class AccessKeys:
             self._problem = str(error)
             return
         self._seen, self._problem, self.text = stamp, "", text
-        for digest, key in keys.items():  # whoever has used up its rate does not get it anew
-            old = self._keys.get(digest)
-            if key.bucket and old and old.bucket:
-                key.bucket.tokens, key.bucket.since = min(old.bucket.tokens, key.bucket.burst), old.bucket.since
+        for digest, key in keys.items():
+            if key.bucket is not None and digest in self._keys:
+                key.bucket.go_on_from(self._keys[digest].bucket)
         self._keys = keys
         _LOG.info("the keys were read again: %d", len(keys))
 
@@ -223,10 +227,15 @@ def _key(name: str, value: YamlValue) -> tuple[str, AccessKey]:
         )
     may = frozenset(each.choice(*_DUTIES) for each in entries["may"].items()) if "may" in entries else {"predict"}
     models = frozenset(each.text() for each in entries["models"].items()) if "models" in entries else None
-    return digest, AccessKey(name, frozenset(may), models, _bucket(value, entries), expiry(entries))
+    return digest, AccessKey(name, frozenset(may), models, bucket(value, entries), expiry(entries))
 
 
-def _bucket(value: YamlValue, entries: dict[str, YamlValue]) -> TokenBucket | None:
+def bucket(value: YamlValue, entries: dict[str, YamlValue]) -> TokenBucket | None:
+    """How often a key with the entries `rate` and `burst` may ask; None without them.
+
+    Raises:
+        InputError: They are no numbers, or too small.
+    """
     if "rate" not in entries:
         if "burst" in entries:
             raise value.error("a burst without a rate means nothing", "write a rate, too")

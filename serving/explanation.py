@@ -34,7 +34,7 @@ from ..errors import InputError, suggest
 from .api import ColumnValues, Described, ModelRef, RequestError, StatusCode
 from .batching import Predict, Rest, as_arrow
 from .json_values import kind, object_of
-from .tensor_columns import numpy_dtype
+from .tensor_columns import invalid, numpy_dtype
 from .tfs import columns_of_rows, decode_predict, signature_name
 from .version import LoadedVersion
 from .warmup import read_warmup
@@ -101,29 +101,29 @@ def decode_explanation(body: bytes, described: Described) -> ExplanationRequest:
     request = object_of(body)
     name, signature = described.signature(signature_name(request))
     if "instances" not in request:
-        raise _refused("the body has no 'instances'", 'send {"instances": [{…}]}')
+        raise invalid("the body has no 'instances'", 'send {"instances": [{…}]}')
     row, rows = columns_of_rows(request["instances"], signature, "instances")
     if rows > 1:
-        raise _refused(f"'instances' has {rows} rows", "send one: a row is explained by itself")
+        raise invalid(f"'instances' has {rows} rows", "send one: a row is explained by itself")
     baseline = None
     if "baseline" in request:
         baseline, rows = columns_of_rows(request["baseline"], signature, "baseline")
         if rows > MOST_ROWS:
-            raise _refused(f"'baseline' has {rows} rows", f"send {MOST_ROWS} at most")
+            raise invalid(f"'baseline' has {rows} rows", f"send {MOST_ROWS} at most")
         for column in signature.inputs:
             if column not in baseline and column not in signature.defaults:
-                raise _refused(f"'baseline' lacks {column!r}", "send it in each row, null if missing")
+                raise invalid(f"'baseline' lacks {column!r}", "send it in each row, null if missing")
     outputs = explained_outputs(signature)
     if not outputs:
-        raise _refused(f"{name!r} has no output of numbers", "ask another signature: only numbers are explained")
+        raise invalid(f"{name!r} has no output of numbers", "ask another signature: only numbers are explained")
     output = request.get("output", outputs[0])
     if not isinstance(output, str):
-        raise _refused(f"'output' is {kind(output)}", f"name one of {', '.join(outputs):.200}")
+        raise invalid(f"'output' is {kind(output)}", f"name one of {', '.join(outputs):.200}")
     if output not in outputs:
-        raise _refused(f"{name!r} has no output {output!r:.80} of numbers", suggest(output, outputs))
+        raise invalid(f"{name!r} has no output {output!r:.80} of numbers", suggest(output, outputs))
     steps = request.get("steps", STEPS)
     if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
-        raise _refused(f"'steps' is {steps!r:.40}", f"send a whole number from 1 to {MOST_STEPS}")
+        raise invalid(f"'steps' is {steps!r:.40}", f"send a whole number from 1 to {MOST_STEPS}")
     return ExplanationRequest(name, row, baseline, output, steps)
 
 
@@ -217,7 +217,7 @@ def explained(request: ExplanationRequest, signature: Signature, predict: Predic
             return checked_scores(values, rows.num_rows)
         except InputError as error:
             message = f"{request.output!r} cannot be explained: {error.message}"
-            raise _refused(message, "send another row or baseline") from error
+            raise invalid(message, "send another row or baseline") from error
 
     sent = {name: request.row.get(name, [signature.defaults.get(name)]) for name in signature.inputs}
     row = pa.table(_columns(sent, signature))
@@ -233,7 +233,7 @@ def explained(request: ExplanationRequest, signature: Signature, predict: Predic
                 row, scorer, numbers, baseline.values, spread, steps=request.steps, batch=SMALL
             )
         if not np.isfinite(off).all():
-            raise _refused("the row is too far from the baseline for gradients", "send another row or baseline")
+            raise invalid("the row is too far from the baseline for gradients", "send another row or baseline")
         attributions = dict(zip(numbers, shares[0], strict=True))
         gap, there = off[0], prediction[0] - shares[0].sum(axis=0) - off[0]
     inputs = []
@@ -347,7 +347,3 @@ def _columns(columns: Mapping[str, ColumnValues], signature: Signature) -> dict[
 def _late() -> RequestError:
     message = "the deadline passed before the row was explained"
     return RequestError(StatusCode.DEADLINE_EXCEEDED, message, fix="ask for fewer steps")
-
-
-def _refused(message: str, fix: str) -> RequestError:
-    return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)

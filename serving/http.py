@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Final, TypeAlias, cast
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import httptools
 
@@ -21,6 +21,7 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 _STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LINGER: Final = 2.0  # seconds in which what a client still sends is thrown away, so that it reads why it was refused
 _PIPELINED: Final = 64  # requests of a connection that may wait for their answers before no more is read
 
 
@@ -81,27 +82,53 @@ class HttpResponse:
 
 Respond: TypeAlias = Callable[[HttpResponse], None]
 Handler: TypeAlias = Callable[[HttpRequest, Respond], None]
-"""Calls what it is given with the answer, once, at any time, in the event loop."""
+"""Calls what it is given with the answer, once, at any time, in the event loop; if it raises, that is answered 500."""
+
+
+class ServerConnection(Protocol):
+    """What the connections of a server, of whichever protocol, do for `Connections`, beside asyncio's own methods."""
+
+    def check(self, now: float) -> None:
+        """Close it if its client has been too slow, by the loop's time."""
+        ...
+
+    def end_when_idle(self) -> None:
+        """Close it as soon as nothing is on its way."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
+C = TypeVar("C", bound=ServerConnection)
 
 
 @dataclass
-class Connections:
+class Connections(Generic[C]):
     """The open connections of a server.
 
     Attributes:
-        handler: Answers a request; what it raises before it has is answered 500.
+        make: Makes a new one that belongs here.
         limits: What clients may send.
         ending: Whether each connection is closed after its next answer.
     """
 
-    handler: Handler
+    make: Callable[[Connections[C]], C]
     limits: HttpLimits = field(default_factory=HttpLimits)
     ending: bool = False
-    open: set[HttpConnection] = field(default_factory=set)
+    open: set[C] = field(default_factory=set)
 
-    def __call__(self) -> HttpConnection:
+    def __call__(self) -> C:
         """A new one, as asyncio's servers make them."""
-        return HttpConnection(self)
+        return self.make(self)
+
+    def admit(self, connection: C) -> bool:
+        """Whether there is room for a connection that a client has opened; then it is one of the open ones."""
+        if len(self.open) >= self.limits.connections or self.ending:
+            return False
+        self.open.add(connection)
+        return True
 
     async def watch(self) -> None:
         """Close connections whose clients are too slow, for ever."""
@@ -115,7 +142,7 @@ class Connections:
         """Close idle connections, and the others after their answers, at the latest after some seconds."""
         self.ending = True
         for connection in [*self.open]:
-            connection.close_if_idle()
+            connection.end_when_idle()
         deadline = asyncio.get_running_loop().time() + seconds
         while self.open and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
@@ -135,11 +162,24 @@ class HttpConnection(asyncio.Protocol):
     """One client's connection: its requests in, parsed within limits, and their answers out in the same order."""
 
     __slots__ = (
-        "_body", "_connections", "_head", "_headers", "_loop", "_most_head", "_parser", "_paused", "_peer", "_replies",
-        "_since", "_size", "_target", "_transport", "_whole",
+        "_admit", "_body", "_connections", "_handler", "_head", "_headers", "_lingers", "_loop", "_most_head",
+        "_parser", "_paused", "_peer", "_replies", "_since", "_size", "_target", "_transport", "_whole",
     )  # fmt: skip
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        connections: Connections[HttpConnection],
+        admit: Callable[[HttpRequest], HttpResponse | None] | None = None,
+    ) -> None:
+        """A client's, before it is there.
+
+        Args:
+            handler: Answers a request; what it raises before it has is answered 500.
+            connections: Those of the server.
+            admit: Looks at a request whose head is there, before its body is read; the answer that refuses it, or None.
+        """
+        self._handler, self._admit = handler, admit
         self._connections = connections
         self._most_head = connections.limits.head
         self._parser = httptools.HttpRequestParser(self)
@@ -149,6 +189,7 @@ class HttpConnection(asyncio.Protocol):
         self._since = self._loop.time()  # when its request began, or its last one ended
         self._paused = False
         self._whole = True
+        self._lingers = False
         self._peer = ""
         self._reset()
 
@@ -164,11 +205,9 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
-        connections = self._connections
-        if len(connections.open) >= connections.limits.connections or connections.ending:
+        if not self._connections.admit(self):
             self._transport.abort()
             return
-        connections.open.add(self)
         address = transport.get_extra_info("peername")
         self._peer = str(address[0]) if isinstance(address, tuple) else ""
 
@@ -180,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a request that is malformed or beyond a limit is answered and ends the connection."""
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._lingers:
             return
         try:
             while data:
@@ -189,6 +228,8 @@ class HttpConnection(asyncio.Protocol):
             cause = error.__context__
             if isinstance(cause, _Refused):
                 self._refuse(cause.status, cause.message)
+            elif isinstance(cause, _NotAdmitted):
+                self._turn_away(cause.answer)
             else:
                 _LOG.error("a request failed", exc_info=error)
                 self._refuse(500, "the request failed")
@@ -272,6 +313,10 @@ class HttpConnection(asyncio.Protocol):
                 raise _Refused(501, "no transfer encoding but chunked is understood")
         if "host" not in headers and self._parser.get_http_version() == "1.1":
             raise _Refused(400, "the header host is missing")
+        if (admit := self._admit) is not None:
+            method, target = self._parser.get_method().decode("latin-1"), self._target.decode("latin-1")
+            if (refusal := admit(HttpRequest(method, target, headers, b"", self._peer))) is not None:
+                raise _NotAdmitted(refusal)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._connections.limits.body:
             raise _Refused(413, f"the body has {length} bytes, of at most {self._connections.limits.body:,}")
@@ -298,7 +343,7 @@ class HttpConnection(asyncio.Protocol):
         if len(self._replies) >= _PIPELINED:
             self._pause_reading()
         try:
-            self._connections.handler(request, partial(self._answer, reply, method))
+            self._handler(request, partial(self._answer, reply, method))
         except Exception:  # a fault of ours must not end the connections of others
             _LOG.exception("%s %s failed", method, request.target.partition("?")[0])  # a query may hold a secret
             if reply.data is None:
@@ -334,7 +379,10 @@ class HttpConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if not keep_alive:
             self._replies.clear()
-            transport.close()
+            if not self._lingers:
+                transport.close()
+            elif transport.can_write_eof():
+                transport.write_eof()
         elif full and not self._paused:
             self._resume_reading()
 
@@ -346,12 +394,22 @@ class HttpConnection(asyncio.Protocol):
         self._replies.append(reply)
         self._answer(reply, "", HttpResponse(status, body))
 
+    def _turn_away(self, answer: HttpResponse) -> None:
+        """Answer a request whose body is not read. To close at once could cost the client the answer: TCP resets."""
+        self._lingers = True
+        reply = _Reply(keep_alive=False)
+        self._replies.append(reply)
+        self._answer(reply, "", answer)
+
     # --- its end ---
 
     def check(self, now: float) -> None:
         """Close it if its client has been too slow, by the loop's time."""
         limits, waited = self._connections.limits, now - self._since
-        if not self._whole and waited > limits.request_seconds:
+        if self._lingers:
+            if not self._replies and waited > _LINGER:
+                self.abort()
+        elif not self._whole and waited > limits.request_seconds:
             self._refuse(408, "the request did not arrive in time")
         elif self._whole and not self._replies and waited > limits.idle_seconds:
             self.abort()
@@ -361,9 +419,9 @@ class HttpConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is on its way, or an answer."""
-        return bool(self._replies) or not self._whole
+        return bool(self._replies) or not (self._whole or self._lingers)
 
-    def close_if_idle(self) -> None:
+    def end_when_idle(self) -> None:
         """Close it if no request is on its way."""
         if not self.busy and self._transport is not None:
             self._transport.close()
@@ -379,6 +437,12 @@ class _Refused(Exception):  # noqa: N818 - what the client is told
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+class _NotAdmitted(Exception):  # noqa: N818 - what the client is told
+    def __init__(self, answer: HttpResponse) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 @lru_cache(256)

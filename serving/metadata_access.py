@@ -9,7 +9,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..metadata.remote.service import Person
 from ..metadata.roles import ROLES, Role
 from ..yaml_lines import YamlValue, read_yaml
-from .access import DIGEST, NAME, SECRET, digest_of, expiry
+from .access import DIGEST, NAME, SECRET, TokenBucket, bucket, digest_of, expiry
 from .http import HttpRequest
 from .watched_file import stamp_of, text_of
 
@@ -26,6 +26,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _FIX: Final = "write `namespaces:` and `keys:`, see docs/metadata-server.md"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _USER: Final = re.compile(r"[\x21-\x7e]{1,120}")
+_GRANTED: Final = ("roles", "namespaces", "expires", "rate", "burst")
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
@@ -37,11 +38,13 @@ class Grant:
         person: Who, with their roles.
         namespaces: Where; None: in all.
         expires: Seconds since 1970 from which on nothing is allowed; infinite: never.
+        bucket: How often they may ask; None: as often as they like.
     """
 
     person: Person
     namespaces: frozenset[str] | None = None
     expires: float = math.inf
+    bucket: TokenBucket | None = None
 
     def reaches(self, namespace: str) -> bool:
         """Whether it is for a namespace."""
@@ -72,7 +75,7 @@ class Proxy:
         if user in self.users:
             return self.users[user]
         rest = self.users.get("*")
-        return None if rest is None else Grant(Person(user, rest.person.roles), rest.namespaces, rest.expires)
+        return None if rest is None else replace(rest, person=Person(user, rest.person.roles))
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,11 @@ class AccessFile:
             try:
                 if not stamp:
                     raise InputError(f"{self.path} cannot be read: there is no such file", fix=_FIX)
-                self.access = read_access(text_of(self.path, _FIX), self.path)
+                access = read_access(text_of(self.path, _FIX), self.path)
+                for digest, grant in access.keys.items():
+                    if grant.bucket is not None and digest in self.access.keys:
+                        grant.bucket.go_on_from(self.access.keys[digest].bucket)
+                self.access = access
                 _LOG.info("%s was read again: %d keys", self.path.name, len(self.access.keys))
             except InputError as error:  # whoever took a key out means it, though the rest is wrong
                 _LOG.error("nobody may ask until this is right: %s", error)
@@ -160,7 +167,7 @@ def read_access(text: str, path: Path) -> MetadataAccess:
     for name, value in (entries["keys"].mapping() if "keys" in entries else {}).items():
         if not NAME.fullmatch(name):
             raise value.error("a key's name has other characters than letters, digits, . _ -", "rename it")
-        fields = value.mapping(("sha256", "roles", "namespaces", "expires"), required=("sha256", "roles"))
+        fields = value.mapping(("sha256", *_GRANTED), required=("sha256", "roles"))
         digest = fields["sha256"].text()
         if not DIGEST.fullmatch(digest):  # it may be the secret itself: it is not repeated
             raise fields["sha256"].error(
@@ -169,7 +176,7 @@ def read_access(text: str, path: Path) -> MetadataAccess:
             )
         if digest in keys:
             raise value.error(f"the keys {keys[digest].person.name!r} and {name!r} are the same", "make one anew")
-        keys[digest] = _grant(name, fields, namespaces)
+        keys[digest] = _grant(name, value, fields, namespaces)
     return MetadataAccess(namespaces, keys, _proxy(entries["proxy"], namespaces) if "proxy" in entries else None)
 
 
@@ -180,12 +187,12 @@ def _store(value: YamlValue, path: Path) -> str:
     return text if "://" in text else str(path.absolute().parent / Path(text).expanduser())
 
 
-def _grant(name: str, fields: dict[str, YamlValue], known: Mapping[str, str]) -> Grant:
+def _grant(name: str, value: YamlValue, fields: dict[str, YamlValue], known: Mapping[str, str]) -> Grant:
     roles = frozenset(cast(Role, each.choice(*ROLES)) for each in fields["roles"].items())
     namespaces = None
     if "namespaces" in fields:
         namespaces = frozenset(each.choice(*known) for each in fields["namespaces"].items())
-    return Grant(Person(name, roles), namespaces, expiry(fields))
+    return Grant(Person(name, roles), namespaces, expiry(fields), bucket(value, fields))
 
 
 def _proxy(value: YamlValue, known: Mapping[str, str]) -> Proxy:
@@ -198,7 +205,7 @@ def _proxy(value: YamlValue, known: Mapping[str, str]) -> Proxy:
             raise each.error(f"{each.text()!r:.60} is no network", "write 10.0.0.0/8, or an address") from None
     header = fields["header"].text().lower() if "header" in fields else "x-forwarded-user"
     users = {
-        user: _grant(user, entry.mapping(("roles", "namespaces", "expires"), required=("roles",)), known)
+        user: _grant(user, entry, entry.mapping(_GRANTED, required=("roles",)), known)
         for user, entry in fields["users"].mapping().items()
     }
     return Proxy(tuple(trusted), header, users)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
 from ..metadata import MetadataStore
-from ..metadata.errors import NotFound
+from ..metadata.errors import NotFound, StoreUnavailable
 from ..metadata.finding import RecordQuery
 from ..metadata.remote.service import FindKind, ForbiddenError, StoreService, error_json, status_of
 from .http import HttpRequest, HttpResponse
@@ -27,6 +29,11 @@ _BODY: Final = 32 << 20
 _MOST_RECORDS: Final = 1000  # of a page
 _OPERATIONS: Final = "operations"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_UNKNOWN: Final = HttpResponse(
+    401,
+    error_json(InputError("the key is not known", fix="send Authorization: Bearer KEY")),
+    headers=(("www-authenticate", 'Bearer realm="drivetrain"'),),
+)
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
@@ -69,7 +76,7 @@ def run_metadata_server(options: MetadataServerOptions, started: Callable[[str],
     try:
         server.open_all()
         port = ThreadServer(
-            options.host, options.port, options.tls, _THREADS, _BODY, at_once=_at_once, answer=server.answer
+            options.host, options.port, options.tls, _THREADS, _BODY, _at_once, server.answer, server.refusal
         )
         asyncio.run(port.serve(started))
     finally:
@@ -98,14 +105,23 @@ class MetadataServer:
         for _, service in self._services.values():
             service.close()
 
+    def refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """The answer to a request that is refused before its body is read; None of one that may go on."""
+        if _at_once(request) is not None:
+            return None
+        grant = self.file.look().grant(request)
+        if grant is None:
+            return _UNKNOWN
+        if grant.bucket is not None and (wait := grant.bucket.take(time.monotonic())):
+            error = StoreUnavailable(f"the key {grant.person.name!r} asks more often than it may", fix="ask less often")
+            return HttpResponse(429, error_json(error), headers=(("retry-after", str(math.ceil(wait))),))
+        return None
+
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The answer to a request; it may wait for a database."""
+        """The answer to a request that was not refused before; it may wait for a database."""
         try:
             grant = self.file.look().grant(request)
-            if grant is None:
-                body = error_json(InputError("the key is not known", fix="send Authorization: Bearer KEY"))
-                return HttpResponse(401, body, headers=(("www-authenticate", 'Bearer realm="drivetrain"'),))
-            return self._answer(request, grant)
+            return _UNKNOWN if grant is None else self._answer(request, grant)
         except DrivetrainError as error:
             return HttpResponse(status_of(error), error_json(error))
         except Exception:  # a fault of ours is no business of the client's

@@ -407,18 +407,14 @@ def message_class(name: str) -> Any:
 
 
 TensorProto: Final = message_class("tensorflow.TensorProto")
-TensorShapeProto: Final = message_class("tensorflow.TensorShapeProto")
-TensorInfo: Final = message_class("tensorflow.TensorInfo")
 SignatureDef: Final = message_class("tensorflow.SignatureDef")
 Example: Final = message_class("tensorflow.Example")
 
 ModelSpec: Final = message_class("tensorflow.serving.ModelSpec")
 PredictRequest: Final = message_class("tensorflow.serving.PredictRequest")
 PredictResponse: Final = message_class("tensorflow.serving.PredictResponse")
-ClassificationRequest: Final = message_class("tensorflow.serving.ClassificationRequest")
 ClassificationResponse: Final = message_class("tensorflow.serving.ClassificationResponse")
 ClassificationResult: Final = message_class("tensorflow.serving.ClassificationResult")
-RegressionRequest: Final = message_class("tensorflow.serving.RegressionRequest")
 RegressionResponse: Final = message_class("tensorflow.serving.RegressionResponse")
 RegressionResult: Final = message_class("tensorflow.serving.RegressionResult")
 MultiInferenceRequest: Final = message_class("tensorflow.serving.MultiInferenceRequest")
@@ -428,7 +424,6 @@ GetModelMetadataRequest: Final = message_class("tensorflow.serving.GetModelMetad
 GetModelMetadataResponse: Final = message_class("tensorflow.serving.GetModelMetadataResponse")
 GetModelStatusRequest: Final = message_class("tensorflow.serving.GetModelStatusRequest")
 GetModelStatusResponse: Final = message_class("tensorflow.serving.GetModelStatusResponse")
-ReloadConfigRequest: Final = message_class("tensorflow.serving.ReloadConfigRequest")
 ReloadConfigResponse: Final = message_class("tensorflow.serving.ReloadConfigResponse")
 ModelServerConfig: Final = message_class("tensorflow.serving.ModelServerConfig")
 PredictionLog: Final = message_class("tensorflow.serving.PredictionLog")

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from .access import AccessKeys
 from .config import ModelConfig, require_surroundings
 from .config_file import ConfigFile
 from .cors import CrossOrigin
-from .http import Connections, Handler, HttpLimits
+from .http import Connections, Handler, HttpConnection, HttpLimits
 from .manager import ModelManager
 from .metrics import ServingMetrics
 from .rest import RestApi
@@ -168,7 +169,7 @@ async def serve_models(
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
         tracing = tracing_of(options.otlp_endpoint)
         handler = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
-        connections = Connections(handler, options.limits)
+        connections = Connections(partial(HttpConnection, handler), options.limits)
         stack.enter_context(ended_by_signals(ended))
         # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
         if options.workers > 1:

@@ -18,12 +18,10 @@ from .api import (
     InferenceAnswer,
     InferenceRequest,
     ModelRef,
-    RequestError,
-    StatusCode,
     VersionStatus,
 )
 from .json_values import encode, kind, object_of
-from .tensor_columns import refuse_misspelt
+from .tensor_columns import invalid, refuse_misspelt
 
 Format: TypeAlias = Literal["row", "column"]
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -47,11 +45,11 @@ def decode_predict(body: bytes, described: Described, ref: ModelRef) -> tuple[In
     name, signature = described.signature(signature_name(request))
     if "instances" in request:
         if "inputs" in request:
-            raise _refused("the body has both 'instances' and 'inputs'", "send one of them")
+            raise invalid("the body has both 'instances' and 'inputs'", "send one of them")
         columns, rows = columns_of_rows(request["instances"], signature, "instances")
         return InferenceRequest(ref, name, columns, rows), "row"
     if "inputs" not in request:
-        raise _refused("the body has neither 'instances' nor 'inputs'", 'send {"instances": [{…}, …]}')
+        raise invalid("the body has neither 'instances' nor 'inputs'", 'send {"instances": [{…}, …]}')
     columns, rows = _of_inputs(request["inputs"], signature)
     return InferenceRequest(ref, name, columns, rows), "column"
 
@@ -65,12 +63,12 @@ def decode_examples(body: bytes, described: Described, ref: ModelRef) -> Inferen
     request = object_of(body)
     name, signature = described.signature(signature_name(request))
     if "examples" not in request:
-        raise _refused("the body has no 'examples'", 'send {"examples": [{…}, …]}')
+        raise invalid("the body has no 'examples'", 'send {"examples": [{…}, …]}')
     examples, context = request["examples"], request.get("context", {})
     if not isinstance(examples, list) or not all(isinstance(example, dict) for example in examples):
-        raise _refused("'examples' is not a list of objects", 'send {"examples": [{…}, …]}')
+        raise invalid("'examples' is not a list of objects", 'send {"examples": [{…}, …]}')
     if not isinstance(context, dict):
-        raise _refused(f"'context' is {kind(context)}", "send an object of features")
+        raise invalid(f"'context' is {kind(context)}", "send an object of features")
     columns, rows = _of_rows([{**context, **example} for example in examples], signature, "examples")
     return InferenceRequest(ref, name, columns, rows)
 
@@ -83,7 +81,7 @@ def signature_name(request: Json) -> str | None:
     """
     name = request.get("signature_name")
     if name is not None and not isinstance(name, str):
-        raise _refused(f"'signature_name' is {kind(name)}", "send text")
+        raise invalid(f"'signature_name' is {kind(name)}", "send text")
     return name
 
 
@@ -99,12 +97,12 @@ def columns_of_rows(rows: Any, signature: Signature, where: str) -> tuple[dict[s
         RequestError: INVALID_ARGUMENT: they are no rows of this signature.
     """
     if not isinstance(rows, list):
-        raise _refused(f"{where!r} is {kind(rows)}", "send a list, one item for each row")
+        raise invalid(f"{where!r} is {kind(rows)}", "send a list, one item for each row")
     if not rows:
-        raise _refused(f"{where!r} is empty", "send at least one row")
+        raise invalid(f"{where!r} is empty", "send at least one row")
     if _has_names(rows[0], signature):
         if not all(isinstance(row, dict) for row in rows):
-            raise _refused(f"{where!r} has objects and other values", "send objects alone")
+            raise invalid(f"{where!r} has objects and other values", "send objects alone")
         return _of_rows(rows, signature, where)
     name = _only_input(signature, where)
     return {name: _column(name, rows, signature.inputs[name])}, len(rows)
@@ -112,7 +110,7 @@ def columns_of_rows(rows: Any, signature: Signature, where: str) -> tuple[dict[s
 
 def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[dict[str, list[Any]], int]:
     if not rows:
-        raise _refused(f"{where!r} is empty", "send at least one row")
+        raise invalid(f"{where!r} is empty", "send at least one row")
     names = rows[0].keys()
     if len(rows) > 1 and not all(row.keys() == names for row in rows):
         return _of_differing_rows(rows, signature), len(rows)
@@ -130,7 +128,7 @@ def _of_differing_rows(rows: Sequence[Json], signature: Signature) -> dict[str, 
             continue
         lacking = next((at for at, row in enumerate(rows) if name not in row), None)
         if lacking is not None and name not in signature.defaults:
-            raise _refused(f"row {lacking} lacks {name!r}, which other rows have", "send it in each, null if missing")
+            raise invalid(f"row {lacking} lacks {name!r}, which other rows have", "send it in each, null if missing")
         default = signature.defaults.get(name)
         columns[name] = _column(name, [row.get(name, default) for row in rows], spec)
     return columns
@@ -147,17 +145,17 @@ def _of_inputs(inputs: Any, signature: Signature) -> tuple[dict[str, list[Any]],
         if name not in signature.inputs:
             continue
         if not isinstance(values, list):
-            raise _refused(f"input {name!r} is {kind(values)}", "send a list with one item for each row")
+            raise invalid(f"input {name!r} is {kind(values)}", "send a list with one item for each row")
         if rows is None:
             rows = len(values)
         elif len(values) != rows:
-            raise _refused(f"input {name!r} has {len(values)} rows, other inputs {rows}", "send as many of each")
+            raise invalid(f"input {name!r} has {len(values)} rows, other inputs {rows}", "send as many of each")
         columns[name] = _column(name, values, signature.inputs[name])
     if rows is None:
         expected = ", ".join(signature.inputs)
-        raise _refused(f"'inputs' has none of the model's inputs {expected:.200}", "name them")
+        raise invalid(f"'inputs' has none of the model's inputs {expected:.200}", "name them")
     if not rows:
-        raise _refused("'inputs' has no rows", "send at least one row")
+        raise invalid("'inputs' has no rows", "send at least one row")
     return columns, rows
 
 
@@ -166,7 +164,7 @@ def _only_input(signature: Signature, where: str) -> str:
         return next(iter(signature.inputs))
     names = [name for name in signature.inputs if name not in signature.defaults] or [*signature.inputs]
     if len(names) != 1:
-        raise _refused(
+        raise invalid(
             f"{where!r} has values without names, but the model has {len(names)} inputs",
             f"send objects with {', '.join(names):.200}",
         )
@@ -203,7 +201,7 @@ def _text(name: str, value: Any) -> Any:
     try:
         return base64.b64decode(value["b64"], validate=True).decode()
     except (binascii.Error, TypeError, ValueError) as error:
-        raise _refused(f"input {name!r} has base64 that is no UTF-8 text", "encode the bytes of UTF-8 text") from error
+        raise invalid(f"input {name!r} has base64 that is no UTF-8 text", "encode the bytes of UTF-8 text") from error
 
 
 def encode_rows(answer: InferenceAnswer) -> bytes:
@@ -265,7 +263,7 @@ def regressions(answer: InferenceAnswer) -> list[float]:
     """
     values = _float_output(answer.outputs, ("value", "prediction"), "regress")
     if values.size != len(values):
-        raise _refused("the signature predicts several numbers for a row", "use predict")
+        raise invalid("the signature predicts several numbers for a row", "use predict")
     numbers: list[float] = values.reshape(-1).astype(np.float64).tolist()
     return numbers
 
@@ -276,7 +274,7 @@ def _float_output(outputs: Mapping[str, NDArray[Any]], names: Sequence[str], ver
             return outputs[name]
     floats = [values for values in outputs.values() if values.dtype.kind == "f"]
     if len(floats) != 1:
-        raise _refused(f"the signature has {len(floats)} outputs of floats, {verb} needs one", "use predict")
+        raise invalid(f"the signature has {len(floats)} outputs of floats, {verb} needs one", "use predict")
     return floats[0]
 
 
@@ -331,7 +329,3 @@ def _tensor(name: str, spec: FieldSpec) -> Json:
         "tensor_shape": {"dim": [{"size": str(size), "name": ""} for size in sizes], "unknown_rank": False},
         "name": name,
     }
-
-
-def _refused(message: str, fix: str) -> RequestError:
-    return RequestError(StatusCode.INVALID_ARGUMENT, message, fix=fix)

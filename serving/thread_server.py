@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from .http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
+from .http import Connections, HttpConnection, HttpLimits, HttpRequest, HttpResponse, Respond
 from .server import bind, ended_by_signals, shown
 from .tls import TlsFiles
 
@@ -29,6 +30,7 @@ class ThreadServer:
         largest_body: Bytes of a request's body; a larger one is refused.
         at_once: The answer to a request that needs no thread; None where it does.
         answer: The answer of a thread; it may wait, and raises nothing.
+        admit: See `HttpConnection`.
         watching: What runs beside it, as the watch over a file of keys.
     """
 
@@ -39,6 +41,7 @@ class ThreadServer:
     largest_body: int
     at_once: Callable[[HttpRequest], HttpResponse | None]
     answer: Callable[[HttpRequest], HttpResponse]
+    admit: Callable[[HttpRequest], HttpResponse | None] | None = None
     watching: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
 
     async def serve(self, started: Callable[[str], None]) -> None:
@@ -61,7 +64,8 @@ class ThreadServer:
                 answering = loop.run_in_executor(threads, self.answer, request)
                 answering.add_done_callback(lambda done: respond(done.result()))
 
-            connections = Connections(handle, HttpLimits(body=self.largest_body, connections=_CONNECTIONS))
+            limits = HttpLimits(body=self.largest_body, connections=_CONNECTIONS)
+            connections = Connections(partial(HttpConnection, handle, admit=self.admit), limits)
             context: ssl.SSLContext | None = None if self.tls is None else self.tls.context()
             handshake = None if context is None else connections.limits.request_seconds
             server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)

@@ -85,11 +85,12 @@ class AtThreshold(Sums):
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """The weights of each kind of rows."""
-        above, label = rows.prediction > self.threshold, rows.label
-        yield Term("true_positives", of=label & above)
-        yield Term("false_positives", of=~label & above)
-        yield Term("false_negatives", of=label & ~above)
-        yield Term("true_negatives", of=~(label | above))
+        above = rows.prediction > self.threshold
+        below = ~above
+        yield Term("true_positives", of=above, label=True)
+        yield Term("false_positives", of=above, label=False)
+        yield Term("false_negatives", of=below, label=True)
+        yield Term("true_negatives", of=below, label=False)
 
     def summed(self, sums: Mapping[str, float]) -> Confusion:
         """The four sums as one confusion."""
@@ -486,10 +487,9 @@ class Losses(Sums):
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """Weights and weighted scores by label, and each row's weighted losses."""
         weight, label, score = rows.weight, rows.label, rows.prediction
-        weighted = weight * score
-        for name, of in (("positives", np.flatnonzero(label)), ("negatives", np.flatnonzero(~label))):
-            yield Term(name, of=of)
-            yield Term(f"of_{name}", weighted[of], of)
+        for name, of in (("positives", True), ("negatives", False)):
+            yield Term(name, label=of)
+            yield Term(f"of_{name}", rows.weighted, label=of)
         clipped = np.clip(score, CLIP, 1 - CLIP)
         yield Term("log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped)))
         yield Term("brier", weight * (score - label) ** 2)

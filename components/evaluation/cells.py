@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
@@ -25,12 +25,15 @@ class Cells:
         codes: (cells, specs), the slice of each spec that a cell's rows are in; negative where they are in none.
         buckets: (cells,), their bucket; 0 where rows have none.
         slices: One more than the largest code there may be.
+        labels: (cells,), the label of a cell's rows, where those of another label are in another cell.
     """
 
     of: _Ints
     codes: NDArray[np.int32]
     buckets: _Ints
     slices: int
+    labels: NDArray[np.bool_] | None = None
+    _known: dict[int, tuple[Any, Any]] = field(default_factory=dict, repr=False)  # by the array that it was made of
 
     @classmethod
     def group(cls, codes: NDArray[np.int32], bucket: NDArray[np.int16] | None, slices: int) -> Self:
@@ -50,21 +53,39 @@ class Cells:
         buckets = np.zeros(len(row), dtype=np.int64) if bucket is None else bucket[row].astype(np.int64)
         return cls(of, codes[row], buckets, slices)
 
-    def counts(self, of: Any = slice(None)) -> list[int]:
-        """How many of the rows `of`, a slice of them, a mask or positions, each slice has."""
-        if isinstance(of, slice) and of == slice(None):
-            return self._rows
-        return self._counted(of)
+    def by_label(self, label: NDArray[Any]) -> Cells:
+        """The same by the rows' label as well, where that is yes or no; the same where it is something else."""
+        if label.dtype != np.bool_ or label.ndim != 1:
+            return self
+
+        def halved() -> Cells:
+            codes, buckets = (np.repeat(values, 2, axis=0) for values in (self.codes, self.buckets))
+            labels = np.arange(len(codes)) % 2 == 1
+            return Cells(self.of * 2 + label, codes, buckets, self.slices, labels)
+
+        halves: Cells = self.once(label, halved)
+        return halves
+
+    def counts(self, of: Any = slice(None), label: bool | None = None) -> list[int]:
+        """How many of the rows `of`, a slice of them, a mask or positions, each slice has; or those of a label."""
+        mask = isinstance(of, np.ndarray) and of.dtype == np.bool_  # to add it up is quicker than to choose by it
+        if mask:
+            counts = self.once(of, lambda: self.cell_sums(of))
+        else:
+            counts = self._counts if isinstance(of, slice) and of == slice(None) else self.cell_sums(None, of)
+        whole: list[int] = self.by_slice(counts, label).astype(np.int64).tolist()
+        return whole
 
     @cached_property
-    def _rows(self) -> list[int]:
-        return self._counted(slice(None))
+    def _counts(self) -> _Floats:
+        return self.cell_sums(None)
 
-    def _counted(self, of: Any) -> list[int]:
-        mask = isinstance(of, np.ndarray) and of.dtype == np.bool_  # to add it up is quicker than to choose by it
-        counts = self.by_slice(self.cell_sums(of) if mask else self.cell_sums(None, of))
-        whole: list[int] = counts.astype(np.int64).tolist()
-        return whole
+    def once(self, values: NDArray[Any], compute: Callable[[], Any]) -> Any:  # Any: whatever `compute` gives
+        """What was computed of these values before, where states have them in common."""
+        known = self._known.get(id(values))
+        if known is None:  # which holds on to the values, so that no others have their address
+            known = self._known[id(values)] = values, compute()
+        return known[1]
 
     def bucket_sums(self, values: _Floats | None, of: Any, buckets: int) -> _Floats:
         """As `sums`, by bucket as well: (slices, buckets); None counts the rows."""
@@ -87,8 +108,11 @@ class Cells:
         sums: _Floats = np.bincount(self.of[of], values, minlength=len(self.codes)).astype(np.float64, copy=False)
         return sums
 
-    def by_slice(self, sums: _Floats) -> _Floats:
-        """From one number for each cell to their sum for each slice."""
+    def by_slice(self, sums: _Floats, label: bool | None = None) -> _Floats:
+        """From one number for each cell to their sum for each slice; or of the cells of a label alone."""
+        if label is not None:
+            assert self.labels is not None, "these are cells of `by_label`"
+            sums = np.where(self.labels == label, sums, 0.0)
         total = np.zeros(self.slices + 1)
         for column in self._columns:
             total += np.bincount(column, sums, minlength=len(total))

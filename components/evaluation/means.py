@@ -24,8 +24,8 @@ class WeightedMeans(Sums):
     def terms(self, rows: SliceRows) -> Iterator[Term]:
         """w, w·y and w·p."""
         yield Term("weight")
-        yield Term("label", of=rows.label) if rows.label.dtype == np.bool_ else Term("label", rows.weight * rows.label)
-        yield Term("prediction", rows.weight * rows.prediction)
+        yield Term("label", label=True) if rows.label.dtype == np.bool_ else Term("label", rows.weight * rows.label)
+        yield Term("prediction", rows.weighted)
 
 
 def calibration() -> Metric:

@@ -69,7 +69,7 @@ class BucketSums(MetricState):
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms to its bucket."""
         leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
-        for term in self.inner.terms(rows):
+        for term in (each.plain(rows) for each in self.inner.terms(rows)):
             values = None if term.is_count(rows) else term.weights(rows)
             leaves[term.name] += np.bincount(rows.buckets[term.of], values, minlength=self.buckets)
         return leaves
@@ -77,7 +77,7 @@ class BucketSums(MetricState):
     def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
         """Add each row's terms to its bucket in each of its slices."""
         sums = {_ROWS: cells.bucket_sums(None, slice(None), self.buckets)}
-        for term in self.inner.terms(rows):
+        for term in (each.plain(rows) for each in self.inner.terms(rows)):
             values = None if term.is_count(rows) else term.weights(rows)
             sums[term.name] = cells.bucket_sums(values, term.of, self.buckets)
         for code, each in leaves.items():

@@ -45,8 +45,8 @@ class SliceRows:
         baseline = None if self.baseline is None else self.baseline[which]
         bucket = None if self.bucket is None else self.bucket[which]
         query = None if self.query is None else self.query[which]
-        # Of weights that are all 1, any so many are those of the rows.
-        weight = self.weight[: len(label)] if self.unweighted else self.weight[which]
+        # Of weights that are all 1, any so many are those of the rows; a draw may repeat rows, and have more.
+        weight = self.weight[: len(label)] if self.unweighted and len(label) <= len(self) else self.weight[which]
         some = SliceRows(label, self.prediction[which], weight, baseline, bucket, query)
         if self.unweighted:
             some.__dict__["unweighted"] = True
@@ -67,6 +67,16 @@ class SliceRows:
     def unweighted(self) -> bool:
         """Whether every weight is 1, so that sums of weights are counts."""
         return bool((self.weight == 1).all())
+
+    @cached_property
+    def weighted(self) -> Floats:
+        """Each row's prediction times its weight, as `prediction`."""
+        return self.prediction if self.unweighted else self.weight * self.prediction
+
+    @cached_property
+    def labelled(self) -> dict[bool, NDArray[np.int64]]:
+        """Where the label is yes and where it is no, of labels that are booleans."""
+        return {True: np.flatnonzero(self.label), False: np.flatnonzero(~self.label)}
 
     @cached_property
     def buckets(self) -> NDArray[np.int64]:

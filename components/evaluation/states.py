@@ -85,14 +85,26 @@ class Term(NamedTuple):
         name: Of the sum.
         values: A number for each row of `of`; None: the weights of these rows.
         of: Which rows: all, a slice of them, a mask, or positions.
+        label: Of these only the ones with this label, where labels are yes or no; `of` is then all, or a mask.
     """
 
     name: str
     values: Floats | None = None
     of: slice | Labels | NDArray[np.int64] = slice(None)
+    label: bool | None = None
+
+    def plain(self, rows: SliceRows) -> Term:
+        """The same sum, of the rows with the label."""
+        if self.label is None:
+            return self
+        if isinstance(self.of, slice):
+            which = rows.labelled[self.label]
+        else:
+            which = self.of & (rows.label if self.label else ~rows.label)
+        return Term(self.name, None if self.values is None else self.values[which], which)
 
     def weights(self, rows: SliceRows) -> Floats:
-        """What is summed up."""
+        """What is summed up; of a `plain` one."""
         return rows.weight[self.of] if self.values is None else self.values
 
     def is_count(self, rows: SliceRows) -> bool:
@@ -100,7 +112,7 @@ class Term(NamedTuple):
         return self.values is None and rows.unweighted
 
     def size(self, rows: SliceRows) -> int:
-        """How many rows it is of."""
+        """How many rows it is of; of a `plain` one."""
         if isinstance(self.of, slice):
             return len(rows.weight[self.of])
         return int(np.count_nonzero(self.of)) if self.of.dtype == np.bool_ else len(self.of)
@@ -124,7 +136,7 @@ class Sums(MetricState, Protocol):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's terms."""
-        for term in self.terms(rows):
+        for term in (each.plain(rows) for each in self.terms(rows)):
             if term.is_count(rows):
                 count = term.size(rows)
                 leaves[term.name].take(count << _SCALE, count)
@@ -134,14 +146,15 @@ class Sums(MetricState, Protocol):
 
     def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
         """Add each row's terms to the sums of its slices."""
+        cells = cells.by_label(rows.label)
         for term in self.terms(rows):
             totals = {code: each[term.name] for code, each in leaves.items()}
-            counts = cells.counts(term.of)
+            counts = cells.counts(term.of, term.label)
             if term.is_count(rows):
                 for code, total in totals.items():
                     total.take(counts[code] << _SCALE, counts[code])
             else:
-                _add_each_exactly(totals, term.weights(rows), term.of, counts, cells)
+                _add_each_exactly(totals, term, rows, counts, cells)
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the sums of the right to those of the left, exactly, so in any order."""
@@ -156,7 +169,7 @@ class Sums(MetricState, Protocol):
     def exact(self, rows: SliceRows) -> Any:  # as in MetricState
         """The same from all rows at once."""
         sums: dict[str, float] = {}
-        for term in self.terms(rows):
+        for term in (each.plain(rows) for each in self.terms(rows)):
             sums[term.name] = float(term.size(rows)) if term.is_count(rows) else exact_sum(term.weights(rows))
         return self.summed(sums)
 
@@ -185,18 +198,24 @@ def add_exactly(total: ExactSum, values: Floats) -> None:
 
 
 def _add_each_exactly(
-    totals: Mapping[int, ExactSum], values: Floats, of: Any, counts: Sequence[int], cells: Cells
+    totals: Mapping[int, ExactSum], term: Term, rows: SliceRows, counts: Sequence[int], cells: Cells
 ) -> None:
-    """Add values to the exact sums of the slices, by code, that their rows `of` are in; so many of them to each."""
-    sliced = _sliced(values, cells.of[of], len(cells.codes))
+    """Add a term to the exact sums of the slices, by code; so many values to each."""
+    values = term.weights(rows)
+    if isinstance(term.of, slice) and term.of == slice(None):
+        sliced = cells.once(values, lambda: _sliced(values, cells.of, len(cells.codes)))
+    else:
+        sliced = _sliced(values, cells.of[term.of], len(cells.codes))
     if sliced is None:
-        for code, which in cells.positions(of):
+        term = term.plain(rows)
+        values = term.weights(rows)
+        for code, which in cells.positions(term.of):
             if code in totals:
                 add_exactly(totals[code], values[which])
         return
     units = dict.fromkeys(totals, 0)
     for part, unit in sliced:
-        whole = np.ldexp(cells.by_slice(part), -unit).astype(np.int64).tolist()
+        whole = np.ldexp(cells.by_slice(part, term.label), -unit).astype(np.int64).tolist()
         for code in units:
             units[code] += whole[code] << (unit + _SCALE)
     for code, total in totals.items():

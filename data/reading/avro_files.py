@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ...errors import InputError, missing_extra
 from ...progress import Progress
-from ..sources import Shard, Source, unify
+from ..sources import Shard, Source, changed_in_use, unify
 from ..types import normal_schema, settle
 
 _BLOCK_ROWS: Final = 16_384
@@ -69,7 +69,7 @@ class AvroShard:
             count += len(rows)
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
         if count != self.rows:
-            raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
+            raise changed_in_use(self.path)
 
 
 def open_avro(paths: Sequence[Path], *, progress: Progress | None = None) -> Source:

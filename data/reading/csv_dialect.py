@@ -8,7 +8,6 @@ order mark, else UTF-8; latin-1 and its kin cannot be told apart and must be dec
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import zipfile
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from ...errors import InputError
+from .compression import open_decompressed
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -96,11 +96,8 @@ class CsvFile:
         return cast("BinaryIO", io.BufferedReader(_Recoded(file, self), 1 << 16))
 
     def _decompressed(self) -> BinaryIO:
-        name = self.path.name.lower()
-        if name.endswith(".gz"):
-            return cast("BinaryIO", gzip.open(self.path, "rb"))
-        if not name.endswith(".zip"):
-            return self.path.open("rb")
+        if not self.path.name.lower().endswith(".zip"):
+            return open_decompressed(self.path)
         try:
             with zipfile.ZipFile(self.path) as archive:
                 inside = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]

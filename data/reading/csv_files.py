@@ -31,7 +31,7 @@ import pyarrow.csv as pacsv
 
 from ...errors import InputError, suggest
 from ...progress import Progress
-from ..sources import Shard, Source, unify
+from ..sources import Shard, Source, changed_in_use, unify
 from ..types import named_type, normal_schema, settle
 from .csv_dialect import CsvFile
 from .csv_errors import LongRowError, csv_error, encoding_error, ends_in_quotes, line_of
@@ -92,7 +92,7 @@ class CsvShard:
                     ) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
         if count != self.rows:
-            raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
+            raise changed_in_use(self.path)
 
 
 def open_csv(

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from ...errors import InputError, missing_extra
 from ...progress import Progress
-from ..sources import Shard, Source
+from ..sources import Shard, Source, changed_in_use
 from .csv_files import open_csv
 
 _ENDING: Final = re.compile(r"\.(png|jpe?g|gif|bmp|webp|tiff?)$", re.IGNORECASE)
@@ -82,9 +82,7 @@ class ImageShard:
             if wanted:
                 content_path, data = next(contents, ("", b""))
                 if content_path != path:
-                    raise InputError(
-                        f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile"
-                    )
+                    raise changed_in_use(self.path)
                 size += len(data)
             held.append({"path": path, "label": label, "image": data, "width": width, "height": height, "format": form})
             if len(held) >= batch_rows or size >= _BATCH_BYTES:

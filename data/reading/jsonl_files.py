@@ -12,22 +12,22 @@ write a time. A column that mixes kinds is text: strings as they are, anything e
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...progress import Progress
-from ..sources import Shard, Source
+from ..sources import Shard, Source, changed_in_use
 from ..types import normal_schema, settle
+from .compression import is_compressed, open_decompressed
 
 _BLOCK_BYTES: Final = 4 << 20
 _SHARD_BYTES: Final = 64 << 20
@@ -76,10 +76,10 @@ class JsonlShard:
                 try:
                     columns.append(_column([row.get(item.name) for row in rows], item.type, self.spelled))
                 except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-                    raise _changed(self.path) from error
+                    raise changed_in_use(self.path) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
         if count != self.rows:
-            raise _changed(self.path)
+            raise changed_in_use(self.path)
 
 
 def open_jsonl(
@@ -108,7 +108,7 @@ def open_jsonl(
     for path in paths:
         piece, before = JsonlPiece(), done
         for rows, lines, position in _blocks(path):
-            if position.start - piece.start >= _SHARD_BYTES and not _gzipped(path):
+            if position.start - piece.start >= _SHARD_BYTES and not is_compressed(path):
                 pieces.append((path, piece._replace(end=position.start), done - before))
                 piece, before = position, done
             for name in dict.fromkeys(chain.from_iterable(rows)):
@@ -278,7 +278,7 @@ def _blocks(
     decode = (_SPELLED if spelled else _PLAIN).decode
     start, end, number = piece
     try:
-        with _open(path) as file:
+        with open_decompressed(path) as file:
             file.seek(start)
             while (end is None or start < end) and (lines := file.readlines(_BLOCK_BYTES)):
                 block_start = JsonlPiece(start, None, number)
@@ -395,14 +395,6 @@ def _spell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if _gzipped(path) else path.open("rb")
-
-
-def _gzipped(path: Path) -> bool:
-    return path.name.lower().endswith(".gz")
-
-
 def _half_character(path: Path, name: str, rows: list[dict[str, Any]], lines: list[int]) -> InputError:
     r"""The error for an escape like "\ud83d" without its other half, which no text can hold."""
     held = (f"{name}{json.dumps(row[name], ensure_ascii=False)}" if name in row else "" for row in rows)
@@ -419,7 +411,3 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _changed(path: str) -> InputError:
-    return InputError(f"{path} changed while in use", fix="start again, and do not write to it meanwhile")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...addresses import is_url
 from ...errors import InputError
-from ..sources import BATCH_ROWS, Shard, Source
+from ..sources import BATCH_ROWS, Shard, Source, changed_in_use
 from ..types import normal_schema, restore, settle
 from .files import open_files
 
@@ -211,7 +211,7 @@ class FragmentShard:
         except (pa.ArrowException, OSError) as error:
             raise _damaged(self.path, error) from error
         if count != self.rows:
-            raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
+            raise changed_in_use(self.path)
 
 
 def _restored(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool, path: str) -> pa.RecordBatch:

@@ -12,14 +12,13 @@ files. A column with both int64 and float32 becomes float64.
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +27,9 @@ from numpy.typing import NDArray
 from ...errors import InputError, missing_extra
 from ...progress import Progress
 from ..aggregates.tables import is_utf8
-from ..sources import Shard, Source
+from ..sources import Shard, Source, changed_in_use
 from ..types import normal_schema, settle
+from .compression import is_compressed, open_decompressed
 from .tf_example import FeatureValues, NotAnExampleError, parse_example
 from .tf_example_block import BYTES, FLOAT, INT64, FlatBlock, parse_block
 
@@ -74,10 +74,10 @@ class TFRecordShard:
                 try:
                     columns = [_column([row.get(item.name) for row in rows], item.type) for item in schema]
                 except (pa.ArrowException, ValueError, TypeError) as error:
-                    raise _changed(self.path) from error
+                    raise changed_in_use(self.path) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
         if count != self.rows:
-            raise _changed(self.path)
+            raise changed_in_use(self.path)
 
 
 def open_tfrecord(paths: Sequence[Path], *, progress: Progress | None = None) -> Source:
@@ -99,7 +99,7 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Progress | None = None) ->
         piece = TFRecordShard(str(path), 0, last=False)
         size = 0
         for first, records in _blocks(_records(path)):
-            if size >= _SHARD_BYTES and not _gzipped(path):
+            if size >= _SHARD_BYTES and not is_compressed(path):
                 shards.append(piece)
                 piece, size = TFRecordShard(str(path), 0, piece.start + size, first, last=False), 0
             # numpy walks a block of flat rows at once; any other block is walked row by row, with the same outcome.
@@ -273,7 +273,7 @@ def _records(path: Path, offset: int = 0, number: int = 1) -> Iterator[bytes]:
     """The records from a byte on, at which the record of that number begins."""
     crc = _crc32c()
     try:
-        with _open(path) as file:
+        with open_decompressed(path) as file:
             if offset:
                 file.seek(offset)
             while head := file.read(_HEAD.size):
@@ -318,21 +318,9 @@ def _masked(checksum: int) -> int:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if _gzipped(path) else path.open("rb")
-
-
-def _gzipped(path: Path) -> bool:
-    return path.name.lower().endswith(".gz")
-
-
 def _cut(where: str) -> InputError:
     return InputError(f"{where} is cut off: the file ends in it", fix="write or copy the file again")
 
 
 def _damaged(where: str, part: str) -> InputError:
     return InputError(f"{where} is damaged: its {part} fails the checksum", fix="write or copy the file again")
-
-
-def _changed(path: str) -> InputError:
-    return InputError(f"{path} changed while in use", fix="start again, and do not write to it meanwhile")

@@ -40,6 +40,7 @@ _ANSWER: Final = 150.0  # seconds: the server itself waits up to 60 for its turn
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _AWAY: Final = (502, 503, 504)  # what a proxy says while the server restarts, or it says as it ends
+_TOO_OFTEN: Final = 429
 _MOST_ROUNDS: Final = 1000  # questions about processes of this machine that one operation may have
 
 
@@ -153,6 +154,9 @@ class RemoteConnection:
             body = json.dumps({**request, "again": again}, allow_nan=False).encode()
             try:
                 status, data = session.post(self._path + name, body, self._key)
+                if status == _TOO_OFTEN and time.monotonic() + session.wait < deadline:
+                    time.sleep(session.wait)
+                    continue
                 if status not in _AWAY:
                     self._proven = True
                     return self._read(data)
@@ -208,6 +212,7 @@ class _Session:
         self.name = secrets.token_hex(16)
         self.pid = os.getpid()
         self.was_kept = False  # whether the last request went by a connection that had answered before
+        self.wait = 1.0  # seconds before the next request, where one came too early
         self._address = address
         self._tls = tls
         self._number = 0
@@ -231,6 +236,8 @@ class _Session:
         data = answer.read()
         if answer.will_close:
             self.drop()
+        wait = answer.headers.get("Retry-After", "")
+        self.wait = float(wait) if wait.isdecimal() and len(wait) < 6 else 1.0
         return answer.status, data
 
     def drop(self) -> None:

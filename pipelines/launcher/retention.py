@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -49,20 +50,20 @@ def read_policy(path: Path) -> RetentionPolicy:
     )
 
 
-def protections(home: Home) -> list[Protection]:
-    """What a collection leaves alone: what living runs use, registered versions, models in service.
+def protections(home: Home) -> Iterator[Protection]:
+    """What a collection leaves alone, as it is when they are asked for: of living runs, versions, models in service.
 
     Of each destination that models were pushed to, the newest is in service. What led to a registered version is kept
     while an alias stands for it.
     """
-    kept = []
     for run in recorded_runs(home, None, lambda context: context.properties.get("state") == RunState.RUNNING):
         if isinstance(run, UnreadableRun) or run.state is RunState.RUNNING:
-            kept.append(_of_run(home, run.id, f"of run {run.id}, which is at work"))
+            yield _of_run(home, run.id, f"of run {run.id}, which is at work")
     pushed: dict[str, int] = {}
     for receipt in home.store.artifacts(type=PushedModel.__name__):  # the newest first
         pushed.setdefault(str(receipt.properties.get("destination")), receipt.id)
-    kept += [Protection(frozenset([number]), f"pushed to {folder}") for folder, number in pushed.items()]
+    for folder, number in pushed.items():
+        yield Protection(frozenset([number]), f"pushed to {folder}")
     registry = Registry(home.store)
     for model in map(registry.model, registry.names()):
         for version in model.versions:
@@ -70,8 +71,7 @@ def protections(home: Home) -> list[Protection]:
             with suppress(NotFound):  # of a store that was rebuilt
                 artifact = frozenset([registry.artifact(version).id])
                 reason = f"registered as {version}" + (f" ({named})" if named else "")
-                kept.append(Protection(artifact, reason, lineage=bool(named)))
-    return kept
+                yield Protection(artifact, reason, lineage=bool(named))
 
 
 def _of_run(home: Home, run: str, reason: str) -> Protection:

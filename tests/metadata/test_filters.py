@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import operator
+import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore, NotFound
 from drivetrain.metadata.finding import RecordQuery
 from drivetrain.metadata.records import ArtifactRecord, StagedArtifact
+from drivetrain.tests.data.postgres import Server
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -260,6 +263,8 @@ def test_what_nothing_can_be_sorted_by_is_no_order(store: MetadataStore) -> None
         ("state = 'a'; DROP TABLE artifact", "this is not understood, at character 12"),
         ("state = 'a' -- x", "this is not understood"),
         ("property.by like 3", "a text in quotes is wanted"),
+        (f"property.by like '{'x' * 10_001}'", "a pattern has 10,000 characters at most"),
+        ('property."a = 1', "this is not understood"),
         ("made_from > 'x'", "made_from takes ="),
         ("state = 'a\0'", "holds no NUL"),
         ("not " * 200 + "state = 'a'", "nested too deeply"),
@@ -307,6 +312,76 @@ def test_a_value_is_only_a_value(store: MetadataStore, value: str) -> None:
     [stored] = store.publish(execution, {"out": [new]})["out"]
     where = f"property.by = '{value.replace(chr(39), chr(39) * 2)}'"
     assert [each.id for each in store.find_artifacts(RecordQuery(where)).records] == [stored.id]
+
+
+LETTERS: Final = "aAzZüÜéÉßſKkİıiIσςΣ日🚂_%'\"\\ .\n\u0301"
+"""With what comes in two cases in some languages, is put together from two, or means something in patterns or JSON."""
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether a text fits a pattern, by Python's expressions, of whose letters A to Z alone have no case."""
+    pattern, text = (unicodedata.normalize("NFC", each) for each in (pattern, text))
+    parts = {"%": ".*", "_": "."}
+    expression = "".join(parts.get(letter, re.escape(letter)) for letter in pattern)
+    return re.fullmatch(expression, text, re.DOTALL | re.IGNORECASE | re.ASCII) is not None
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(LETTERS, max_size=6),
+    pattern=st.text(LETTERS, max_size=4) | st.text("%_aAüÜ", max_size=4),
+    name=st.text(LETTERS, min_size=1, max_size=4),
+)
+def test_a_text_fits_a_pattern_as_python_says(store: MetadataStore, text: str, pattern: str, name: str) -> None:
+    """Whatever letters a text, a pattern and the name of a property have, both databases say the same."""
+    execution = store.start("Written", properties={"text": text, name: text})
+
+    def chosen(where: str) -> bool:
+        query = RecordQuery(f"id = {execution.id} and {where}")
+        return [each.id for each in store.find_executions(query).records] == [execution.id]
+
+    field = f'property."{name.replace(chr(34), chr(34) * 2)}"'
+    assert chosen(f"property.text = {quoted(text)}")
+    assert chosen(f"{field} = {quoted(text)}")
+    assert not chosen(f'property."{name.replace(chr(34), chr(34) * 2)} " is not null')
+    for each in ("property.text", field):
+        assert chosen(f"{each} like {quoted(pattern)}") == fits(pattern, text)
+        lower, upper = (unicodedata.normalize("NFC", value) for value in (text, pattern))
+        assert chosen(f"{each} < {quoted(pattern)}") == (lower < upper)
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_a_database_of_another_language_says_the_same(postgres: Server) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute(
+            "CREATE DATABASE german ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'de-DE' LOCALE 'C' "
+            "TEMPLATE template0"
+        )
+    with MetadataStore.open(postgres.url.replace("/postgres", "/german")) as store:
+        words = ["B", "a", "Ä", "ä", "z", "Z"]
+        runs = [store.context("run", f"r{number}", {"note": word}) for number, word in enumerate(words)]
+        executions = [store.start("Written", properties={"text": word}) for word in words]
+        with store._db.read() as tx:
+            (row,) = tx.all("SELECT 'a' < 'B' AS sorted, lower('Ä') = 'ä' AS lowered")
+        assert row["sorted"], "the database goes by its language"
+        for where in ("< 'a'", "like 'Ä'", "like 'z'", "> 'Z'"):
+            expected = [word for word in words if _said(word, where)]
+            records = store.find_executions(RecordQuery(f"property.text {where}", "id")).records
+            assert [words[executions.index(each)] for each in records] == expected
+            contexts = store.find_runs(RecordQuery(f"note {where}", "id")).records
+            assert [words[runs.index(each)] for each in contexts] == expected
+
+
+def _said(word: str, where: str) -> bool:
+    sign, value = where.split(" ")
+    return fits(value[1:-1], word) if sign == "like" else bool(_COMPARE[sign](word, value[1:-1]))
 
 
 def test_an_index_serves_a_filter(store: MetadataStore) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, StagedArtifact
+from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, StagedArtifact, StoreUnavailable
 from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -170,3 +170,27 @@ def test_bad_directions_are_refused(store: MetadataStore) -> None:
         store.lineage(execution, "sideways")  # type: ignore[arg-type]
     with pytest.raises(InputError):
         store.lineage(execution, max_hops=-1)
+
+
+def test_records_are_read_as_they_are_asked_for(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.metadata.records._PAGE", 2)
+    outputs: list[ArtifactRecord] = []
+    for _ in range(5):
+        execution, outputs = make(store, outputs, 1)
+    graph = store.lineage(execution)
+    assert 6 not in graph.artifacts
+    assert graph.artifacts.get(6) is None
+    marked = store.update_artifact(store.artifact(1), state="MARKED_FOR_DELETION")
+    assert graph.artifacts[1] == marked  # as it is by now
+    assert list(graph.artifacts.values()) == [store.artifact(number) for number in range(1, 5)]
+    assert list(graph.executions.items()) == [(number, store.execution(number)) for number in range(1, 6)]
+
+
+def test_a_graph_needs_its_store(store: MetadataStore) -> None:
+    execution, _ = make(store, [], 1)
+    graph = store.lineage(execution, "downstream")
+    store.close()
+    assert list(graph.executions) == [execution.id]
+    assert [(edge.direction, edge.artifact) for edge in graph.edges] == [("OUTPUT", 1)]
+    with pytest.raises(StoreUnavailable, match="closed"):
+        graph.executions[execution.id]

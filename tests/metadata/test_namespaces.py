@@ -52,10 +52,12 @@ def store_of(server: Server, user: str, namespace: str = "team_a", **options: An
         yield store
 
 
-def publish(store: MetadataStore, name: str, kind: str = "Thing", **properties: Any) -> Any:
+def publish(store: MetadataStore, name: str, kind: str = "Thing", *inputs: Any, **properties: Any) -> Any:
     run = store.context("run", f"run of {name}", {"state": "RUNNING"})
     claim = store.claim(f"key of {name}")
-    execution = store.start("Make", contexts=[run], cache_key=f"key of {name}", preimage={"name": name})
+    execution = store.start(
+        "Make", contexts=[run], inputs={"in": inputs}, cache_key=f"key of {name}", preimage={"name": name}
+    )
     staged = StagedArtifact(kind, f"artifacts/Make/{name}/out", "f" * 64, 1, properties)
     return store.publish(execution, {"out": [staged]}, claim=claim)["out"][0]
 
@@ -211,7 +213,8 @@ def test_a_table_of_the_same_name_does_not_deceive_the_journal(filled: Server) -
 def test_each_operation_works_with_the_role_it_needs(database: Server, tmp_path: Path) -> None:
     name = "operations"
     with store_of(database, "b_writer", "team_b") as store:
-        model = publish(store, name, Model.__name__)
+        data = publish(store, "data")
+        model = publish(store, name, Model.__name__, data)
         publish(store, "evaluation", "Evaluation", blessed=False)
         claim = store.claim("work")
         assert claim is not None
@@ -227,10 +230,13 @@ def test_each_operation_works_with_the_role_it_needs(database: Server, tmp_path:
         version = Registry(store).register("flights", model, by="ada")
         with pytest.raises(AccessDenied, match="needs the role approver"):
             Registry(store).set_alias("flights", "champion", version.number, by="ada")
+    with store_of(database, "b_gc", "team_b") as store:
+        data = store.update_artifact(data, state="MARKED_FOR_DELETION")
     with store_of(database, "b_approver", "team_b") as store:
         Registry(store).require("flights", "champion", ApprovalRule(), by="kim")
         Registry(store).answer("flights", 1, approved=True, by="bob")
         Registry(store).set_alias("flights", "champion", 1, by="bob")
+        assert store.artifact(data.id).version == data.version + 1  # a collection that was planned before leaves it
         store.context("decision", "run/Approval", {"approved": True, "by": "bob", "comment": ""})
         overrule(store, store.artifacts(type="Evaluation")[0], blessed=True, by="bob", reason="right")
         with pytest.raises(AccessDenied, match="needs the role gc"):

@@ -288,37 +288,6 @@ def test_a_failover_loses_nothing_that_was_acknowledged() -> None:
         primary.close()
 
 
-def test_first_opens_at_once(schema: Fresh) -> None:
-    url = schema()
-    finish([spawn("first_open", url) for _ in range(3)])
-    with MetadataStore.open(url) as store:
-        assert len(store.contexts("pipeline")) == 1
-
-
-def test_two_processes_publish_each_key_once(schema: Fresh) -> None:
-    url, keys = schema(), 12
-    MetadataStore.open(url).close()
-    finish([spawn("work_on_keys", url, keys, seed) for seed in range(2)])
-    with MetadataStore.open(url) as store:
-        complete = store.executions(state="COMPLETE")
-        assert Counter(execution.cache_key for execution in complete) == {f"key-{i}": 1 for i in range(keys)}
-        assert store.claims() == []
-
-
-@pytest.mark.slow
-def test_eight_processes_publish_two_hundred_each(schema: Fresh) -> None:
-    url = schema()
-    finish([spawn("publish", url, worker, 200) for worker in range(8)])
-    with MetadataStore.open(url) as store:
-        run = store.find_context("run", "shared")
-        assert run is not None
-        assert {e.state for e in store.executions(context=run)} == {"COMPLETE"}
-        assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
-        report = verify(store)
-        assert report.findings == []
-        assert report.entries >= 3200
-
-
 def test_a_forked_child_has_a_connection_of_its_own(schema: Fresh) -> None:
     url = schema()
     subprocess.run([sys.executable, str(WORKERS), "fork", url], check=True)

@@ -32,6 +32,7 @@ from drivetrain.metadata.backup import back_up
 from drivetrain.metadata.dialect import Connection, Sqlite, Statement
 from drivetrain.metadata.fsck import fsck
 from drivetrain.metadata.payload import explain_full_disk
+from drivetrain.tests.metadata.conftest import StoreAddress
 
 WORKERS = Path(__file__).with_name("workers.py")
 
@@ -47,25 +48,27 @@ def finish(processes: list[subprocess.Popen[str]]) -> None:
         assert process.returncode == 0, errors
 
 
-def test_first_opens_at_once(tmp_path: Path) -> None:
-    for round_ in range(3):
-        finish([spawn("first_open", tmp_path / f"{round_}.db") for _ in range(4)])
-
-
-@pytest.mark.slow
-def test_eight_first_opens_twenty_five_times(tmp_path: Path) -> None:
-    for round_ in range(25):
-        path = tmp_path / f"{round_}.db"
-        finish([spawn("first_open", path) for _ in range(8)])
-        with MetadataStore.open(path) as store:
+def first_opens(meetings: Path, workers: int, addresses: Sequence[str | Path]) -> None:
+    finish([spawn("first_open", meetings, workers, *addresses) for _ in range(workers)])
+    for address in addresses:
+        with MetadataStore.open(address) as store:
             assert len(store.contexts("pipeline")) == 1
 
 
+def test_first_opens_at_once(tmp_path: Path) -> None:
+    first_opens(tmp_path, 4, [tmp_path / f"{number}.db" for number in range(3)])
+
+
 @pytest.mark.slow
-def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
-    path = tmp_path / "metadata.db"
-    finish([spawn("publish", path, worker, 200) for worker in range(8)])
-    with MetadataStore.open(path) as store:
+def test_eight_first_opens_twenty_five_times(database_address: StoreAddress, tmp_path: Path) -> None:
+    first_opens(tmp_path, 8, [database_address(str(number)) for number in range(25)])
+
+
+@pytest.mark.slow
+def test_eight_processes_publish_two_hundred_each(database_address: StoreAddress) -> None:
+    address = database_address("metadata")
+    finish([spawn("publish", address, worker, 200) for worker in range(8)])
+    with MetadataStore.open(address) as store:
         run = store.find_context("run", "shared")
         assert run is not None
         executions = store.executions(context=run)
@@ -80,13 +83,13 @@ def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
-    path, keys, chance = tmp_path / "metadata.db", 100, random.Random(4)
-    MetadataStore.open(path).close()
-    workers = [spawn("work_on_keys", path, keys, seed) for seed in range(8)]
+def test_each_key_is_published_once_under_kills(database_address: StoreAddress) -> None:
+    address, keys, chance = database_address("metadata"), 100, random.Random(4)
+    MetadataStore.open(address).close()
+    workers = [spawn("work_on_keys", address, keys, seed) for seed in range(8)]
     killed = 0
     deadline = time.monotonic() + 500
-    with MetadataStore.open(path) as store:
+    with MetadataStore.open(address) as store:
         while time.monotonic() < deadline:
             time.sleep(chance.uniform(0.05, 0.2))
             for worker in [worker for worker in workers if worker.poll() is not None]:
@@ -97,7 +100,7 @@ def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
                 break
             if not workers:  # they were too fast for us
                 keys += 50
-                workers = [spawn("work_on_keys", path, keys, seed) for seed in range(8)]
+                workers = [spawn("work_on_keys", address, keys, seed) for seed in range(8)]
             victim = chance.choice(workers)
             at_work = {each.owner.pid for each in store.executions(state="RUNNING") if each.owner is not None}
             if killed < 12 and victim.pid in at_work and victim.poll() is None:
@@ -105,7 +108,7 @@ def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
                 victim.communicate()
                 killed += 1
                 workers.remove(victim)
-                workers.append(spawn("work_on_keys", path, keys, 100 + killed))
+                workers.append(spawn("work_on_keys", address, keys, 100 + killed))
         assert not workers
         store.abandon()
         complete = store.executions(state="COMPLETE")
@@ -116,16 +119,18 @@ def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_forty_kills_while_publishing_leave_no_row_without_its_payload(tmp_path: Path) -> None:
-    chance = random.Random(7)
+def test_forty_kills_while_publishing_leave_no_row_without_its_payload(
+    database_address: StoreAddress, tmp_path: Path
+) -> None:
+    address, chance = database_address("metadata"), random.Random(7)
     for _ in range(40):
-        process = spawn("publish_payloads", tmp_path)
+        process = spawn("publish_payloads", tmp_path, address)
         assert process.stdout is not None
         took = float(process.stdout.readline())
         time.sleep(chance.uniform(0, 10 * took))
         process.kill()
         process.communicate()
-    with MetadataStore.open(tmp_path / "metadata.db") as store:
+    with MetadataStore.open(address) as store:
         report = fsck(store, tmp_path, repair=True)
         assert report.checked >= 40
         assert report.missing == ()

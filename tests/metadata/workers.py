@@ -23,10 +23,16 @@ from drivetrain.metadata.payload import explain_full_disk
 from drivetrain.metadata.registry import Registry
 
 
-def first_open(path: str) -> None:
-    """Open a store that may not exist yet, and write to it."""
-    with MetadataStore.open(path) as store:
-        store.context("pipeline", "one")
+def first_open(meetings: str, workers: str, *addresses: str) -> None:
+    """Open stores that do not exist yet, each as so many other workers do at this moment, and write to them."""
+    for number, address in enumerate(addresses):
+        Path(meetings, f"{number}-{os.getpid()}").touch()
+        deadline = time.monotonic() + 60
+        while len(list(Path(meetings).glob(f"{number}-*"))) < int(workers):
+            assert time.monotonic() < deadline, "another worker is gone"
+            time.sleep(0.001)
+        with MetadataStore.open(address) as store:
+            store.context("pipeline", "one")
 
 
 def publish(path: str, worker: str, count: str) -> None:
@@ -88,11 +94,11 @@ def work_on_keys(path: str, keys: str, seed: str) -> None:
                 todo.append(key)
 
 
-def publish_payloads(root: str) -> None:
+def publish_payloads(root: str, address: str) -> None:
     """Stage, publish and commit for ever, until killed; say how many seconds the first took."""
     folder = Path(root)
     payloads = LocalPayloads(folder)
-    store = MetadataStore.open(folder / "metadata.db")
+    store = MetadataStore.open(address)
     count = 0
     while True:
         begun = time.monotonic()

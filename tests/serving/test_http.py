@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
 pytest.importorskip("httptools")
 
-from drivetrain.serving.http import Connections, HttpLimits, HttpRequest, HttpResponse, Respond
+from drivetrain.serving.http import Connections, HttpConnection, HttpLimits, HttpRequest, HttpResponse, Respond
 
 T = TypeVar("T")
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\n"
@@ -30,9 +31,11 @@ def echo(request: HttpRequest, respond: Respond) -> None:
 
 
 @asynccontextmanager
-async def running(limits: HttpLimits | None = None) -> AsyncIterator[tuple[int, Connections]]:
+async def running(
+    limits: HttpLimits | None = None, admit: Callable[[HttpRequest], HttpResponse | None] | None = None
+) -> AsyncIterator[tuple[int, Connections[HttpConnection]]]:
     """A server, and its port."""
-    connections = Connections(echo, limits or HttpLimits())
+    connections = Connections(partial(HttpConnection, echo, admit=admit), limits or HttpLimits())
     server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
     watching = asyncio.ensure_future(connections.watch())
     try:
@@ -247,3 +250,38 @@ def test_random_bytes_and_cut_requests_end_in_an_answer_or_a_closed_connection()
     statuses = {answer[9:12] for answer in answers if answer}
     assert statuses <= {b"200", b"400", b"413", b"431", b"501", b"100"}
     assert last.endswith(b"abc")
+
+
+def admitted(request: HttpRequest) -> HttpResponse | None:
+    assert request.body == b""
+    return None if request.headers.get("key") == "right" else HttpResponse(401, b"who are you?")
+
+
+def test_who_is_not_admitted_is_told_so_before_the_body() -> None:
+    async def test() -> None:
+        async with running(HttpLimits(body=1000), admitted) as (port, connections):
+            for head in (b"", b"Expect: 100-continue\r\n"):  # of a body that never comes, and is not asked for
+                received = await exchange(port, HEAD + head + b"Content-Length: 500\r\n\r\n", end=False)
+                assert received.startswith(b"HTTP/1.1 401 ")
+                assert received.endswith(b"\r\n\r\nwho are you?")
+                assert b"connection: close" in received
+            # More than there may be, and more than fits on the way: the answer comes through all the same.
+            large = b"x" * 5_000_000
+            received = await exchange(port, HEAD + b"Content-Length: 5000000\r\n\r\n", large)
+            assert received.startswith(b"HTTP/1.1 401 ")
+            # What was asked before by the same client is answered first, and what it asks after it is not.
+            right = HEAD + b"Key: right\r\nContent-Length: 4\r\n\r\nbody"
+            received = await exchange(port, right + HEAD + b"Content-Length: 4\r\n\r\nbody" + right)
+            assert received.count(b"HTTP/1.1 200 ") == 1
+            assert received.index(b"body") < received.index(b"HTTP/1.1 401 ")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD + b"Content-Length: 900\r\n\r\n")
+            assert b" 401 " in await reader.readline()
+            for _ in range(100):  # one that never goes is closed
+                if not connections.open:
+                    break
+                await asyncio.sleep(0.1)
+            assert not connections.open
+            writer.close()
+
+    run(test)

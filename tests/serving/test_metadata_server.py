@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -266,6 +268,45 @@ def test_an_answer_is_for_the_key_that_asked(server: MetadataServer, file: Path)
 
 
 @pytest.mark.slow
+def test_a_key_is_looked_at_before_the_body_and_may_ask_only_so_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = MetadataServerProcess(tmp_path)
+    namespace = server.namespace("a", tmp_path / "a.db")
+    server.add_key("hasty", ["writer"], rate=4, burst=2)
+    server.add_key("rare", ["reader"], rate=0.001)
+    server.start()
+
+    def status(key: str, length: int) -> int:
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)) as connection:
+            connection.putrequest("POST", "/v1/a/operations/now")
+            connection.putheader("authorization", f"Bearer {key}")
+            connection.putheader("content-length", str(length))
+            connection.endheaders()  # and no body
+            answer = connection.getresponse()
+            assert (answer.status == 429) == ("retry-after" in answer.headers)
+            return answer.status
+
+    try:
+        for length in (1000, 30_000_000, 1 << 40):
+            assert status("nobody", length) == 401
+        assert status(server.secret("tests"), 1 << 40) == 413
+        monkeypatch.setenv(KEY, server.secret("hasty"))
+        with MetadataStore.open(namespace) as store:
+            begun = time.monotonic()
+            for number in range(8):  # whoever asks too often waits, and loses nothing
+                store.context("run", f"r{number}")
+            assert time.monotonic() - begun > 1
+            assert len(store.contexts("run")) == 8
+        assert [status(server.secret("rare"), 1 << 40) for _ in range(3)] == [413, 429, 429]
+        server.add_key("another", ["reader"])  # the file is read anew, and nobody's rate begins anew with it
+        assert status(server.secret("rare"), 1 << 40) == 429
+        assert status(server.secret("another"), 1 << 40) == 413
+    finally:
+        server.end()
+
+
+@pytest.mark.slow
 def test_a_large_body_is_cut_off_and_no_key_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = MetadataServerProcess(tmp_path)
     server.start()
@@ -274,6 +315,7 @@ def test_a_large_body_is_cut_off_and_no_key_is_logged(tmp_path: Path, monkeypatc
         connection.request("GET", "/healthz")
         assert json.load(connection.getresponse()) == {"status": "ok"}
         connection.putrequest("POST", "/v1/a/operations/start")
+        connection.putheader("authorization", f"Bearer {server.secret('tests')}")
         connection.putheader("content-length", str(1 << 40))
         connection.endheaders()
         assert connection.getresponse().status == 413

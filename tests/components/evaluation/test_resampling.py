@@ -96,3 +96,12 @@ def test_many_scores_are_grouped_without_moving_the_area() -> None:
     everything = bucketed(metric.state, BUCKETS).exact(rows).of(np.ones(BUCKETS, dtype=np.int64))
     assert len(everything.scores) == 4096
     assert metric.result(everything) == pytest.approx(metric.result(metric.state.exact(rows)), abs=1e-5)
+
+
+def test_a_draw_may_have_more_rows_than_there_are() -> None:
+    count = 30
+    bucket = np.arange(count, dtype=np.int16) % BUCKETS
+    rows = SliceRows(np.zeros(count), np.zeros(count), np.ones(count), None, bucket)
+    weight = Metric.of_rows("Weight", lambda rows: float(rows.weight.sum()))
+    twice = bucketed(weight.state, BUCKETS).exact(rows).of(np.full(BUCKETS, 2))
+    assert weight.result(twice) == 2 * count
