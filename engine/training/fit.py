@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -82,6 +83,7 @@ class Fit:
         self._skipped = 0  # steps in a row
         self._history: list[EpochRecord] = []
         self._best: tuple[float, Variables] | None = None
+        self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
         self._stopped = ""  # why the training ends after this epoch
         self._eval = run.eval_data(self._placement.shards)
         self._checkpoints: Checkpoints | None = None
@@ -101,7 +103,9 @@ class Fit:
     @in_32_bits
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
+        begin = time.perf_counter()
         self._start()
+        begun = time.perf_counter()
         try:
             self._call("on_train_begin")
             while self._step < self._total and not self._stopped:
@@ -111,6 +115,8 @@ class Fit:
             if self._checkpoints:
                 self._checkpoints.close()
         ran = self._step - self._first
+        seconds = {"start": begun - begin, **self._seconds}
+        seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
         return Trained(
             params=jax.device_get(variables),
@@ -123,6 +129,7 @@ class Fit:
             steps=ran,
             examples=ran * self._run.batch_size,
             stopped=self._stopped,
+            seconds=seconds,
         )
 
     def _start(self) -> None:
@@ -161,7 +168,10 @@ class Fit:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._data.batches)
         waiting: Callable[[], None] = _nothing
-        for stack, count in self._data.stacks(epoch, batch, self._depth):
+        stacks = self._data.stacks(epoch, batch, self._depth)
+        while batch < self._data.batches:
+            with self._timed("input"):
+                stack, count = next(stacks)
             first = epoch * self._data.batches + batch
             batch += count
             self._state, losses = self._program.train(self._state, self._program.feed(stack), count, first, self._key)
@@ -186,7 +196,9 @@ class Fit:
 
     def _settle(self, losses: jax.Array, count: int) -> None:
         """Wait for a dispatch and take in its losses."""
-        for value in np.asarray(losses)[:count].tolist():
+        with self._timed("device"):
+            values = np.asarray(losses)[:count].tolist()
+        for value in values:
             if math.isfinite(value):
                 self._epoch_losses.add(value)
                 self._curve[self._step // self._stride].add(value)
@@ -203,7 +215,8 @@ class Fit:
         if not self._epoch_losses.count:
             self._step -= 1
             raise self._broken(math.nan)
-        eval_loss, metrics = self._evaluated()
+        with self._timed("evaluation"):
+            eval_loss, metrics = self._evaluated()
         skipped = steps - self._epoch_losses.count
         record = EpochRecord(epoch + 1, steps, self._epoch_losses.value, eval_loss, metrics, skipped)
         self._history.append(record)
@@ -240,8 +253,11 @@ class Fit:
                 getattr(callback, method)(self._progress, *arguments)
 
     def _save(self) -> None:
-        if not self._checkpoints:
-            return
+        if self._checkpoints:
+            with self._timed("checkpoints"):
+                self._save_to(self._checkpoints)
+
+    def _save_to(self, checkpoints: Checkpoints) -> None:
         state = dict(self._state)
         if self._options.keep_best is not None:
             state["best"] = self._program.variables(self._state) if self._best is None else self._best[1]
@@ -255,7 +271,15 @@ class Fit:
             "stopped": self._stopped,
             "callbacks": [dict(callback.state_dict()) for callback in self._options.callbacks],
         }
-        self._checkpoints.save(self._step, state, record)
+        checkpoints.save(self._step, state, record)
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.perf_counter() - begin
 
     def _points(self) -> Iterator[tuple[int, float]]:
         for number, mean in enumerate(self._curve):

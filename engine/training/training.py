@@ -64,6 +64,9 @@ class Trained:
         steps: Steps that this attempt ran.
         examples: Rows that this attempt trained on.
         stopped: Why the training ended before its last epoch, "" where it did not.
+        seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
+            one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
+            all else: compiling, sending batches, callbacks.
     """
 
     params: Variables
@@ -76,6 +79,7 @@ class Trained:
     steps: int = 0
     examples: int = 0
     stopped: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def _no_note(text: str) -> None: ...

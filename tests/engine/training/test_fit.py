@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -149,6 +150,19 @@ def test_callbacks_are_called_in_order(run: TrainingRun) -> None:
     assert recorder.calls[8:10] == [8, "epoch 1"]
     assert recorder.calls[-3:] == [32, "epoch 4", "end"]
     np.testing.assert_allclose(recorder.weights, by_hand(run)[1], rtol=1e-5)
+
+
+def test_where_the_time_goes_adds_up(run: TrainingRun, tmp_path: Path) -> None:
+    class Slow(Callback):
+        def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+            time.sleep(0.1)
+
+    begin = time.perf_counter()
+    trained = fit(dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0), callbacks=[Slow()])
+    whole = time.perf_counter() - begin
+    assert sum(trained.seconds.values()) == pytest.approx(whole, abs=0.5)
+    assert trained.seconds["host"] >= 0.4
+    assert all(trained.seconds[part] > 0 for part in ("start", "input", "device", "evaluation", "checkpoints"))
 
 
 def test_a_callback_that_raises_is_named(run: TrainingRun, tmp_path: Path) -> None:

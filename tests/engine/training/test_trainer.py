@@ -118,9 +118,62 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     assert history["resumed_at_step"] == 0
     losses = [epoch["loss"] for epoch in history["epochs"]]
     assert losses == sorted(losses, reverse=True)
+    assert set(history["seconds"]) == {"start", "input", "device", "evaluation", "checkpoints", "host"}
     page = (model.extra / "report.html").read_text()
     assert page.count("<polyline") == 2
     assert "eval split" in page
+
+
+def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, TransformGraph]) -> None:
+    """Batch normalisation in Flax, its statistics in the bundle; a metric and an early end on the page."""
+    import jax.numpy as jnp
+    import optax
+    from flax import nnx
+
+    class Normalised(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.norm = nnx.BatchNorm(1, momentum=0.9, rngs=rngs)
+            self.drop = nnx.Dropout(0.3, rngs=rngs)
+            self.out = nnx.Linear(1, 1, rngs=rngs)
+
+        def __call__(self, features: Any) -> Any:
+            return self.out(self.drop(self.norm(features["delay"][:, None])))[:, 0]
+
+    kept: list[Trained] = []
+
+    def fn(run: TrainingRun) -> Trained:
+        kept.append(
+            run.fit(
+                nnx_model(Normalised),
+                loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+                predict=lambda logits: {"probability": jax.nn.sigmoid(jnp.asarray(logits))},
+                optimizer=optax.sgd(0.1),
+                label="late",
+                metrics={"accuracy": lambda logits, batch: jnp.mean((logits > 0) == (batch["late"] > 0.5))},
+                callbacks=[engine.EarlyStopping(patience=1, min_delta=10.0)],
+                keep_best=("accuracy", "max"),
+            )
+        )
+        return kept[0]
+
+    model = Trainer(*inputs, fn=fn, epochs=5, batch_size=100)
+    trained = kept[0]
+    delay = next(data.open_examples(inputs[0].content, "eval", ["delay"]).read(0)).column(0).to_numpy()
+    statistics = trained.params["state"]["norm"]
+    weights = trained.params["params"]
+    normal = (delay - statistics["mean"]) / np.sqrt(statistics["var"] + 1e-5)
+    normal = normal * weights["norm"]["scale"] + weights["norm"]["bias"]
+    logits = normal * weights["out"]["kernel"][0] + weights["out"]["bias"]
+    rows = raw(500, 1).select(["delay", "carrier"]).to_batches()[0]
+    predicted = engine.Bundle.load(model.content).run("predict", rows)["probability"]
+    np.testing.assert_allclose(predicted[: len(delay)], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    history = json.loads((model.extra / "history.json").read_text())
+    assert len(history["epochs"]) == 2
+    assert history["stopped"].startswith("eval_loss was not better than")
+    assert 0.5 < history["epochs"][0]["metrics"]["accuracy"] <= 1
+    page = (model.extra / "report.html").read_text()
+    assert "Ended early: eval_loss was not better" in page
+    assert "accuracy" in page
 
 
 def test_a_model_that_cannot_be_exported_is_told_before_it_is_trained(
