@@ -68,6 +68,7 @@ bench: $(STAMP)  ## The figures, each against a reference measured in the same r
 	$(BIN)/python benchmarks/scheduler.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/training.py
 
 bench-compare: $(STAMP)  ## What the newest figures are worse in than those before by a fifth or more
 	$(BIN)/python benchmarks/ledger.py

@@ -82,6 +82,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("*: compilations", Kind.COST),
     ("flights / network*", Kind.GAIN),
     ("log-loss*", Kind.COST),
+    ("fit* / raw JAX loop*", Kind.GAIN),
     ("* / *", Kind.COST),
     ("*: nodes/s", Kind.RATE),
     ("*: messages a node", Kind.COST),
@@ -95,6 +96,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     ("*: wall s*", Kind.SECONDS),
     ("*ms a node", Kind.SECONDS),
     ("*: share of a core", Kind.SECONDS),
+    ("*: share of its time *", Kind.COST),
 )
 
 

@@ -189,7 +189,7 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
         callbacks=[recorder, EarlyStopping(patience=2)],
         keep_best="eval_loss",
     )
-    losses = [record.eval_loss for record in trained.history]
+    losses = [float(record.eval_loss or 0) for record in trained.history]
     best = int(np.argmin(losses))
     assert best > 0
     assert len(losses) == best + 3 < 12
@@ -298,7 +298,7 @@ class Normalised(nnx.Module):
 
 def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
     trained = fit(run, nnx_model(lambda rngs: Normalised(0.0, rngs=rngs)))
-    module = Normalised(0.0, rngs=nnx.Rngs(run.key()))
+    module: Any = Normalised(0.0, rngs=nnx.Rngs(run.key()))
     module.train()
     optimizer = nnx.Optimizer(module, optax.sgd(RATE), wrt=nnx.Param)
 
@@ -330,7 +330,7 @@ def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
 
     assert (outputs(1) == outputs(1)).all()
     assert (outputs(1) != outputs(2)).mean() > 0.9
-    module = Normalised(0.5, rngs=nnx.Rngs(jax.random.key(0)))
+    module: Any = Normalised(0.5, rngs=nnx.Rngs(jax.random.key(0)))
     module.eval()
     np.testing.assert_allclose(model.apply(variables, features), module(features), rtol=1e-5)
 

@@ -1,0 +1,160 @@
+"""What training costs beside a plain JAX loop: `python benchmarks/training.py [--repeat 3] [--epochs 6]`.
+
+The flights example's model on all 336,776 transformed flights, batches of 512, Adam. The loop is what a
+person would write without us: the columns in memory as NumPy arrays, a permutation for each epoch, one jitted step with
+the state given away, the same network, loss and optimizer. Both run in turn, in one process.
+
+Steady state: wall seconds of the epochs after the first. Fixed cost: of `TrainingRun.fit` beyond as many steady epochs
+as it ran: looking at the model, initial state, compiling. Waiting for input: by what `fit` itself says of its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import optax
+from drivetrain import data
+from drivetrain.benchmarks.common import Bars, flights, report, write
+from drivetrain.engine import Bundle, Callback, EpochRecord, TrainingProgress, TrainingRun, analyze, apply
+from drivetrain.examples.flights import model as example
+from drivetrain.examples.flights.features import preprocess
+
+if TYPE_CHECKING:
+    from drivetrain.engine import Model
+
+BATCH = 512
+BARS: Bars = {
+    "fit / raw JAX loop, steady examples/s": (0.95, False),
+    "fit: fixed cost: wall s": (0.8, True),
+    "fit of ten epochs / raw JAX loop, examples/s": (0.9, False),
+    "fit: share of its time waiting for input": (0.03, True),
+}
+
+
+@dataclass
+class Clock(Callback):
+    """When each epoch ended."""
+
+    ends: list[float]
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        """Look at the clock."""
+        self.ends.append(time.perf_counter())
+
+
+class Captured(Exception):  # noqa: N818 - not an error: how a function is asked what it would fit
+    """The arguments of a call to `fit`."""
+
+
+def example_model(run: TrainingRun) -> tuple[Model, Mapping[str, Any]]:
+    """What the example's `train` gives to `fit`."""
+
+    class Capturing(TrainingRun):
+        def fit(self, model: Model, **options: Any) -> Any:
+            raise Captured(model, options)
+
+    try:
+        example.train(Capturing(**{name: getattr(run, name) for name in run.__dataclass_fields__}))
+    except Captured as captured:
+        model, options = captured.args
+    return model, options
+
+
+def transformed(folder: Path) -> TrainingRun:
+    """All flights as the example's Transform gives them."""
+    source = data.open_files([write(flights(), folder / "flights.parquet")])
+    local = data.executor("local")
+    rows = folder / "rows"
+    local.map(source, None, data.sinks(rows, ["train"])).write(rows)
+    train = data.open_examples(rows, "train")
+    analyze(preprocess, train, local).save(folder / "graph")
+    apply(folder / "graph", {"train": train}, folder / "examples", local)
+    features = Bundle.load(folder / "graph").signatures["transform"].outputs
+    return TrainingRun(features, folder / "examples", batch_size=BATCH, eval_split=None)
+
+
+def fitted(run: TrainingRun, model: Model, options: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Seconds of a steady epoch, seconds in all, and the share that waited for input."""
+    clock, begin = Clock([]), time.perf_counter()
+    trained = run.fit(model, **options, callbacks=[clock])
+    whole = time.perf_counter() - begin
+    steady = statistics.median(np.diff(clock.ends).tolist())
+    return steady, whole, trained.seconds["input"] / (whole - trained.seconds["start"])
+
+
+def by_hand(run: TrainingRun, columns: Mapping[str, Any], model: Model, options: Mapping[str, Any]) -> float:
+    """Seconds of a steady epoch of the plain loop."""
+    optimizer, label = options["optimizer"], options["label"]
+
+    @jax.jit
+    def init(key: Any) -> Any:
+        params = model.init(key)
+        return params, optimizer.init(params)
+
+    def step(state: Any, batch: Any) -> Any:
+        params, memory = state
+
+        def objective(params: Any) -> Any:
+            features = {name: value for name, value in batch.items() if name != label}
+            return options["loss"](model.apply(params, features), batch)
+
+        loss, gradients = jax.value_and_grad(objective)(params)
+        updates, memory = optimizer.update(gradients, memory, params)
+        return (optax.apply_updates(params, updates), memory), loss
+
+    compiled = jax.jit(step, donate_argnums=0)
+    state, ends = init(run.key()), []
+    rows = len(columns[label])
+    for epoch in range(run.epochs):
+        order = np.random.default_rng(epoch).permutation(rows)
+        losses = []
+        for begin in range(0, rows - BATCH + 1, BATCH):
+            chosen = order[begin : begin + BATCH]
+            state, loss = compiled(state, {name: column[chosen] for name, column in columns.items()})
+            losses.append(loss)
+        np.mean([float(loss) for loss in losses])
+        ends.append(time.perf_counter())
+    return statistics.median(np.diff(ends).tolist())
+
+
+def main() -> None:
+    """Print the figures, each with its bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=6)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = replace(transformed(Path(folder)), epochs=options.epochs)
+        model, how = example_model(run)
+        whole_split = replace(run, batch_size=run.train_data.rows)
+        columns = next(whole_split.batches())
+        fits, loops = [], []
+        for _ in range(options.repeat):
+            fits.append(fitted(run, model, how))
+            loops.append(by_hand(run, columns, model, how))
+    steady, whole, waiting = (statistics.median(values) for values in zip(*fits, strict=True))
+    loop = statistics.median(loops)
+    examples = run.steps_per_epoch * BATCH
+    fixed = whole - options.epochs * steady
+    figures = {
+        "fit, steady: M examples/s": examples / steady / 1e6,
+        "raw JAX loop: M examples/s": examples / loop / 1e6,
+        "fit / raw JAX loop, steady examples/s": loop / steady,
+        "fit: fixed cost: wall s": fixed,
+        "fit of ten epochs / raw JAX loop, examples/s": 10 * loop / (fixed + 10 * steady),
+        "fit: share of its time waiting for input": waiting,
+    }
+    report("training", figures, BARS)
+
+
+if __name__ == "__main__":
+    main()
