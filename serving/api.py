@@ -169,9 +169,6 @@ class InferenceRequest:
         outputs: The outputs to return, in this order; None for all.
         deadline: When the client stops waiting, by `time.monotonic`; None: never.
         request_id: As the client gave it, or drawn by the server.
-        patience: Seconds that it waits after the last request that came along, so that more may, until as many are
-            there as the last time: where a protocol hands its requests over one by one, those that came together are
-            answered together.
     """
 
     model: ModelRef
@@ -181,7 +178,6 @@ class InferenceRequest:
     outputs: Sequence[str] | None = None
     deadline: float | None = None
     request_id: str = ""
-    patience: float = 0.0
 
 
 @dataclass(slots=True)  # a frozen one takes three times as long to make

@@ -33,11 +33,6 @@ _LONGEST_REST: Final = 1.0  # seconds
 SINGLES: Final = 2
 """Requests of one row up to which each row by itself is quicker than a batch of them."""
 
-_LOOK_AGAIN: Final = 8
-"""Each such batch of patient requests waits its whole time, however few there were before: there may be more now."""
-_RARELY: Final = 1024
-"""The same where requests have come alone for long."""
-
 FEW: Final = 24
 """Rows up to which host ops on each are quicker than on Arrow's columns of them all."""
 
@@ -90,10 +85,6 @@ class Batcher:
         self._queue: list[_Waiting] = []
         self._rows = 0  # that wait, or are computed beside the loop
         self._timer: asyncio.Handle | None = None
-        self._closing = 0.0  # when the batch is closed, by `time.monotonic`, unless more come
-        self._awaited = 1  # requests for which patient ones wait: as many as came together the last time
-        self._alone = 0  # batches of one request since there was one of several
-        self._shared = 0  # batches of several
         self._running = 0
         self._loop = asyncio.get_running_loop()
 
@@ -131,8 +122,6 @@ class Batcher:
         if self._slow and self._running:
             return  # the batch that runs starts the next one
         full = self._rows >= self._options.max_batch_size
-        is_patient = request.patience and len(self._queue) < self._awaited and not (full or self._slow)
-        self._closing = time.monotonic() + request.patience if is_patient else 0.0
         if self._timer is None:
             if full or not self._options.batch_timeout_micros:
                 self._timer = self._loop.call_soon(self._flush)
@@ -143,32 +132,15 @@ class Batcher:
             self._timer = self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        if self._queue and self._closing and time.monotonic() < self._closing:
-            if self._timer is not None:
-                self._timer.cancel()  # another one, where a batch beside the loop has ended
-            self._timer = self._loop.call_soon(self._flush)
-            return
         self._timer = None
         if self._slow:
             if self._queue and not self._running:
                 self._start(self._next())
             return
-        if self._queue:
-            self._await_as_many(len(self._queue))
         while self._queue:
             batch = self._next()
             self._rows -= sum(waiting.rows for waiting in batch)
             self._settle(batch, answers(self._predict, batch))
-
-    def _await_as_many(self, last: int) -> None:
-        """Decide for how many requests the next patient ones wait, from how many were there now."""
-        if last > 1:
-            self._alone, self._shared = 0, self._shared + 1
-            looks = self._shared % _LOOK_AGAIN == 0
-        else:  # a client by itself pays for each look, so ever fewer
-            self._alone += 1
-            looks = self._alone % _RARELY == 0 or (self._alone >= _LOOK_AGAIN and self._alone.bit_count() == 1)
-        self._awaited = self._options.max_batch_size if looks else last
 
     def _start(self, batch: list[_Waiting]) -> None:
         """Run a batch in the executor."""

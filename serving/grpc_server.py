@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
-from ..errors import InputError
 from .access import AccessKeys, OverRateError
 from .api import Models, RequestError, StatusCode
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, CallFacts, request_id_of
+from .grpc_protocol import GrpcCall, GrpcHandler, GrpcMethod, Streamed, Unary
+from .http import HttpLimits
 from .inference_service import OpenInference, error_text
 from .metrics import ServingMetrics
 from .protos import POOL, SERVICES, HealthCheckResponse, HealthListResponse, Message, message_class
@@ -26,15 +24,12 @@ from .tensor_columns import invalid
 from .tensorflow_service import Reload, TensorFlowServing
 from .tracing import RequestSpan, RequestTracing
 
-_log = logging.getLogger("drivetrain.serving")
-
 Answering: TypeAlias = Callable[[Message, CallFacts], Awaitable[Message]]
 """A method of a service: a request's message and what came beside it in, the answer's message out."""
 Streaming: TypeAlias = Callable[[AsyncIterator[Message], CallFacts], AsyncIterator[Message]]
 """The same for a stream of requests; a method of one request and many answers reads one."""
 
-_MAX_BYTES: Final = 32 << 20
-_HEADER_BYTES: Final = 16 << 10
+_LIMITS: Final = HttpLimits()
 _WATCH_SECONDS: Final = 0.5
 """How often a health stream looks whether anything changed."""
 _LIVENESS: Final = ("inference.ServerLiveRequest", "inference.ServerReadyRequest")
@@ -44,84 +39,32 @@ _ADMIN: Final = (
     "inference.RepositoryModelUnloadRequest",
 )
 _ABOUT_ALL: Final = ("tensorflow.serving.ReloadConfigRequest", "inference.RepositoryIndexRequest")
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-async def start_grpc(
+def grpc_handler(
     models: Models,
-    address: str,
     *,
     reload: Reload | None = None,
-    credentials: grpc.ServerCredentials | None = None,
-    max_bytes: int = _MAX_BYTES,
+    limits: HttpLimits = _LIMITS,
     timeout_seconds: float | None = None,
     admin: bool = False,
     metrics: ServingMetrics | None = None,
     keys: AccessKeys | None = None,
-) -> grpc.aio.Server:
-    """Answer at an address; `Server.stop` ends it.
+    tracing: RequestTracing | None = None,
+) -> GrpcHandler:
+    """What answers the calls of every service, for the connections of `http2`.
 
     Args:
         models: Whom to ask.
-        address: "host:port", or "unix:path". For any free port, see `bind`.
         reload: What puts a new configuration in place; None: clients cannot.
-        credentials: For TLS, `grpc.ssl_server_credentials`; None for plain text.
-        max_bytes: The largest message that is read.
+        limits: What clients may send; a message is a body.
         timeout_seconds: How long a request may take, if its client waits longer; None: for ever.
         admin: Whether models may be loaded and unloaded by request.
         metrics: Where predictions are counted.
         keys: Who may ask; None: anybody.
-
-    Raises:
-        InputError: The address is in use, or not one of this machine.
+        tracing: What makes spans of calls for predictions; None: nobody wants any.
     """
-    server = grpc_server(
-        models,
-        reload=reload,
-        max_bytes=max_bytes,
-        timeout_seconds=timeout_seconds,
-        admin=admin,
-        metrics=metrics,
-        keys=keys,
-    )
-    bind(server, address, credentials)
-    await server.start()
-    return server
-
-
-def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
-    """The port at which a server that has not started will answer; port 0 in the address asks for any free one.
-
-    Raises:
-        InputError: The address is in use, or not one of this machine.
-    """
-    try:
-        if credentials is None:
-            return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, credentials))
-    except RuntimeError as error:
-        raise InputError(
-            f"gRPC cannot listen on {address}: {error!s:.200}", fix="choose another port, or end what uses it"
-        ) from error
-
-
-def grpc_server(
-    models: Models,
-    *,
-    reload: Reload | None = None,
-    max_bytes: int = _MAX_BYTES,
-    timeout_seconds: float | None = None,
-    admin: bool = False,
-    metrics: ServingMetrics | None = None,
-    reuse_port: bool = False,
-    keys: AccessKeys | None = None,
-    tracing: RequestTracing | None = None,
-) -> grpc.aio.Server:
-    """A server with every service, which has no port and has not started; see `start_grpc`.
-
-    With `reuse_port` other processes may listen at its port too, and the system shares connections out among them.
-    """
-    tensorflow = TensorFlowServing(models, reload, max_bytes)
+    tensorflow = TensorFlowServing(models, reload, limits.body)
     inference = OpenInference(models, importlib.metadata.version("drivetrain"), admin=admin)
     health = _Health(models)
     calls = _Calls(timeout_seconds, metrics, keys, tracing)
@@ -156,33 +99,16 @@ def grpc_server(
         "grpc.reflection.v1.ServerReflection": {"ServerReflectionInfo": _each(_reflected)},
         "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _each(_reflected)},
     }
-    server = grpc.aio.server(
-        options=(
-            ("grpc.max_receive_message_length", max_bytes),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.max_metadata_size", _HEADER_BYTES),
-            # Two servers on one port are a mistake, unless they are workers of one: each gets half of the calls.
-            ("grpc.so_reuseport", int(reuse_port)),
-        )
-    )
+    methods = {}
     for service in SERVICES:
-        handlers = {}
         for method in POOL.FindServiceByName(service).methods:
-            request_class = message_class(method.input_type.full_name)
+            request_class, path = message_class(method.input_type.full_name), f"/{service}/{method.name}"
             if method.name in answering.get(service, {}):
-                handler = grpc.unary_unary_rpc_method_handler(
-                    calls.unary(method, request_class, answering[service][method.name])
-                )
+                methods[path] = GrpcMethod(calls.unary(method, request_class, answering[service][method.name]))
             else:
-                make = (
-                    grpc.stream_stream_rpc_method_handler
-                    if method.client_streaming
-                    else grpc.unary_stream_rpc_method_handler
-                )
-                handler = make(calls.stream(method, request_class, streaming[service][method.name]))
-            handlers[method.name] = handler
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    return server
+                answer_many = calls.stream(method, request_class, streaming[service][method.name])
+                methods[path] = GrpcMethod(streamed=answer_many, takes_stream=method.client_streaming)
+    return GrpcHandler(methods, limits.body, limits.head, limits.request_seconds)
 
 
 _API: Final = {  # of the methods that predict
@@ -203,103 +129,103 @@ class _Calls:
     keys: AccessKeys | None
     tracing: RequestTracing | None
 
-    def unary(
-        self, method: Any, request_class: Any, answer: Answering
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:  # Any: protobuf's descriptors and classes
-        """What gRPC calls with the bytes of a request for those of its answer."""
+    def unary(self, method: Any, request_class: Any, answer: Answering) -> Unary:  # Any: protobuf's own
+        """What a call of one request is given to, with the bytes of it, for those of its answer."""
         api = _API.get(method.name, "")
 
-        async def handle(content: bytes, context: Any) -> bytes:
+        async def handle(content: bytes, call: GrpcCall) -> bytes:
             started, span = time.perf_counter(), None
-            facts = self._facts(context)
+            facts = self._facts(call)
             try:
-                request = self._allowed(request_class, content, context)
-                span = self._span(method, context)
+                request = self._allowed(request_class, content, call)
+                span = self._span(method, call)
                 response: bytes = (await answer(request, facts)).SerializeToString()
             except Exception as error:
-                await self._abort(context, error, facts, span)
-                raise  # not reached: to abort is to raise
+                raise self._refusal(call, error, facts, span) from None
+            except asyncio.CancelledError:
+                if span is not None:
+                    span.end_call(StatusCode.CANCELLED, facts)
+                raise
             if self.metrics is not None and facts.rows and facts.version is not None:
                 seconds = time.perf_counter() - started
                 self.metrics.answered(facts.model, facts.version, facts.rows, seconds, api=api, entrypoint="GRPC")
-            context.set_trailing_metadata(_metadata(facts))
+            call.trailers = _metadata(facts)
             if span is not None:
                 span.end_call(StatusCode.OK, facts)
             return response
 
         return handle
 
-    def stream(self, method: Any, request_class: Any, answer: Streaming) -> Callable[[Any, Any], AsyncIterator[bytes]]:
-        """What gRPC calls with a request's bytes, or a stream of requests', for those of its answers."""
+    def stream(self, method: Any, request_class: Any, answer: Streaming) -> Streamed:
+        """What a call of many answers is given to, with the bytes of its requests, for those of its answers."""
 
-        async def handle(contents: Any, context: Any) -> AsyncIterator[bytes]:
-            facts = self._facts(context)
+        async def handle(contents: AsyncIterator[bytes], call: GrpcCall) -> AsyncGenerator[bytes, None]:
+            facts = self._facts(call)
 
             async def requests() -> AsyncIterator[Message]:
-                if isinstance(contents, bytes):
-                    yield self._allowed(request_class, contents, context)
-                    return
                 async for content in contents:
-                    facts.begin(self._facts(context))  # each message has a time of its own, and an id
-                    yield self._allowed(request_class, content, context)
+                    if method.client_streaming:
+                        facts.begin(self._facts(call))  # each message has a time of its own, and an id
+                    yield self._allowed(request_class, content, call)
 
-            context.set_trailing_metadata(_metadata(facts))
+            call.trailers = _metadata(facts)
             span = None
             try:
                 if self.keys is not None and not _is_health(request_class):
-                    self.keys.known(*_sent_keys(context))
-                span = self._span(method, context)
+                    self.keys.known(*_sent_keys(call))
+                span = self._span(method, call)
                 async for response in answer(requests(), facts):
                     yield response.SerializeToString()
                 if span is not None:
                     span.end_call(StatusCode.OK, facts)
             except Exception as error:
-                await self._abort(context, error, facts, span)
+                raise self._refusal(call, error, facts, span) from None
+            except asyncio.CancelledError:
+                if span is not None:
+                    span.end_call(StatusCode.CANCELLED, facts)
+                raise
 
         return handle
 
-    def _allowed(self, request_class: Any, content: bytes, context: Any) -> Message:
+    def _allowed(self, request_class: Any, content: bytes, call: GrpcCall) -> Message:
         """The request in some bytes, if its key may ask for it; without a key, nothing is parsed."""
         if self.keys is None or _is_health(request_class):
             return _parsed(request_class, content)
-        key = self.keys.admit(*_sent_keys(context))
+        key = self.keys.admit(*_sent_keys(call))
         request = _parsed(request_class, content)
         name = request_class.DESCRIPTOR.full_name
         key.allow("admin" if name in _ADMIN else "predict", _models_of(request, name))
         return request
 
-    def _facts(self, context: Any) -> CallFacts:
+    def _facts(self, call: GrpcCall) -> CallFacts:
         """What a call says beside its message."""
-        headers = dict(context.invocation_metadata() or ())
-        limits = [each for each in (context.time_remaining(), self.timeout_seconds) if each is not None]
-        request_id = request_id_of(headers.get(REQUEST_ID))
-        return CallFacts(
-            key=headers.get(KEY_HEADER),
-            deadline=time.monotonic() + min(limits) if limits else None,
-            request_id=request_id,
-            is_drawn=request_id != headers.get(REQUEST_ID),
-        )
+        headers, deadline = call.headers, call.deadline
+        if self.timeout_seconds is not None:
+            ours = time.monotonic() + self.timeout_seconds
+            deadline = ours if deadline is None else min(deadline, ours)
+        client_id = headers.get(REQUEST_ID)
+        request_id = request_id_of(client_id)
+        return CallFacts(headers.get(KEY_HEADER), deadline, request_id, request_id != client_id)
 
-    def _span(self, method: Any, context: Any) -> RequestSpan | None:
+    def _span(self, method: Any, call: GrpcCall) -> RequestSpan | None:
         """The span of a call for predictions that was let in, where somebody wants it."""
         if self.tracing is None or method.name not in _API:
             return None
         service = method.containing_service.full_name
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method.name}
-        headers = dict(context.invocation_metadata() or ())
-        return self.tracing.begin(f"{service}/{method.name}", attributes, headers)
+        return self.tracing.begin(f"{service}/{method.name}", attributes, call.headers)
 
-    async def _abort(self, context: Any, error: Exception, facts: CallFacts, span: RequestSpan | None) -> None:
-        """End a call with an error's code; what is our own fault is logged, and told without its cause."""
+    def _refusal(self, call: GrpcCall, error: Exception, facts: CallFacts, span: RequestSpan | None) -> RequestError:
+        """What a client is told of an error; what is our own fault is logged, and told without its cause."""
         refusal = as_request_error(error)
         if span is not None:
             span.end_call(refusal.code, facts)
         if self.metrics is not None and facts.model:
             self.metrics.refused(facts.model, refusal.code)
-        metadata = _metadata(facts)
+        call.trailers = _metadata(facts)
         if isinstance(refusal, OverRateError):
-            metadata += (("retry-after", str(refusal.retry_after)),)
-        await context.abort(_CODES[int(refusal.code)], error_text(refusal), metadata)
+            call.trailers += (("retry-after", str(refusal.retry_after)),)
+        return RequestError(refusal.code, error_text(refusal))
 
 
 def _is_health(request_class: Any) -> bool:
@@ -307,12 +233,11 @@ def _is_health(request_class: Any) -> bool:
     return name.startswith("grpc.health.") or name in _LIVENESS
 
 
-def _sent_keys(context: Any) -> tuple[list[str], list[str]]:
+def _sent_keys(call: GrpcCall) -> tuple[list[str], list[str]]:
     """The values of both headers that keys come in."""
-    sent = [(name, str(value)) for name, value in context.invocation_metadata() or ()]
     return (
-        [value for name, value in sent if name == "authorization"],
-        [value for name, value in sent if name == "x-api-key"],
+        [value for name, value in call.metadata if name == "authorization"],
+        [value for name, value in call.metadata if name == "x-api-key"],
     )
 
 

@@ -123,7 +123,10 @@ async def serve(
 
     watching: list[asyncio.Task[None]] = []
     warn_of_strangers(options)
+    grpc_port = None
     try:
+        if options.grpc_port is not None:
+            grpc_port = bind(options.host, options.grpc_port, option="--grpc-port")
         keys = AccessKeys(options.keys) if options.keys is not None else None
         models = ModelManager(
             configs,
@@ -133,13 +136,34 @@ async def serve(
         )
     except BaseException:
         port.close()
+        if grpc_port is not None:
+            grpc_port.close()
         raise
     models.config_file = ConfigFile(options.config, configs) if options.config is not None else None
     try:
-        await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
+        await serve_models(models, ServingMetrics(), options, keys, (port, grpc_port), up, asyncio.Event())
     finally:
         for task in watching:
             task.cancel()
+
+
+class _Door:
+    """A port, and what takes its connections."""
+
+    def __init__(
+        self, connections: Connections[Any], port: socket.socket, tls: TlsFiles | None, protocol: str
+    ) -> None:  # Any: of either protocol
+        self.connections = connections
+        self.context = None if tls is None else tls.context(protocol)
+        self._port = port
+
+    async def open(self) -> asyncio.Server:
+        """Let clients in."""
+        handshake = None if self.context is None else self.connections.limits.request_seconds
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            self.connections, sock=self._port, ssl=self.context, ssl_handshake_timeout=handshake
+        )
 
 
 async def serve_models(
@@ -147,7 +171,7 @@ async def serve_models(
     metrics: ServingMetrics,
     options: ServerOptions,
     keys: AccessKeys | None,
-    port: socket.socket,
+    ports: tuple[socket.socket, socket.socket | None],
     started: Callable[[Listening], Awaitable[None]],
     ended: asyncio.Event,
 ) -> None:
@@ -158,41 +182,37 @@ async def serve_models(
         metrics: What is counted.
         options: How.
         keys: Who may ask; None: anybody.
-        port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
-        started: Called when the port is open and every version that is there was tried.
+        ports: For HTTP and, where it is wanted, for gRPC: sockets that have their addresses, and are closed in the end;
+            clients are refused until all is loaded.
+        started: Called when the ports are open and every version that is there was tried.
         ended: Set by who ends it.
     """
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
-        stack.callback(port.close)
-        context = options.tls.context() if options.tls is not None else None
+        for port in filter(None, ports):
+            stack.callback(port.close)
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
         tracing = tracing_of(options.otlp_endpoint)
-        handler = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
-        connections = Connections(partial(HttpConnection, handler), options.limits)
         stack.enter_context(ended_by_signals(ended))
-        # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
-        if options.workers > 1:
-            await models.start()
-        grpc_server, grpc_address = _grpc(models, metrics, options, keys, admin=admin, tracing=tracing)
-        if options.workers == 1:
-            await models.start()
-        if grpc_server is not None:
-            await grpc_server.start()
-        handshake = options.limits.request_seconds if context is not None else None
+        http_port, grpc_port = ports
+        rest = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
+        doors = [_Door(Connections(partial(HttpConnection, rest), options.limits), http_port, options.tls, "http/1.1")]
+        if grpc_port is not None:
+            connections = _grpc_connections(models, metrics, options, keys, admin=admin, tracing=tracing)
+            doors.append(_Door(connections, grpc_port, options.tls, "h2"))
+        await models.start()
         try:
-            server = await loop.create_server(connections, sock=port, ssl=context, ssl_handshake_timeout=handshake)
+            servers = [await door.open() for door in doors]
         except OSError as error:
-            raise InputError(
-                "another server began to listen at this port meanwhile", fix="choose another --rest-port"
-            ) from error
-        watching = [loop.create_task(connections.watch())]
+            raise InputError("another server began to listen at a port meanwhile", fix="choose other ports") from error
+        watching = [loop.create_task(door.connections.watch()) for door in doors]
         if keys is not None:
             watching.append(loop.create_task(keys.watch()))
-        if context is not None and options.tls is not None:
-            watching.append(loop.create_task(options.tls.watch(context)))
+        if options.tls is not None:
+            watching.append(loop.create_task(options.tls.watch(*(door.context for door in doors if door.context))))
         try:
-            address = f"{options.scheme}://{shown(port)}"
+            grpc_address = None if grpc_port is None else shown(grpc_port)
+            address = f"{options.scheme}://{shown(http_port)}"
             await started(Listening(address, models.names(), models.ready, grpc_address))
             await ended.wait()
             _LOG.info("told to end")
@@ -201,9 +221,10 @@ async def serve_models(
         finally:
             for task in watching:
                 task.cancel()
-            server.close()
+            for server in servers:
+                server.close()
             grace = options.timeout_seconds or 30.0
-            await asyncio.gather(connections.drain(grace), *([grpc_server.stop(grace)] if grpc_server else []))
+            await asyncio.gather(*(door.connections.drain(grace) for door in doors))
             await models.stop(grace)
             if tracing is not None:
                 await loop.run_in_executor(None, tracing.close)
@@ -225,7 +246,7 @@ def rest_handler(
     return CrossOrigin(handler, origins) if origins else handler
 
 
-def _grpc(
+def _grpc_connections(
     models: ModelManager,
     metrics: ServingMetrics,
     options: ServerOptions,
@@ -233,28 +254,23 @@ def _grpc(
     *,
     admin: bool,
     tracing: RequestTracing | None,
-) -> tuple[Any, str | None]:
-    """The gRPC server, which has its port and is to be started, and its address; where one is wanted."""
-    if options.grpc_port is None:
-        return None, None
-    # Late: gRPC takes a fifth of a second, for which half of the users have no need.
-    from .grpc_server import bind as bind_grpc
-    from .grpc_server import grpc_server
+) -> Connections[Any]:
+    """What takes the connections of gRPC's clients."""
+    # Late: the messages take a tenth of a second, for which half of the users have no need.
+    from .grpc_server import grpc_handler
+    from .http2 import Http2Connection
 
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    server = grpc_server(
+    handler = grpc_handler(
         models,
         reload=models.reload if admin else None,
-        max_bytes=options.limits.body,
+        limits=options.limits,
         timeout_seconds=options.timeout_seconds,
         admin=admin,
         metrics=metrics,
-        reuse_port=options.workers > 1,
         keys=keys,
         tracing=tracing,
     )
-    credentials = options.tls.credentials() if options.tls is not None else None
-    return server, f"{host}:{bind_grpc(server, f'{host}:{options.grpc_port}', credentials)}"
+    return Connections(partial(Http2Connection, handler), options.limits)
 
 
 def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None]) -> None:
@@ -325,14 +341,13 @@ def configure_jax() -> None:
         keep_compiled()
 
 
-def bind(host: str, port: int, *, option: str = "--rest-port", reuse_port: bool = False) -> socket.socket:
+def bind(host: str, port: int, *, option: str = "--rest-port") -> socket.socket:
     """A socket with an address.
 
     Args:
         host: A name or address of this machine.
         port: 0: any that is free.
         option: Where the port comes from.
-        reuse_port: Whether other sockets of this user may have the same address.
 
     Raises:
         InputError: Another process has it, or there is no such host here.
@@ -340,8 +355,6 @@ def bind(host: str, port: int, *, option: str = "--rest-port", reuse_port: bool 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

@@ -46,9 +46,6 @@ from .tfs import classifications, regressions
 PREDICT: Final = "tensorflow/serving/predict"
 CLASSIFY: Final = "tensorflow/serving/classify"
 REGRESS: Final = "tensorflow/serving/regress"
-_PATIENCE: Final = 300e-6
-"""Seconds in which gRPC hands over the next of the calls that came together; a tenth of a millisecond is too short."""
-
 
 Reload: TypeAlias = Callable[[Sequence[ModelConfig]], Awaitable[None]]
 """What puts a whole new configuration in the place of the old one, and returns when its models can be asked."""
@@ -192,7 +189,6 @@ class TensorFlowServing:
 async def infer(models: Models, request: InferenceRequest, facts: CallFacts) -> InferenceAnswer:
     """The answer to a request, with what the call says beside its rows; who answered is put down."""
     request.deadline, request.request_id = facts.deadline, facts.request_id
-    request.patience = _PATIENCE
     answer = await models.infer(request)
     facts.version, facts.digest, facts.rows = answer.version, answer.digest, request.rows
     return answer

@@ -7,7 +7,7 @@ import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..errors import InputError
 
@@ -29,14 +29,15 @@ class TlsFiles:
     key: Path
     client_ca: Path | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """For HTTP; TLS 1.2 and later.
+    def context(self, protocol: str = "http/1.1") -> ssl.SSLContext:
+        """For connections that speak a protocol, by its name in ALPN; TLS 1.2 and later.
 
         Raises:
             InputError: A file cannot be read, is no PEM, or the key is another certificate's.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols([protocol])
         self.load(context)
         if self.client_ca is not None:
             try:
@@ -63,30 +64,7 @@ class TlsFiles:
                 fix="give a certificate and its key in PEM, the key without a password",
             ) from None
 
-    def credentials(self) -> Any:  # Any: gRPC is imported late
-        """The same for gRPC, which looks at the files at each connection."""
-        import grpc
-
-        authority = self.client_ca.read_bytes() if self.client_ca is not None else None
-        pair = [(self.key.read_bytes(), self.certificate.read_bytes())]
-        first = grpc.ssl_server_certificate_configuration(pair, authority)
-        last = pair
-
-        def current() -> Any:
-            nonlocal last
-            try:
-                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-                pair = [(self.key.read_bytes(), self.certificate.read_bytes())]
-            except (InputError, OSError):
-                return None  # stay with what was there; `watch` logs it
-            if pair == last:
-                return None
-            last = pair
-            return grpc.ssl_server_certificate_configuration(pair, authority)
-
-        return grpc.dynamic_ssl_server_credentials(first, current, require_client_authentication=authority is not None)
-
-    async def watch(self, context: ssl.SSLContext) -> None:
+    async def watch(self, *contexts: ssl.SSLContext) -> None:
         """Load the certificate again whenever its files change, for ever; a broken one is logged, and the old stays."""
         seen, problem = self._stamps(), ""
         while True:
@@ -95,7 +73,8 @@ class TlsFiles:
                 continue
             try:
                 self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # a pair that does not fit would harm the live one
-                self.load(context)
+                for context in contexts:
+                    self.load(context)
             except InputError as error:  # tried again at the next look: of a pair, one file may still be the old one
                 if str(error) != problem:
                     _LOG.error("the certificate stays as it was: %s", error)

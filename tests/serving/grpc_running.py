@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
-import grpc.aio
+import uvloop
 from drivetrain.serving.api import Models
-from drivetrain.serving.grpc_server import bind, grpc_server
+from drivetrain.serving.grpc_server import grpc_handler
+from drivetrain.serving.http import Connections, HttpLimits
+from drivetrain.serving.http2 import Http2Connection, StreamHandler
 from drivetrain.serving.protos import Message, message_class
+
+DEFAULT = HttpLimits()
 
 
 class Client:
@@ -63,23 +70,43 @@ def _response_class(method: str) -> Any:
 
 
 @contextmanager
-def grpc_running(models: Models, credentials: grpc.ServerCredentials | None = None, **options: Any) -> Iterator[Client]:
-    """A client of a server of these models; with credentials the caller opens channels of its own."""
-    loop = asyncio.new_event_loop()
+def grpc_running(models: Models, tls: ssl.SSLContext | None = None, **options: Any) -> Iterator[Client]:
+    """A client of a server of these models; with TLS the caller opens channels of its own."""
+    with handler_running(grpc_handler(models, **options), tls, options.get("limits", HttpLimits())) as client:
+        yield client
+
+
+@contextmanager
+def handler_running(
+    handler: StreamHandler, tls: ssl.SSLContext | None = None, limits: HttpLimits = DEFAULT, path: Path | None = None
+) -> Iterator[Client]:
+    """A client of a server whose calls a handler takes, at a free port or at a path."""
+    loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
-    async def start() -> tuple[grpc.aio.Server, int]:
-        server = grpc_server(models, **options)
-        port = bind(server, "127.0.0.1:0", credentials)
-        await server.start()
-        return server, port
+    async def start() -> tuple[asyncio.AbstractServer, Connections[Http2Connection], asyncio.Task[None]]:
+        connections = Connections(partial(Http2Connection, handler), limits)
+        if path is not None:
+            server = await loop.create_unix_server(connections, str(path), ssl=tls)
+        else:
+            server = await loop.create_server(connections, "127.0.0.1", 0, ssl=tls)
+        return server, connections, loop.create_task(connections.watch())
+
+    async def stop() -> None:
+        watching.cancel()
+        server.close()
+        await connections.drain(5)
+        assert not connections.open
+        assert not [task for task in asyncio.all_tasks() if task not in (watching, asyncio.current_task())]
 
     try:
-        server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        server, connections, watching = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+        port = 0 if path is not None else server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # a Server's
+        target = f"127.0.0.1:{port}" if path is None else f"unix:{path}"
+        with grpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)]) as channel:
             yield Client(channel, port)
-        asyncio.run_coroutine_threadsafe(server.stop(None), loop).result(30)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(30)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -100,7 +100,7 @@ class FrameClient:
 
     async def end(self) -> list[Frame]:
         """Every frame until the server closes."""
-        frames = []
+        frames: list[Frame] = []
         while (each := await self.read()) is not None:
             frames.append(each)
         assert self.closed, "the server did not close"
@@ -110,7 +110,7 @@ class FrameClient:
     async def ping(self) -> list[Frame]:
         """The frames that come before the answer to a ping: the server has taken all that was sent."""
         self.send(frame(PING, payload=b"12345678"))
-        frames = []
+        frames: list[Frame] = []
         while (each := await self.read()) is not None:
             if each.kind == PING and each.flags & ACK and each.payload == b"12345678":
                 return frames
@@ -119,7 +119,8 @@ class FrameClient:
 
     async def body(self, stream: int) -> tuple[dict[bytes, bytes], bytes]:
         """The header fields of an answer with those behind it, and its body."""
-        fields, body = {}, b""
+        fields: dict[bytes, bytes] = {}
+        body = b""
         while (each := await self.read()) is not None:
             if each.kind == HEADERS:
                 decoded = self.decoder.decode(each.payload, raw=True)

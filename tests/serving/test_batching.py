@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -96,78 +95,6 @@ def test_each_request_has_its_own_answer(values: list[list[int | None]], most: i
                 3,
                 [2 * value for value in each if value is not None],
             )
-
-
-@pytest.mark.parametrize(
-    ("before", "patience", "batches"), [(3, 0.0, [1, 1, 1]), (3, 60.0, [3]), (1, 60.0, [1, 1, 1]), (0, 60.0, [1, 1, 1])]
-)
-def test_patient_requests_wait_for_others_where_some_came_before(
-    before: int, patience: float, batches: list[int]
-) -> None:
-    predict = Doubling()
-
-    async def test(executor: ThreadPoolExecutor) -> list[InferenceAnswer]:
-        batcher = Batcher(MODEL, predict, BatchingOptions(3), executor, slow=False)
-        await asyncio.gather(*[submit(batcher, request(0)) for _ in range(before)])
-        predict.batches.clear()
-        futures = []
-        for value in (1, 2, 3):
-            futures.append(submit(batcher, replace(request(value), patience=patience)))
-            await asyncio.sleep(0)
-        return await asyncio.gather(*futures)
-
-    assert [answer.outputs["y"].tolist() for answer in run(test)] == [[2], [4], [6]]
-    assert predict.batches == batches
-
-
-def test_nobody_waits_longer_for_a_patient_request() -> None:
-    """Neither for ever, nor one that is not patient itself."""
-    predict = Doubling()
-
-    async def test(executor: ThreadPoolExecutor) -> list[InferenceAnswer]:
-        batcher = Batcher(MODEL, predict, BatchingOptions(), executor, slow=False)
-        await asyncio.gather(*[submit(batcher, request(0)) for _ in range(2)])
-        await asyncio.gather(*[submit(batcher, replace(request(value), patience=0.01)) for value in (0, 0)])
-        patient = [submit(batcher, replace(request(value), patience=60.0)) for value in (1, 2)]
-        return await asyncio.gather(*patient, submit(batcher, request(3)))
-
-    assert [answer.outputs["y"].tolist() for answer in run(test)] == [[2], [4], [6]]
-    assert predict.batches[-1] == 3
-
-
-def test_patient_requests_wait_for_as_many_as_came_the_last_time() -> None:
-    """For no more, so a batch is closed before the time of its requests is over."""
-    predict = Doubling()
-
-    async def test(executor: ThreadPoolExecutor) -> None:
-        batcher = Batcher(MODEL, predict, BatchingOptions(), executor, slow=False)
-        await asyncio.gather(*[submit(batcher, request(0)) for _ in range(3)])
-        for _ in range(2):
-            futures = []
-            for value in (1, 2, 3):
-                futures.append(submit(batcher, replace(request(value), patience=60.0)))
-                await asyncio.sleep(0)
-            await asyncio.gather(*futures)
-
-    run(test)
-    assert predict.batches == [3, 3, 3]
-
-
-def test_patient_requests_look_for_others_again_after_eight_came_alone() -> None:
-    predict = Doubling()
-
-    async def test(executor: ThreadPoolExecutor) -> None:
-        batcher = Batcher(MODEL, predict, BatchingOptions(3), executor, slow=False)
-        for _ in range(8):
-            await submit(batcher, replace(request(0), patience=60.0))
-        futures = []
-        for value in (1, 2, 3):
-            futures.append(submit(batcher, replace(request(value), patience=60.0)))
-            await asyncio.sleep(0)
-        await asyncio.gather(*futures)
-
-    run(test)
-    assert predict.batches == [1] * 8 + [3]
 
 
 def test_what_comes_in_one_turn_is_one_batch() -> None:

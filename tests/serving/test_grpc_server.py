@@ -9,6 +9,7 @@ import ipaddress
 import json
 import logging
 import random
+import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -23,12 +24,15 @@ from drivetrain.serving import grpc_server as module
 from drivetrain.serving import protos
 from drivetrain.serving.api import InferenceAnswer, InferenceRequest, StatusCode
 from drivetrain.serving.config import ModelConfig
-from drivetrain.serving.grpc_server import start_grpc
+from drivetrain.serving.grpc_server import grpc_handler
+from drivetrain.serving.http import HttpLimits
 from drivetrain.serving.metrics import ServingMetrics
 from drivetrain.serving.protos import Message, message_class
+from drivetrain.serving.server import ServerOptions, serve
 from drivetrain.serving.tensor_proto import to_tensor_proto
+from drivetrain.serving.tls import TlsFiles
 from drivetrain.tests.serving.fake_models import FakeModels
-from drivetrain.tests.serving.grpc_running import Client, grpc_running
+from drivetrain.tests.serving.grpc_running import Client, grpc_running, handler_running
 from google.protobuf import json_format
 
 # What TensorFlow Serving's own client (tensorflow-serving-api 2.21) sent, and what it read in our answers.
@@ -59,7 +63,12 @@ def served() -> Served:
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[Client]:
-    options = {"reload": served.reload, "max_bytes": MAX_BYTES, "admin": True, "metrics": served.metrics}
+    options: dict[str, Any] = {
+        "reload": served.reload,
+        "limits": HttpLimits(body=MAX_BYTES),
+        "admin": True,
+        "metrics": served.metrics,
+    }
     with grpc_running(served.models, **options) as running:
         yield running
 
@@ -451,31 +460,26 @@ def test_reflection(client: Client, version: str) -> None:
 
 
 def test_an_address_that_is_taken(client: Client) -> None:
-    async def second() -> None:
-        await start_grpc(FakeModels(), f"127.0.0.1:{client.port}")
-
-    with pytest.raises(InputError, match="cannot listen"):
-        asyncio.run(second())
-
-
-def test_a_server_starts_and_stops(tmp_path: Path) -> None:
-    address = f"unix:{tmp_path}/s"
-
-    async def scenario() -> int:
-        server = await start_grpc(FakeModels(), address)
-        async with grpc.aio.insecure_channel(address) as channel:
-            answer = await channel.unary_unary(HEALTH)(b"")
-        await server.stop(None)
-        return int(protos.HealthCheckResponse.FromString(answer).status)
-
-    assert asyncio.run(scenario()) == 1
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        options = ServerOptions(rest_port=0, grpc_port=client.port)
+        with pytest.raises(InputError, match="cannot listen") as caught:
+            asyncio.run(serve([], options, free, lambda _: None))
+    assert "--grpc-port" in str(caught.value.fix)
 
 
-def test_clients_prove_who_they_are() -> None:
+def test_a_socket_of_this_machine(tmp_path: Path) -> None:
+    with handler_running(grpc_handler(FakeModels()), path=tmp_path / "s") as running:
+        assert running.code(HEALTH, b"") == ("OK", "")
+
+
+def test_clients_prove_who_they_are(tmp_path: Path) -> None:
     """Mutual TLS."""
     key, certificate = _certificate()
-    credentials = grpc.ssl_server_credentials([(key, certificate)], certificate, require_client_auth=True)
-    with grpc_running(FakeModels(), credentials) as running:
+    for name, content in (("key", key), ("certificate", certificate)):
+        (tmp_path / name).write_bytes(content)
+    tls = TlsFiles(tmp_path / "certificate", tmp_path / "key", tmp_path / "certificate").context("h2")
+    with grpc_running(FakeModels(), tls) as running:
         for pair, ready in (((key, certificate), True), ((None, None), False)):
             channel_credentials = grpc.ssl_channel_credentials(certificate, *pair)
             with grpc.secure_channel(f"127.0.0.1:{running.port}", channel_credentials) as channel:

@@ -199,7 +199,8 @@ def test_many_streams_take_turns() -> None:
         for stream in (1, 3, 5):
             client.send(client.request(stream, 0), *[frame(DATA, 0, stream, bytes(16_384))] * 20)
         client.send(*[frame(DATA, END_STREAM, stream) for stream in (1, 3, 5)])
-        ends, sizes = [], {1: 0, 3: 0, 5: 0}
+        ends: list[int] = []
+        sizes = {1: 0, 3: 0, 5: 0}
         while len(ends) < 3:
             each = await client.read()
             assert each is not None
