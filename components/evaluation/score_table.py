@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .cells import Cells
 from .rows import Floats, SliceRows
 from .states import Leaves, MetricState
 
@@ -16,6 +18,7 @@ _MANTISSA: Final = 10  # bits kept of a score's distance from the nearer end
 _OCTAVES: Final = 23  # distances from 1/2 down to 2^-24; closer ones share the outermost bin
 _MIDDLE: Final = _OCTAVES << _MANTISSA
 BINS: Final = 2 * _MIDDLE + 1
+_TOGETHER: Final = 16  # slices whose bins are counted together
 _Masses: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 
 
@@ -88,6 +91,8 @@ class ScoreTable(MetricState):
 
     resampled_by = "scores"
     any_order = True
+    by_cells = True
+    exact_by_cells = False
 
     def init(self) -> Leaves:
         """Empty bins, (2, bins): negatives, positives."""
@@ -98,6 +103,27 @@ class ScoreTable(MetricState):
         cells = bin_of(rows.prediction) + BINS * rows.label
         leaves["mass"] += np.bincount(cells, rows.weight, minlength=2 * BINS).reshape(2, BINS)
         return leaves
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """Add each row's weight to its bin in each of its slices."""
+        bins = bin_of(rows.prediction) + BINS * rows.label
+        weight = None if rows.unweighted else rows.weight
+        for column in cells.codes.T:
+            codes = [code for code in np.unique(column).tolist() if code in leaves]
+            for start in range(0, len(codes), _TOGETHER):
+                some = codes[start : start + _TOGETHER]
+                table = np.full(cells.slices + 1, -1)
+                table[some] = np.arange(len(some)) * 2 * BINS
+                first = table[column]
+                if len(some) == 1 and bool((first == 0).all()):
+                    at, mass = bins, weight
+                else:
+                    begin = first.take(cells.of)
+                    mine = slice(None) if bool((first >= 0).all()) else np.flatnonzero(begin >= 0)
+                    at, mass = begin[mine] + bins[mine], None if weight is None else weight[mine]
+                sums = np.bincount(at, mass, minlength=len(some) * 2 * BINS).reshape(len(some), 2, BINS)
+                for code, each in zip(some, sums, strict=True):
+                    leaves[code]["mass"] += each
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the masses, (2, bins)."""
@@ -137,9 +163,11 @@ def bin_of(scores: Floats) -> NDArray[np.int64]:
     """The bin of each score in [0, 1], never falling as the score rises."""
     # The bits of a positive float32, read as an integer, rise with its value: shifted right, they are the exponent and
     # the first 10 bits of the mantissa, which number bins whose width is relative to the distance.
-    bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32) >> (23 - _MANTISSA)
-    near = np.clip(bits.astype(np.int64) - ((126 - _OCTAVES) << _MANTISSA), 0, _MIDDLE)
-    return np.where(scores <= 0.5, near, BINS - 1 - near)
+    bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32)
+    bits >>= 23 - _MANTISSA
+    bits -= (126 - _OCTAVES) << _MANTISSA  # of 1/2, the farthest from both ends, this is _MIDDLE
+    near = np.maximum(bits, 0, out=bits)
+    return np.where(scores <= 0.5, near, BINS - 1 - near).astype(np.int64)
 
 
 def bin_middle(bins: NDArray[np.int64]) -> Floats:

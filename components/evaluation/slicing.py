@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...data.arrays import numpy_of
 from ...data.slices import SliceTable, SliceValue, encode_column, unravel
 from ...data.types import is_list
-from .cells import distinct
+from .cells import Cells, distinct
 
 NO_SLICE: Final = -1
 _Ints: TypeAlias = NDArray[np.int64]
@@ -66,6 +66,22 @@ def encode(
     for part, (_, index, of_row) in zip(alone, more, strict=True):
         part[:, index] = of_row
     return np.concatenate([np.arange(rows), *(row for row, _, _ in more)]), np.concatenate([codes, *alone])
+
+
+def encode_cells(
+    table: SliceTable, columns: Mapping[str, pa.Array], rows: int, optional: Collection[str] = ()
+) -> tuple[_Ints | None, NDArray[Any], NDArray[np.int32]]:
+    """As `encode`, with the rows that have the same codes in a cell.
+
+    Returns:
+        The row that each is of, the cell of each, and the codes of each cell, (cells, specs).
+
+    Raises:
+        InputError: As `encode`.
+    """
+    positions, codes = encode(table, columns, rows, optional)
+    cells = Cells.group(codes, None, 0)
+    return positions, cells.of, cells.codes
 
 
 @dataclass(frozen=True, eq=False)
