@@ -19,6 +19,7 @@ _OCTAVES: Final = 23  # distances from 1/2 down to 2^-24; closer ones share the 
 _MIDDLE: Final = _OCTAVES << _MANTISSA
 BINS: Final = 2 * _MIDDLE + 1
 _TOGETHER: Final = 16  # slices whose bins are counted together
+_BLOCK: Final = 1 << 14  # rows that a processor's cache holds
 _Masses: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 
 
@@ -106,24 +107,24 @@ class ScoreTable(MetricState):
 
     def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
         """Add each row's weight to its bin in each of its slices."""
-        bins = bin_of(rows.prediction) + BINS * rows.label
         weight = None if rows.unweighted else rows.weight
+        blocks = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
+        bins = np.empty(len(rows), dtype=np.int32)
+        for block in blocks:
+            bins[block] = bin_of(rows.prediction[block]) + BINS * rows.label[block]
+        at = np.empty(len(rows), dtype=np.int64)
         for column in cells.codes.T:
             codes = [code for code in np.unique(column).tolist() if code in leaves]
             for start in range(0, len(codes), _TOGETHER):
                 some = codes[start : start + _TOGETHER]
-                table = np.full(cells.slices + 1, -1)
-                table[some] = np.arange(len(some)) * 2 * BINS
-                first = table[column]
-                if len(some) == 1 and bool((first == 0).all()):
-                    at, mass = bins, weight
-                else:
-                    begin = first.take(cells.of)
-                    mine = slice(None) if bool((first >= 0).all()) else np.flatnonzero(begin >= 0)
-                    at, mass = begin[mine] + bins[mine], None if weight is None else weight[mine]
-                sums = np.bincount(at, mass, minlength=len(some) * 2 * BINS).reshape(len(some), 2, BINS)
-                for code, each in zip(some, sums, strict=True):
-                    leaves[code]["mass"] += each
+                first = np.full(cells.slices + 1, len(some) * 2 * BINS)  # the last is for rows in none of them
+                first[some] = np.arange(len(some)) * 2 * BINS
+                begin = first[column]
+                for block in blocks:
+                    np.add(begin.take(cells.of[block]), bins[block], out=at[block])
+                sums = np.bincount(at, weight, minlength=(len(some) + 1) * 2 * BINS)
+                for number, code in enumerate(some):
+                    leaves[code]["mass"] += sums[number * 2 * BINS :][: 2 * BINS].reshape(2, BINS)
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the masses, (2, bins)."""
@@ -159,7 +160,7 @@ def _from_above(mass: _Masses) -> Floats:
     return sums.astype(np.float64, copy=False)
 
 
-def bin_of(scores: Floats) -> NDArray[np.int64]:
+def bin_of(scores: Floats) -> NDArray[np.int32]:
     """The bin of each score in [0, 1], never falling as the score rises."""
     # The bits of a positive float32, read as an integer, rise with its value: shifted right, they are the exponent and
     # the first 10 bits of the mantissa, which number bins whose width is relative to the distance.
@@ -167,7 +168,7 @@ def bin_of(scores: Floats) -> NDArray[np.int64]:
     bits >>= 23 - _MANTISSA
     bits -= (126 - _OCTAVES) << _MANTISSA  # of 1/2, the farthest from both ends, this is _MIDDLE
     near = np.maximum(bits, 0, out=bits)
-    return np.where(scores <= 0.5, near, BINS - 1 - near).astype(np.int64)
+    return np.where(scores <= 0.5, near, BINS - 1 - near)
 
 
 def bin_middle(bins: NDArray[np.int64]) -> Floats:
