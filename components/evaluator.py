@@ -12,6 +12,7 @@ from ..pipelines import Fn, FunctionRef, component, current, load
 from ..pipelines.project.closure import closure
 
 if TYPE_CHECKING:
+    from ..engine import Bundle
     from ..engine.bundles.manifest import Signature
     from .evaluation.config import EvaluationConfig
 
@@ -98,21 +99,23 @@ def Evaluator(
         launch.note("the baseline is the model itself: no bound on a change can fail")
     source = open_examples(examples.content, split)
     columns = source.schema.names
-    inputs = dict.fromkeys(_signature(model, "evaluate", "the model").read_from(columns), "the model")
+    candidate = BundleFn(model.content, "evaluate")
+    before = None if baseline is None else BundleFn(baseline.content, "predict")
+    inputs = dict.fromkeys(_signature(candidate.bundle, "evaluate", "the model").read_from(columns), "the model")
     # What is judged must be a prediction: `evaluate` gives labels and columns too, of which any model is right.
-    predicted = list(_signature(model, "predict", "the model").outputs)
+    predicted = list(_signature(candidate.bundle, "predict", "the model").outputs)
     for each in configs.values():
         check_outputs(each, predicted, "predict")
-    if baseline is not None:
-        before = _signature(baseline, "predict", "the baseline").read_from(columns)
-        inputs = dict.fromkeys(before, "the baseline") | inputs
+    if before is not None:
+        read = _signature(before.bundle, "predict", "the baseline").read_from(columns)
+        inputs = dict.fromkeys(read, "the baseline") | inputs
     with compiled_kept():  # a model is judged again when thresholds or examples change
         measured = evaluate_outputs(
             source,
             configs,
             executor(launch.executor, launch.executor_options),
-            BundleFn(model.content, "evaluate"),
-            None if baseline is None else BundleFn(baseline.content, "predict"),
+            candidate,
+            before,
             inputs=inputs,
             progress=launch.progress,
         )
@@ -195,10 +198,8 @@ def _check_own_metrics(configuration: EvaluationConfig, config: FunctionRef) -> 
             )
 
 
-def _signature(model: Model, name: str, role: str) -> Signature:
-    from ..engine import Bundle
-
-    signatures = Bundle.load(model.content).signatures
+def _signature(bundle: Bundle, name: str, role: str) -> Signature:
+    signatures = bundle.signatures
     if name not in signatures:
         raise InputError(
             f"{role} has no signature {name!r}, but {', '.join(map(repr, signatures)) or 'none'}",

@@ -131,13 +131,18 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
 def _of_dictionary(name: str, column: pa.DictionaryArray) -> tuple[NDArray[np.int64], list[SliceValue]]:
     """`encode_column` by the indices that are there already; only values that a row has are among those returned."""
     of_entry, values = encode_column(name, column.dictionary)
-    entries = numpy_of(column.indices.cast(pa.int64()).fill_null(len(of_entry)))  # one more, for no value
-    codes = np.append(of_entry, len(values))[entries]
-    present = np.flatnonzero(np.bincount(codes, minlength=len(values) + 1))
-    position = np.zeros(len(values) + 1, dtype=np.int64)
+    of_entry, every = np.append(of_entry, len(values)), [*values, None]  # one more, for no value
+    indices = column.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(len(of_entry) - 1)
+    entries = numpy_of(indices)
+    used = np.flatnonzero(np.bincount(entries, minlength=len(of_entry)))
+    present = np.unique(of_entry[used])
+    if np.array_equal(present, of_entry[used]) and np.array_equal(used, np.arange(len(used))):
+        return entries.astype(np.int64), [every[code] for code in present]
+    position = np.zeros(len(every), dtype=np.int64)
     position[present] = np.arange(len(present))
-    every = [*values, None]
-    return position[codes], [every[code] for code in present]
+    return position[of_entry].take(entries), [every[code] for code in present]
 
 
 def _as_python(value: pa.Scalar) -> object:

@@ -13,36 +13,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum
-from ...data.aggregates.tables import ascending_order
 from ...data.arrays import arrow_of, numpy_of
 from ...data.rowhash import hash_column
 from ...data.slices import SliceKey, SliceTable, key_text, rank_of, shown_value, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
-from .cells import Cells, by_code
+from .cells import by_code
 from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
 from .confidence import hash_of
 from .config import EvaluationConfig
 from .definitions import Metric, Result, checked
 from .intervals import between, bucketed_states, intervals_between, intervals_of
 from .plots import plots_of
+from .row_table import SUMMED, RowTable, joined
 from .rows import SliceRows
-from .slicing import NO_SLICE, encode
+from .slicing import encode_cells
 from .states import Leaves, MetricState
 
 _STATE: Final = StateFormat("metrics state", b"DTEV", 4, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
-_SUMMED: Final = NO_SLICE  # in place of a slice's code: the row is in its states already, or in no slice
 _AT_ONCE: Final = 1 << 19  # rows that are put into their slices together
 _SLICES: Final = 1024  # slices whose sums are at hand together
+_ROWS_OF_A_SLICE: Final = 1024  # from which on a slice's sums cost little beside those of its rows
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
-
-_Table: TypeAlias = dict[str, NDArray[Any]]
-"""Rows by column: `codes` (n, specs) of int32, `label`, a column per model, `weight`, `query` and `bucket` where there
-are weights, queries and intervals. A row that is in several slices of a spec comes several times, each time with other
-codes."""
-
 
 _Group: TypeAlias = tuple[Mapping[str, Any], int, list[dict[MetricState, Any]]]
 """A slice as column → value, its rows, and for each model what its metrics between slices are computed from."""
@@ -75,10 +69,13 @@ class MetricsAccumulator:
         self._limit = None if any(state.keeps_rows for state in drawn) else config.exact_rows
         self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
-        self._kept: list[_Table] = []
+        self._kept: list[RowTable] = []  # in no state but the sums of `_early`
+        self._unspilled = 0  # rows kept since slices were last turned into states
         self._widths: dict[str, int] = {}  # values in a row, of labels and predictions that have several
-        self._summed: dict[int, list[list[Leaves]]] = {}  # code → for each model, for each state
-        self._waiting: list[_Table] = []  # rows that are neither kept nor summed up yet, nor counted
+        self._leaves: dict[int, list[list[Leaves | None]]] = {}  # code → for each model, for each state
+        self._spilled: set[int] = set()  # the slices with too many rows to keep
+        self._early = False  # whether the exact sums of all slices have the rows kept
+        self._waiting: list[RowTable] = []  # rows that are neither kept nor summed up yet, nor counted
         self._waiting_rows = 0
         self._problems = Problems()
         self._unusable = 0  # rows of this process that have a problem
@@ -90,7 +87,7 @@ class MetricsAccumulator:
         """
         config = self.config
         columns = {name: batch.column(f"slice:{name}") for name in config.slice_columns}
-        table: _Table = {}
+        table: dict[str, NDArray[Any]] = {}
         table["label"], fine = labels_of(batch.column("label"), config, self._problems, self.rows)
         for model in self.models:
             name = f"{config.prediction!r} of the {model}"
@@ -117,12 +114,12 @@ class MetricsAccumulator:
             table["bucket"] = config.resampling.bucket_of(hashes)
         self.rows += batch.num_rows
         self._unusable += int((~fine).sum())
-        positions, codes = encode(self._slices, columns, batch.num_rows, config.expressions)
+        positions, cell, codes = encode_cells(self._slices, columns, batch.num_rows, config.expressions)
         if positions is not None:
-            table, fine = _rows(table, positions), fine[positions]
-        table["codes"] = codes
-        self._waiting.append(_where(table, fine))
-        self._waiting_rows += len(codes)
+            table = {name: values.take(positions, axis=0) for name, values in table.items()}
+            fine = fine[positions]
+        self._waiting.append(RowTable(table, cell, codes).where(fine))
+        self._waiting_rows += len(cell)
         # A slice's share of a batch is small, and a sum over few rows costs hardly less than one over many. A query may
         # go on in the next batch of its shard: slices of queries are summed up at its end.
         if self._waiting_rows >= _AT_ONCE and config.query is None:
@@ -150,22 +147,30 @@ class MetricsAccumulator:
         other._settle()
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
-        renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), _SUMMED], dtype=np.int32)
-        summed = {int(renumber[old]): old for old in other._summed}
-        for code, old in summed.items():
-            self._count(code, int(other._counts[old]))
-        self._spill(summed)  # a state has no rows to give back, so this side becomes one too
+        renumber = np.array([*(self._slices.code(key) for key in other._slices.codes), SUMMED], dtype=np.int32)
+        early = (self._early or other._early) and len(self._slices) <= _SLICES
+        for side in (self, other):
+            side._sum_early(early)
+        self._count()
+        np.add.at(self._counts, renumber[:-1], other._counts)
+        spilled = {int(renumber[old]) for old in other._spilled}
+        if self._in_order:
+            self._spill(spilled)  # a state has no rows to give back, so this side becomes one too
+        self._spilled |= spilled
         states_of = self._states_by_code()
-        for code, old in summed.items():
-            self._summed[code] = [
-                [state.merge(mine, leaves) for state, mine, leaves in zip(states_of[code], *pair, strict=True)]
-                for pair in zip(self._summed[code], other._summed[old], strict=True)
-            ]
+        for old, theirs in other._leaves.items():
+            code = int(renumber[old])
+            mine = self._leaves.setdefault(code, theirs)
+            if mine is not theirs:
+                self._leaves[code] = [
+                    [_merged(state, *pair) for state, *pair in zip(states_of[code], *by_state, strict=True)]
+                    for by_state in zip(mine, theirs, strict=True)
+                ]
         # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
         # canonical order where float sums depend on it: to sort them in every merge takes as long as to measure them.
-        kept = other._sorted() if self._in_order else other._kept
-        self._waiting = [table | {"codes": renumber[table["codes"]]} for table in kept]
-        self._settle()
+        for table in other._sorted() if self._in_order else other._kept:
+            self._keep(table.renumbered(renumber))
+        self._spill_large()
 
     def set_aside(self) -> tuple[int, list[tuple[str, int, str]]]:
         """Leave out the rows that cannot be judged, which `result` then does not report.
@@ -181,127 +186,148 @@ class MetricsAccumulator:
 
     def _settle(self) -> None:
         """Keep the rows that wait, or sum them up, as their slices are."""
-        self._count(len(self._slices) - 1, 0)
-        waiting, self._waiting, self._waiting_rows = _joined(self._waiting), [], 0
+        self._count()
+        waiting, self._waiting, self._waiting_rows = joined(self._waiting), [], 0
         for table in waiting:
-            for column in table["codes"].T:
-                self._counts += np.bincount(column + 1, minlength=len(self._counts) + 1)[1:]
-            if self._summed:
-                mine, table = self._split(table, self._summed)
-                if len(mine["codes"]):
-                    self._sum_up(mine)
-            if len(table["codes"]):
-                self._kept.append(table)
-        if self._limit is not None:
-            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
+            self._counts += np.array(table.cells(len(self._slices)).counts(), dtype=np.int64)
+            if self._early:
+                self._sum_up(table, early=True)
+            self._keep(table)
+        rows = sum(map(len, self._kept))
+        if len(self._slices) <= _SLICES and rows >= _ROWS_OF_A_SLICE * len(self._slices):
+            self._sum_early(True)
+        self._spill_large()
 
-    def _count(self, code: int, rows: int) -> None:
-        missing = max(code + 1, len(self._slices)) - len(self._counts)
-        if missing > 0:
-            self._counts = np.concatenate([self._counts, np.zeros(missing, dtype=np.int64)])
-        if rows:
-            self._counts[code] += rows
+    def _count(self) -> None:
+        """Make room for the counts of all slices."""
+        missing = len(self._slices) - len(self._counts)
+        self._counts = np.concatenate([self._counts, np.zeros(missing, dtype=np.int64)])
+
+    def _keep(self, table: RowTable) -> None:
+        """Keep rows that are counted, and summed up where that is done early."""
+        if self._in_order and self._spilled:
+            mine, table = table.split(self._spilled, len(self._slices))
+            self._sum_up(mine)
+        if len(table):
+            self._kept.append(table)
+            self._unspilled += len(table)
+
+    def _sum_early(self, early: bool) -> None:
+        """Have the rows of all slices, kept or not, in their exact sums; or those of rows that are kept in none.
+
+        Where slices are few, all take as long as one, and rows come to be summed once. Of many, sums would take more
+        memory than their rows.
+        """
+        if early == self._early:
+            return
+        if early:
+            for table in self._kept:
+                self._sum_up(table, early=True)
+        else:
+            self._spill(())
+            self._leaves = {code: leaves for code, leaves in self._leaves.items() if code in self._spilled}
+        self._early = early
+
+    def _spill_large(self, *, all_rows: bool = False) -> None:
+        """Turn large slices into states; soon enough to bound the memory, or all of them."""
+        # To do so takes long for few rows. But where sums depend on the order of rows, it depends on nothing else.
+        if self._limit is not None and (all_rows or self._in_order or self._unspilled >= _AT_ONCE):
+            self._spill(np.flatnonzero(self._counts > self._limit).tolist())
 
     def _spill(self, codes: Iterable[int]) -> None:
         """Turn slices into states, the rows kept so far included; further rows of them are only added to these."""
-        new = [code for code in codes if code not in self._summed]
-        if not new:
+        new = {code for code in codes if code not in self._spilled}
+        chosen = new if self._in_order else new | self._spilled  # of these, rows may have been kept
+        self._unspilled = 0
+        if not chosen:
             return
-        states_of = self._states_by_code()
-        for code in new:
-            self._summed[code] = [[state.init() for state in states_of[code]] for _ in self.models]
+        self._spilled |= new
         if len(self._kept) == 1 and self._in_order:
             self._kept = self._sorted()  # those that stay come to be sorted too: here it is done once for both
-        pairs = [self._split(table, new) for table in self._kept]
-        self._kept = [rest for _, rest in pairs if len(rest["codes"])]
-        for table in _joined([mine for mine, _ in pairs if len(mine["codes"])]):
+        pairs = [table.split(chosen, len(self._slices)) for table in self._kept]
+        self._kept = [rest for _, rest in pairs if len(rest)]
+        for table in joined([mine for mine, _ in pairs if len(mine)]):
             self._sum_up(self._ordered(table) if self._in_order else table)
-
-    def _split(self, table: _Table, codes: Iterable[int]) -> tuple[_Table, _Table]:
-        """The rows of some slices, with no other code, and the rows that other slices have, without these codes."""
-        chosen = np.zeros(len(self._slices) + 1, dtype=np.bool_)  # the last is that of _SUMMED
-        chosen[list(codes)] = True
-        theirs, rest = np.full_like(table["codes"], _SUMMED), table["codes"].copy()
-        keys = list(self._slices.codes)
-        for spec in {keys[code][0] for code in codes}:
-            column = table["codes"][:, spec]
-            mine = chosen[column]
-            theirs[mine, spec] = column[mine]
-            rest[mine, spec] = _SUMMED
-        left, right = (_where(table | {"codes": part}, _in_some(part)) for part in (theirs, rest))
-        return left, right
 
     def _states_by_code(self) -> list[tuple[MetricState, ...]]:
         return [self._states[spec] for spec, _ in self._slices.codes]
 
-    def _sum_up(self, table: _Table) -> None:
-        """Add rows to the states of their slices, each slice's in their order."""
+    def _sum_up(self, table: RowTable, *, early: bool = False) -> None:
+        """Add rows to the states of their slices, each slice's in their order.
+
+        Args:
+            table: The rows, and their slices.
+            early: To the exact sums alone; else, where these have them already, to all others.
+        """
+        if not len(table):
+            return
         rows = [self._view(table, model) for model in range(len(self.models))]
-        cells = self._cells(table)
-        counts = cells.counts()
-        present = {code: by_model for code, by_model in self._summed.items() if counts[code]}
+        cells = table.cells(len(self._slices))
+        states_of = self._states_by_code()
+        present = [code for code, count in enumerate(cells.counts()) if count]
+        for code in present:
+            if code not in self._leaves:
+                self._leaves[code] = [[None] * len(states_of[code]) for _ in self.models]
+
+        def wanted(state: MetricState) -> bool:
+            return _is_early(state) if early else not (self._early and _is_early(state))
+
+        def leaves_of(code: int, model: int, index: int) -> Leaves:
+            leaves = self._leaves[code][model]
+            known = leaves[index]
+            if known is None:
+                known = leaves[index] = states_of[code][index].init()
+            return known
+
         with np.errstate(all="ignore"):  # what overflows becomes infinite, and the metric undefined
             for (index, state), (model, each) in itertools.product(enumerate(self._states[0]), enumerate(rows)):
-                if state.by_cells:
-                    have = {code: by_model[model] for code, by_model in present.items()}
-                    mine = {code: leaves[index] for code, leaves in have.items() if index < len(leaves)}
-                    state.add_each(mine, each, cells)
+                if state.by_cells and wanted(state):
+                    having = [code for code in present if index < len(states_of[code])]
+                    state.add_each({code: leaves_of(code, model, index) for code in having}, each, cells)
             for spec, states in enumerate(self._states):
-                rest = [(index, state) for index, state in enumerate(states) if not state.by_cells]
-                for code, which in by_code(table["codes"][:, spec]) if rest else ():
-                    for each, leaves in zip(rows, self._summed[code], strict=True):
+                rest = [(index, state) for index, state in enumerate(states) if not state.by_cells and wanted(state)]
+                for code, which in by_code(table.column(spec)) if rest else ():
+                    for model, each in enumerate(rows):
                         part = each.take(which)
                         for index, state in rest:
-                            leaves[index] = state.add(leaves[index], part)
+                            self._leaves[code][model][index] = state.add(leaves_of(code, model, index), part)
 
-    def _cells(self, table: _Table) -> Cells:
-        return Cells.group(table["codes"], table.get("bucket"), len(self._slices))
-
-    def _view(self, table: _Table, model: int) -> SliceRows:
+    def _view(self, table: RowTable, model: int) -> SliceRows:
         """The rows as the metrics of a model see them."""
-        weight = table["weight"] if "weight" in table else np.ones(len(table["label"]))
-        before = table[BASELINE] if model == 0 and len(self.models) > 1 else None
-        score = table[self.models[model]]
-        return SliceRows(table["label"], score, weight, before, table.get("bucket"), table.get("query"))
+        columns = table.columns
+        weight = columns["weight"] if "weight" in columns else np.ones(len(table))
+        before = columns[BASELINE] if model == 0 and len(self.models) > 1 else None
+        score = columns[self.models[model]]
+        return SliceRows(columns["label"], score, weight, before, columns.get("bucket"), columns.get("query"))
 
     def compact(self) -> None:
         """Bound the size of the state."""
         if self.config.query is None:
             self._settle()
-        self._kept, self._waiting = _joined(self._kept), _joined(self._waiting)
+        self._kept, self._waiting = joined(self._kept), joined(self._waiting)
 
-    def _sorted(self) -> list[_Table]:
+    def _sorted(self) -> list[RowTable]:
         """The rows kept, in canonical order: whatever way equal rows came in, they stand alike."""
-        return [self._ordered(table) for table in _joined(self._kept)]
+        return [self._ordered(table) for table in joined(self._kept)]
 
-    def _ordered(self, table: _Table) -> _Table:
-        keys = [table[name] for name in (*self.models, "label", "weight", "query", "bucket", "codes") if name in table]
-        flat = [column for key in keys for column in (key.T if key.ndim == 2 else (key,))]
-        first = flat[0]
-        sorted_already = bool((first[1:] >= first[:-1]).all())
-        order = np.arange(len(first)) if sorted_already else ascending_order(first)
-        first = first if sorted_already else first[order]
-        equal = first[1:] == first[:-1]
-        if equal.any():
-            # Only rows that are tied in the first key need the others.
-            tied = np.flatnonzero(np.concatenate([[False], equal]) | np.concatenate([equal, [False]]))
-            some = order[tied]
-            order[tied] = some[np.lexsort([key[some] for key in flat[::-1]])]
-        elif sorted_already:
-            return table
-        return _rows(table, order)
+    def _ordered(self, table: RowTable, *, ties: bool = True) -> RowTable:
+        return table.by_score([*self.models, "label", "weight", "query", "bucket"], ties=ties)
 
-    def _canonical(self) -> None:
-        """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value."""
+    def _canonical(self, *, ties: bool = True) -> None:
+        """Put the state into the form that `to_bytes` writes: one table of sorted rows, slices numbered by value.
+
+        Without `ties`, rows of the same score stand in any order.
+        """
         self._settle()
+        self._spill_large(all_rows=True)
         renumber = self._slices.sort()
         counts = np.empty_like(self._counts)
         counts[renumber] = self._counts
         self._counts = counts
-        self._summed = dict(sorted((int(renumber[code]), leaves) for code, leaves in self._summed.items()))
-        renumber = np.append(renumber, _SUMMED).astype(np.int32)
-        self._kept = [table | {"codes": renumber[table["codes"]]} for table in _joined(self._kept)]
-        self._kept = self._sorted()
+        self._leaves = dict(sorted((int(renumber[code]), leaves) for code, leaves in self._leaves.items()))
+        self._spilled = {int(renumber[code]) for code in self._spilled}
+        renumber = np.append(renumber, SUMMED).astype(np.int32)
+        self._kept = [self._ordered(table.renumbered(renumber), ties=ties) for table in joined(self._kept)]
 
     def measured(self) -> Iterator[tuple[list[tuple[str, Any]], int, bool, list[dict[MetricState, Any]]]]:
         """Each slice, the overall one first, with what its metrics are computed from.
@@ -312,53 +338,72 @@ class MetricsAccumulator:
             The slice as (column, value) pairs, its rows, whether they are all at hand, and for each model a mapping of
             state to what it gives.
         """
-        self._canonical()
+        self._canonical(ties=self._in_order)
         keys = list(self._slices.codes)
         together: dict[int, list[dict[MetricState, Any]]] = {}
         for spec, states in enumerate(self._states):
             codes = [code for code, key in enumerate(keys) if key[0] == spec]
-            alone = [state for state in states if not state.by_cells]
+            alone = [state for state in states if not state.exact_by_cells]
             kept = [self._by_slice(model, spec, codes) if alone else [] for model in range(len(self.models))]
             for position, code in enumerate(codes):
                 pairs, count = self._slices.pairs(keys[code]), int(self._counts[code])
-                if code not in self._summed and code not in together:
+                if code not in self._spilled and code not in together:
                     together = self._together(keys[code : code + _SLICES], code)
                 if self._too_small(pairs, count):
                     continue
                 with np.errstate(all="ignore"):
-                    if code in self._summed:
-                        sums = [
-                            {state: state.finish(each) for state, each in zip(states, leaves, strict=True)}
-                            for leaves in self._summed[code]
-                        ]
+                    if code in self._spilled:
+                        sums = [self._finished(code, model, states) for model in range(len(self.models))]
                     else:
                         sums = [
                             {state: state.exact(rows[position]) for state in alone} | by_state
                             for rows, by_state in zip(kept, together[code], strict=True)
                         ]
-                yield pairs, count, code not in self._summed, sums
+                yield pairs, count, code not in self._spilled, sums
+
+    def _finished(self, code: int, model: int, states: Iterable[MetricState]) -> dict[MetricState, Any]:
+        """What some states of a slice, the first ones, give."""
+        leaves = self._leaves[code][model] if code in self._leaves else itertools.repeat(None)
+        return {
+            state: state.finish(state.init() if each is None else each)
+            for state, each in zip(states, leaves, strict=False)
+        }
 
     def _together(self, keys: Sequence[SliceKey], first: int) -> dict[int, list[dict[MetricState, Any]]]:
         """For each of these slices whose rows are kept, numbered from `first` on, what `measured` gives by cells."""
-        of_spec = {code: key[0] for code, key in enumerate(keys, first) if code not in self._summed}
+        of_spec = {code: key[0] for code, key in enumerate(keys, first) if code not in self._spilled}
         sums: dict[int, list[dict[MetricState, Any]]] = {code: [{} for _ in self.models] for code in of_spec}
-        rows = [self._view(self._kept[0] if self._kept else self._none(), model) for model in range(len(self.models))]
-        cells = self._cells(self._kept[0] if self._kept else self._none())
-        for state, (model, each) in itertools.product(self._states[0], enumerate(rows)):
-            if state.by_cells:
-                leaves = {code: state.init() for code, spec in of_spec.items() if state in self._states[spec]}
+        table = self._rows_kept()
+        rows = [self._view(table, model) for model in range(len(self.models))]
+        cells = table.cells(len(self._slices))
+        for (index, state), (model, each) in itertools.product(enumerate(self._states[0]), enumerate(rows)):
+            if not state.exact_by_cells:
+                continue
+            having = [code for code, spec in of_spec.items() if state in self._states[spec]]
+            if self._early and _is_early(state):
+                known = {code: self._leaves[code][model][index] for code in having if code in self._leaves}
+                leaves = {code: known.get(code) or state.init() for code in having}
+            else:
+                leaves = {code: state.init() for code in having}
                 with np.errstate(all="ignore"):
                     state.add_each(leaves, each, cells)
-                for code, leaf in leaves.items():
-                    sums[code][model][state] = state.finish(leaf)
+            for code, leaf in leaves.items():
+                sums[code][model][state] = state.finish(leaf)
         return sums
+
+    def _rows_kept(self) -> RowTable:
+        """The rows kept, in one table: of none, with the columns that rows have."""
+        if self._kept:
+            return self._kept[0]
+        names = ("label", "weight", "query", "bucket", *self.models)
+        return RowTable.of({name: np.zeros(0) for name in names}, np.zeros((0, len(self._states)), dtype=np.int32))
 
     def _too_small(self, values: Sequence[Any], count: int) -> bool:
         return bool(values) and count < self.config.min_examples
 
     def withheld(self) -> list[tuple[list[tuple[str, Any]], int]]:
         """The slices with fewer than `min_examples` rows, as (column, value) pairs, and their rows. Not to be shown."""
-        self._count(len(self._slices) - 1, 0)
+        self._count()
         counted = zip(self._slices.codes, self._counts.tolist(), strict=True)
         small = [(key, count) for key, count in counted if self._too_small(key[1], count)]
         small.sort(key=lambda item: (item[0][0], [rank_of(value) for value in item[0][1]]))
@@ -366,8 +411,8 @@ class MetricsAccumulator:
 
     def _by_slice(self, model: int, spec: int, codes: Sequence[int]) -> list[SliceRows]:
         """The rows of each slice of a spec, sorted by the model's prediction."""
-        table = self._kept[0] if self._kept else self._none()
-        column, scores = table["codes"][:, spec], table[self.models[model]]
+        table = self._rows_kept()
+        column, scores = table.column(spec), table.columns[self.models[model]]
         rows = self._view(table, model)
         if model and scores.ndim == 1:
             order = np.argsort(scores, kind="stable")
@@ -375,11 +420,6 @@ class MetricsAccumulator:
         parts = {code: rows.take(which) for code, which in by_code(column)}
         nothing = rows.take(slice(0, 0))
         return [parts.get(code, nothing) for code in codes]
-
-    def _none(self) -> _Table:
-        """A table of no rows, with the columns that rows have."""
-        names = ("label", "weight", "query", "bucket", *self.models)
-        return {name: np.zeros(0) for name in names} | {"codes": np.zeros((0, len(self._states)), dtype=np.int32)}
 
     def result(self) -> Mapping[str, Any]:
         """The metrics: `rows`, `task`, `slices`, the overall one first, `withheld`, and `plots` of the overall slice.
@@ -482,11 +522,19 @@ class MetricsAccumulator:
         """A header, JSON, and two Arrow IPC streams: the columns of the rows kept, and the arrays of the states."""
         self._canonical()
         arrays: dict[str, Any] = {}
+        # Of slices whose rows are kept there are no sums in it: they are summed again where it is read.
+        states_of = self._states_by_code()
         summed = [
-            [code, [[_packed(leaves, arrays) for leaves in states] for states in by_model]]
-            for code, by_model in self._summed.items()
+            [code, [_packed_each(states_of[code], leaves, arrays) for leaves in by_model]]
+            for code, by_model in self._leaves.items()
+            if code in self._spilled
         ]
-        kept = [[name, values.dtype.str, list(values.shape)] for table in self._kept for name, values in table.items()]
+        rows = {
+            name: values
+            for table in self._kept
+            for name, values in (*table.columns.items(), ("codes", table.codes[table.cell]))
+        }
+        kept = [[name, values.dtype.str, list(values.shape)] for name, values in rows.items()]
         head = json.dumps(
             {
                 "config": self.config.to_json(),
@@ -501,8 +549,9 @@ class MetricsAccumulator:
             },
             sort_keys=True,
         ).encode()
-        rows = {name: _array(values) for table in self._kept for name, values in table.items()}
-        return _STATE.pack(head, write_arrays(rows), write_arrays(arrays))
+        return _STATE.pack(
+            head, write_arrays({name: _array(values) for name, values in rows.items()}), write_arrays(arrays)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -533,11 +582,13 @@ class MetricsAccumulator:
         self._counts = np.array(head["counts"], dtype=np.int64)
         self._widths = head["widths"]
         if head["kept"]:
-            self._kept = [
-                {name: numpy_of(rows[name]).astype(np.dtype(kind)).reshape(shape) for name, kind, shape in head["kept"]}
-            ]
+            kept = {
+                name: numpy_of(rows[name]).astype(np.dtype(kind)).reshape(shape) for name, kind, shape in head["kept"]
+            }
+            self._kept = [RowTable.of(kept, kept.pop("codes"))]
         for code, by_model in head["summed"]:
-            self._summed[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
+            self._leaves[code] = [[_unpacked(leaves, arrays) for leaves in states] for states in by_model]
+            self._spilled.add(code)
         return self
 
 
@@ -571,36 +622,26 @@ def _groups_compared(compared: Mapping[str, Metric], groups: Sequence[_Group], m
     return parts
 
 
-def _joined(tables: list[_Table]) -> list[_Table]:
-    if len(tables) < 2:
-        return tables
-    return [{name: np.concatenate([table[name] for table in tables]) for name in tables[0]}]
+def _is_early(state: MetricState) -> bool:
+    """Whether rows may be in a state before it is known that their slice is large, as in exact sums."""
+    return state.any_order and state.exact_by_cells
 
 
-def _in_some(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which rows are in a slice."""
-    some = np.zeros(len(codes), dtype=np.bool_)
-    for column in codes.T:  # quicker than along the short axis
-        some |= column != _SUMMED
-        if some.all():
-            break
-    return some
-
-
-def _where(table: _Table, which: NDArray[np.bool_]) -> _Table:
-    return table if which.all() else _rows(table, which)
-
-
-def _rows(table: _Table, which: Any) -> _Table:
-    if isinstance(which, slice):
-        return {name: values[which] for name, values in table.items()}
-    positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
-    return {name: values.take(positions, axis=0) for name, values in table.items()}  # quicker than by brackets
+def _merged(state: MetricState, left: Leaves | None, right: Leaves | None) -> Leaves | None:
+    """The leaves of both sides; None where neither has any."""
+    return left if right is None else right if left is None else state.merge(left, right)
 
 
 def _array(values: NDArray[Any]) -> Any:
     flat = np.ascontiguousarray(values).reshape(-1)
     return arrow_of(flat.view(np.uint8) if flat.dtype == np.bool_ else flat)
+
+
+def _packed_each(
+    states: Iterable[MetricState], leaves: Iterable[Leaves | None], arrays: dict[str, Any]
+) -> list[dict[str, Any]]:
+    pairs = zip(states, leaves, strict=True)
+    return [_packed(state.init() if each is None else each, arrays) for state, each in pairs]
 
 
 def _packed(leaves: Leaves, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -38,18 +38,7 @@ class Cells:
     @classmethod
     def group(cls, codes: NDArray[np.int32], bucket: NDArray[np.int16] | None, slices: int) -> Self:
         """The cells of rows with these codes, (n, specs), and buckets, (n,)."""
-        of, count = np.zeros(len(codes), dtype=np.int64), 1
-        for column in (*codes.T, *(() if bucket is None else (bucket,))):
-            low = int(column.min(initial=0))
-            width = int(column.max(initial=0)) - low + 1
-            if count * width > max(len(codes), _FEW):
-                of, count = _numbered(of, count)
-            if width > 1:
-                of = of * width + (column - low) if count > 1 else column.astype(np.int64) - low
-                count *= width
-        of, count = _numbered(of, count)
-        row = np.zeros(count if len(codes) else 0, dtype=np.int64)
-        row[of] = np.arange(len(codes))  # any row of the cell
+        of, row = grouped([*codes.T, *(() if bucket is None else (bucket,))], len(codes))
         buckets = np.zeros(len(row), dtype=np.int64) if bucket is None else bucket[row].astype(np.int64)
         return cls(of, codes[row], buckets, slices)
 
@@ -140,6 +129,26 @@ def by_code(codes: NDArray[np.int32]) -> Iterator[tuple[int, _Ints | slice]]:
         starts = first + np.flatnonzero(np.diff(ordered[first:], prepend=-1))
         for start, end in pairwise([*starts.tolist(), len(ordered)]):
             yield int(ordered[start]), order[start:end]
+
+
+def grouped(columns: Sequence[NDArray[Any]], rows: int) -> tuple[_Ints, _Ints]:
+    """A number for each of the rows, from 0 on, that those with equal integers in each column share; and a row of each.
+
+    Numbers are in the order of the columns' integers.
+    """
+    of, count = np.zeros(rows, dtype=np.int64), 1
+    for column in columns:
+        low = int(column.min(initial=0))
+        width = int(column.max(initial=0)) - low + 1
+        if count * width > max(rows, _FEW):
+            of, count = _numbered(of, count)
+        if width > 1:
+            of = of * width + (column - low) if count > 1 else column.astype(np.int64) - low
+            count *= width
+    of, count = _numbered(of, count)
+    row = np.zeros(count if rows else 0, dtype=np.int64)
+    row[of] = np.arange(rows)  # any row with the number
+    return of, row
 
 
 def _numbered(numbers: _Ints, end: int) -> tuple[_Ints, int]:

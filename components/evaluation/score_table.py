@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .cells import Cells
 from .rows import Floats, SliceRows
 from .states import Leaves, MetricState
 
@@ -16,6 +18,8 @@ _MANTISSA: Final = 10  # bits kept of a score's distance from the nearer end
 _OCTAVES: Final = 23  # distances from 1/2 down to 2^-24; closer ones share the outermost bin
 _MIDDLE: Final = _OCTAVES << _MANTISSA
 BINS: Final = 2 * _MIDDLE + 1
+_TOGETHER: Final = 16  # slices whose bins are counted together
+_BLOCK: Final = 1 << 14  # rows that a processor's cache holds
 _Masses: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 
 
@@ -88,6 +92,8 @@ class ScoreTable(MetricState):
 
     resampled_by = "scores"
     any_order = True
+    by_cells = True
+    exact_by_cells = False
 
     def init(self) -> Leaves:
         """Empty bins, (2, bins): negatives, positives."""
@@ -98,6 +104,27 @@ class ScoreTable(MetricState):
         cells = bin_of(rows.prediction) + BINS * rows.label
         leaves["mass"] += np.bincount(cells, rows.weight, minlength=2 * BINS).reshape(2, BINS)
         return leaves
+
+    def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
+        """Add each row's weight to its bin in each of its slices."""
+        weight = None if rows.unweighted else rows.weight
+        blocks = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
+        bins = np.empty(len(rows), dtype=np.int32)
+        for block in blocks:
+            bins[block] = bin_of(rows.prediction[block]) + BINS * rows.label[block]
+        at = np.empty(len(rows), dtype=np.int64)
+        for column in cells.codes.T:
+            codes = [code for code in np.unique(column).tolist() if code in leaves]
+            for start in range(0, len(codes), _TOGETHER):
+                some = codes[start : start + _TOGETHER]
+                first = np.full(cells.slices + 1, len(some) * 2 * BINS)  # the last is for rows in none of them
+                first[some] = np.arange(len(some)) * 2 * BINS
+                begin = first[column]
+                for block in blocks:
+                    np.add(begin.take(cells.of[block]), bins[block], out=at[block])
+                sums = np.bincount(at, weight, minlength=(len(some) + 1) * 2 * BINS)
+                for number, code in enumerate(some):
+                    leaves[code]["mass"] += sums[number * 2 * BINS :][: 2 * BINS].reshape(2, BINS)
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the masses, (2, bins)."""
@@ -133,12 +160,14 @@ def _from_above(mass: _Masses) -> Floats:
     return sums.astype(np.float64, copy=False)
 
 
-def bin_of(scores: Floats) -> NDArray[np.int64]:
+def bin_of(scores: Floats) -> NDArray[np.int32]:
     """The bin of each score in [0, 1], never falling as the score rises."""
     # The bits of a positive float32, read as an integer, rise with its value: shifted right, they are the exponent and
     # the first 10 bits of the mantissa, which number bins whose width is relative to the distance.
-    bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32) >> (23 - _MANTISSA)
-    near = np.clip(bits.astype(np.int64) - ((126 - _OCTAVES) << _MANTISSA), 0, _MIDDLE)
+    bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32)
+    bits >>= 23 - _MANTISSA
+    bits -= (126 - _OCTAVES) << _MANTISSA  # of 1/2, the farthest from both ends, this is _MIDDLE
+    near = np.maximum(bits, 0, out=bits)
     return np.where(scores <= 0.5, near, BINS - 1 - near)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...data.arrays import numpy_of
 from ...data.slices import SliceTable, SliceValue, encode_column, unravel
 from ...data.types import is_list
-from .cells import distinct
+from .cells import Cells, distinct, grouped
 
 NO_SLICE: Final = -1
 _Ints: TypeAlias = NDArray[np.int64]
@@ -41,7 +41,11 @@ def encode(
     Raises:
         InputError: A column is of a type that makes no slices, or has too many values.
     """
-    encoded = {name: _encoded(name, column, optional=name in optional) for name, column in columns.items()}
+    return _codes(table, _encoded_all(columns, optional), rows)
+
+
+def _codes(table: SliceTable, encoded: Mapping[str, _Encoded], rows: int) -> tuple[_Ints | None, NDArray[np.int32]]:
+    """What `encode` gives for columns that are encoded."""
     codes = np.full((rows, len(table.specs)), NO_SLICE, dtype=np.int32)
     more: list[tuple[_Ints, int, NDArray[np.int32]]] = []
     for index, spec in enumerate(table.specs):
@@ -66,6 +70,28 @@ def encode(
     for part, (_, index, of_row) in zip(alone, more, strict=True):
         part[:, index] = of_row
     return np.concatenate([np.arange(rows), *(row for row, _, _ in more)]), np.concatenate([codes, *alone])
+
+
+def encode_cells(
+    table: SliceTable, columns: Mapping[str, pa.Array], rows: int, optional: Collection[str] = ()
+) -> tuple[_Ints | None, NDArray[Any], NDArray[np.int32]]:
+    """As `encode`, with the rows that have the same codes in a cell.
+
+    Returns:
+        The row that each is of, the cell of each, and the codes of each cell, (cells, specs).
+
+    Raises:
+        InputError: As `encode`.
+    """
+    encoded = _encoded_all(columns, optional)
+    if any(column.starts is not None for column in encoded.values()):
+        positions, codes = _codes(table, encoded, rows)
+        cells = Cells.group(codes, None, 0)
+        return positions, cells.of, cells.codes
+    # Rows with the same values are in the same slices: of each such group one is looked at.
+    of, row = grouped([column.codes for column in encoded.values()], rows)
+    some = {name: replace(column, codes=column.codes[row].astype(np.int64)) for name, column in encoded.items()}
+    return None, of, _codes(table, some, len(row))[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +130,10 @@ class _Encoded:
             present = np.array([value is not None for value in self.values], dtype=np.bool_)[digit]
             row, number = np.flatnonzero(present) if row is None else row[present], number[present]
         return row, number
+
+
+def _encoded_all(columns: Mapping[str, pa.Array], optional: Collection[str]) -> dict[str, _Encoded]:
+    return {name: _encoded(name, column, optional=name in optional) for name, column in columns.items()}
 
 
 def _encoded(name: str, column: pa.Array, *, optional: bool) -> _Encoded:

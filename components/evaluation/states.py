@@ -45,6 +45,11 @@ class MetricState(Protocol):
     by_cells: ClassVar[bool] = False
     """Whether `add_each` takes in the rows of all slices at once, so that no slice's are looked at by themselves."""
 
+    @property
+    def exact_by_cells(self) -> bool:
+        """Whether that gives what `exact` gives, so that no slice's rows are needed by themselves at all."""
+        return self.by_cells
+
     def init(self) -> Leaves:
         """The leaves of no rows, which `add` starts from."""
         ...

@@ -30,16 +30,20 @@ class BundleFn:
     def __reduce__(self) -> tuple[object, ...]:
         return BundleFn, (self.path, self.signature, self.keep)
 
-    def setup(self) -> None:
-        """Load and verify the bundle, once."""
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle, loaded and verified once."""
         if self._bundle is None:
             self._bundle = Bundle.load(self.path)
+        return self._bundle
+
+    def setup(self) -> None:
+        """Load and verify the bundle, once."""
+        _ = self.bundle
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The outputs for the batch; raises as `Bundle.run`."""
-        self.setup()
-        assert self._bundle is not None
-        return with_columns(batch, self.keep, self._bundle.run_arrow(self.signature, batch))
+        return with_columns(batch, self.keep, self.bundle.run_arrow(self.signature, batch))
 
 
 def with_columns(batch: pa.RecordBatch, keep: tuple[str, ...], outputs: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ import re
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -74,6 +74,20 @@ class _Compiled:
 
 _common: weakref.WeakValueDictionary[tuple[str, frozenset[str]], _Compiled] = weakref.WeakValueDictionary()
 """Programs of bundles that share them, by digest and the custom calls that they may make; gone with the last bundle."""
+
+_RECENT: Final = 8
+_recent: dict[Hashable, Any] = {}  # by what it was made of, the last used last
+_recent_lock = threading.Lock()
+
+
+def _recently(key: Hashable, make: Callable[[], Any]) -> Any:  # Any: whatever `make` gives
+    """What was made of the same a short while ago: a process may load a bundle again for each of its tasks."""
+    with _recent_lock:
+        known = _recent.pop(key, None)
+        value = _recent[key] = make() if known is None else known
+        while len(_recent) > _RECENT:
+            del _recent[next(iter(_recent))]
+    return value
 
 
 class Programs:
@@ -144,7 +158,16 @@ class Programs:
 
         call, weights = self._ready[stage.program].call, [self.payload.weights[name] for name in stage.weights]
         if not self._common and sum(weight.nbytes for weight in weights) <= _SMALL:
-            return _Bound(jax.jit(lambda *arrays: call(*arrays, *weights)), (), device)
+
+            def with_weights() -> Any:  # a JAX function
+                copies = [np.array(weight) for weight in weights]  # which keep no file's bytes in memory
+                return jax.jit(lambda *arrays: call(*arrays, *copies))
+
+            if self._calls:  # what a custom call is may change
+                return _Bound(with_weights(), (), device)
+            digests = tuple((str(w.dtype), w.shape, sha256(w.tobytes()).digest()) for w in weights)
+            program = sha256(self.payload.programs[stage.program]).digest()
+            return _Bound(_recently((program, digests, device), with_weights), (), device)
         for name, weight in zip(stage.weights, weights, strict=True):
             if (name, device) not in self._weights:
                 self._weights[name, device] = _put(weight, device)
@@ -168,18 +191,20 @@ class Programs:
         import jax
 
         key = sha256(self.payload.programs[stage.program]).hexdigest(), frozenset(self._calls)
-        if self._common and (known := _common.get(key)) is not None:
-            self._check_shapes(stage, known.exported)
-            return known
-        try:
-            exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-            texts = texts_of(exported)
-        except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
-            raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
-        for text in texts:
-            _check_calls(stage, text, self._calls)
-        self._check_shapes(stage, exported)
-        compiled = _Compiled(exported, checked_call(exported, texts, stage.program))
+
+        def read() -> _Compiled:
+            try:
+                exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
+                texts = texts_of(exported)
+            except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
+                raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
+            for text in texts:
+                _check_calls(stage, text, self._calls)
+            return _Compiled(exported, checked_call(exported, texts, stage.program))
+
+        known = _common.get(key) if self._common else None
+        compiled = known or (read() if self._common or self._calls else _recently((stage.program, key), read))
+        self._check_shapes(stage, compiled.exported)
         if self._common:
             _common[key] = compiled
         return compiled
