@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,21 @@ def canonical_json(value: object) -> bytes:
     return _encode(_plain(value)).encode("utf-8")
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+def json_encoder(encoder: json.JSONEncoder) -> Callable[[object], str]:
+    """The `encode` of an encoder without indentation, for many small values: its parts are made once, not for each.
+
+    It looks for no circles: what holds itself is a RecursionError.
+    """
+    make = getattr(json.encoder, "c_make_encoder", None)  # CPython's own; others have none, and need none
+    if make is None:
+        return encoder.encode
+    text = json.encoder.encode_basestring_ascii if encoder.ensure_ascii else json.encoder.encode_basestring
+    separators = encoder.key_separator, encoder.item_separator
+    parts = make(None, encoder.default, text, None, *separators, encoder.sort_keys, encoder.skipkeys, encoder.allow_nan)
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode = json_encoder(json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 _decode = json.JSONDecoder().raw_decode
 _LONG = re.compile(r"[:,[]-?[0-9]{19}")
 

@@ -1,11 +1,12 @@
 """What the store costs: publishing with and without its journal, beside MLMD; closures, lists, filters, gc, verifying.
 
-    python benchmarks/store.py [--nodes 1000] [--executions 20000] [--runs 10000] [--artifacts 100000]
-        [--folder /dev/shm] [--disk FOLDER] [--store URL] [--mlmd PYTHON]
+    python benchmarks/store.py [--nodes 1000] [--executions 20000] [--many 200000] [--runs 10000]
+        [--artifacts 100000] [--folder /dev/shm] [--disk FOLDER] [--store URL] [--mlmd PYTHON]
 
 A node is what a launcher does: its context, a look into the cache, claim, start, publish. In a folder in memory (the
 default) CPU is all there is to measure. With `--store postgresql://…`, the URL of a schema of its own, that many nodes
-are published there by 8 processes at once, too. `--mlmd` (or DRIVETRAIN_MLMD) names the Python of an environment that
+are published there by 8 processes at once, too, and its
+closures are taken. `--mlmd` (or DRIVETRAIN_MLMD) names the Python of an environment that
 holds ml-metadata 1.16: there each execution is registered with its inputs and contexts, then published with its
 outputs, as TFX does, and here likewise with the journal; in memory and on `--disk`, in turns. The ledger keeps the
 figures.
@@ -23,14 +24,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from unittest.mock import patch
 
 from drivetrain.benchmarks.common import Bars, child, report, timed
+from drivetrain.digest import FileEntry
 from drivetrain.metadata import ArtifactRecord, MetadataStore, StagedArtifact
 from drivetrain.metadata.audit import verify
 from drivetrain.metadata.finding import RecordQuery
 from drivetrain.metadata.journal import JournalEntry
+from drivetrain.metadata.payload import manifest_of, tree_of
 from drivetrain.metadata.retention import RetentionPolicy, RetentionRule, collect, plan
 
 PROCESSES = 8
@@ -40,9 +44,11 @@ ROUNDS = 8  # of which the fastest counts: others use the machine, too
 BARS: Bars = {
     "the journal / a node": (0.25, True),
     "closure of the executions: ms": (150.0, True),
+    "closure of many executions: ms": (1500.0, True),
     "list of 50 runs: ms": (20.0, True),
     "property filter with an index: ms": (1.0, True),
     "gc of the artifacts: s": (60.0, True),
+    "gc of the artifacts on disk: s": (60.0, True),
     "publish / MLMD in memory": (3.0, False),
     "publish / MLMD on disk": (4.0, False),
     "PostgreSQL: messages a node": (12.0, True),
@@ -187,6 +193,31 @@ def fill(store: MetadataStore, executions: int) -> ArtifactRecord:
     return last[0]
 
 
+_NUMBERS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST(:count AS BIGINT))"
+_MORE = (  # after the last execution and its artifact, and as they are
+    f"{_NUMBERS} INSERT INTO execution (id, uid, type_id, state, properties, created_at, started_at, finished_at, "
+    "updated_at) SELECT id + i, uid || i, type_id, state, properties, created_at, started_at, finished_at, updated_at "
+    "FROM n, execution WHERE id = :execution",
+    f"{_NUMBERS} INSERT INTO artifact (id, uid, type_id, uri, fingerprint, size, state, producer_id, properties, "
+    "created_at, updated_at) SELECT id + i, uid || i, type_id, uri || '-' || i, fingerprint, size, state, "
+    "producer_id + i, {properties}, created_at, updated_at FROM n, artifact WHERE id = :artifact",
+    f"{_NUMBERS}, ways (direction, key, back) AS (SELECT 'INPUT', 'before', 1 UNION ALL SELECT 'OUTPUT', 'after', 0) "
+    "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) SELECT :execution + i, direction, key, 0, "
+    ":artifact + i - back, 0 FROM n, ways ORDER BY i, direction",
+)
+
+
+def lengthen(store: MetadataStore, last: ArtifactRecord, executions: int) -> ArtifactRecord:
+    """Go on with a chain by SQL, past the journal; gives the last artifact."""
+    properties = store._db.dialect.as_json("'{\"span\":' || i || '}'")
+    bound = {"execution": last.producer, "artifact": last.id}
+    with no_journal(), store._db.write() as tx:
+        for sql in _MORE:
+            names = {name: value for name, value in bound.items() if f":{name}" in sql}
+            tx.run(sql.replace("{properties}", properties), count=executions, **names)
+    return store.artifact(last.id + executions)
+
+
 def share(folder: Path, nodes: int) -> dict[str, float]:
     """Microseconds of CPU for a node, with and without the journal, in turns."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
@@ -207,8 +238,8 @@ def share(folder: Path, nodes: int) -> dict[str, float]:
     }
 
 
-def reading(folder: Path, executions: int, runs: int) -> dict[str, float]:
-    """Milliseconds for a closure (of CPU, all it takes), a list of runs, a filter; and seconds to verify all of it."""
+def reading(folder: Path, executions: int, many: int, runs: int) -> dict[str, float]:
+    """Milliseconds for closures (of CPU, all they take), a list of runs, a filter of the many; seconds to verify."""
     with MetadataStore.open(folder / "reading.db") as store:
         end = fill(store, executions)
         for number in range(runs):
@@ -216,25 +247,32 @@ def reading(folder: Path, executions: int, runs: int) -> dict[str, float]:
         closure = min(timed(lambda: store.lineage(end))[0] for _ in range(3))
         whole = min(timed(lambda: [*store.lineage(end).artifacts.values()])[0] for _ in range(3))
         listing = min(timed(lambda: store.contexts("run", limit=50))[1] for _ in range(5))
+        audit, _ = timed(lambda: verify(store))
+        end = lengthen(store, end, many - executions)
+        longest = min(timed(lambda: store.lineage(end))[0] for _ in range(3))
+        if len(store.lineage(end).executions) != many:
+            raise SystemExit("the closure is not whole")
         store.index_property("artifact", "property.span")
         query = RecordQuery(f"type = 'Thing' and property.span = {executions // 2}")
         filtered = min(timed(lambda: store.find_artifacts(query))[1] for _ in range(20))
         if not store.find_artifacts(query).records:
             raise SystemExit("the filter finds nothing")
-        audit, _ = timed(lambda: verify(store))
     return {
         "closure of the executions: ms": closure * 1e3,
         "closure, with each artifact read: ms": whole * 1e3,
+        "closure of many executions: ms": longest * 1e3,
         "list of 50 runs: ms": listing * 1e3,
         "property filter with an index: ms": filtered * 1e3,
         "audit verify, CPU: s": audit,
     }
 
 
-def collecting(folder: Path, artifacts: int) -> dict[str, float]:
+def collecting(folder: Path, artifacts: int, where: str = "") -> dict[str, float]:
     """Seconds to collect the artifacts of as many runs but one: to mark them, then to delete them."""
     root = folder / "root"
     policy = RetentionPolicy((RetentionRule(keep_last=1),), grace=timedelta(0))
+    content = tree_of((FileEntry("model.json", 2, sha256(b"{}").hexdigest()),))
+    manifest = manifest_of({"content": content, "extra": tree_of(())})
     with MetadataStore.open(folder / "gc.db") as store:
         node = store.context("node", "flights.Trainer", durable=False)
         each = artifacts // RUNS_COLLECTED
@@ -243,7 +281,9 @@ def collecting(folder: Path, artifacts: int) -> dict[str, float]:
             outputs = []
             for index in range(each if number < RUNS_COLLECTED else 1):
                 uri = f"artifacts/Trainer/{number}-{index}/model"
-                (root / uri).mkdir(parents=True)
+                (root / uri / "content").mkdir(parents=True)
+                (root / uri / "content" / "model.json").write_text("{}")
+                (root / uri / "manifest.json").write_bytes(manifest)
                 outputs.append(StagedArtifact("Model", uri, "f" * 64, 1))
             store.publish(store.start("Trainer", contexts=[node, run]), {"model": outputs})
 
@@ -252,13 +292,13 @@ def collecting(folder: Path, artifacts: int) -> dict[str, float]:
                 collect(store, root, plan(store, root, policy), "benchmark")
 
         cpu, wall = timed(collection)
-        if len(store.artifacts()) != 1:
+        if len(store.artifacts()) != 1 or len(list(root.glob("artifacts/*/*"))) != 1:
             raise SystemExit("not all of it was collected")
-    return {"gc of the artifacts: s": wall, "gc of the artifacts, CPU: s": cpu}
+    return {f"gc of the artifacts{where}: s": wall, f"gc of the artifacts{where}, CPU: s": cpu}
 
 
-def on_server(url: str, nodes: int) -> dict[str, float]:
-    """Nodes a second by several processes at once, and how many messages to the server a node is."""
+def on_server(url: str, nodes: int, executions: int) -> dict[str, float]:
+    """Nodes a second by several processes at once, how many messages to the server a node is, a closure at last."""
     with MetadataStore.open(url) as store:
         messages = _messages(store)
     script = "import sys; from drivetrain.benchmarks import store; store.work(*sys.argv[1:])"
@@ -282,10 +322,12 @@ def on_server(url: str, nodes: int) -> dict[str, float]:
         raise SystemExit("a process failed")
     seconds = time.monotonic() - begin
     with MetadataStore.open(url) as store:
-        sound = verify(store).sound
-    if not sound:
-        raise SystemExit("the journal does not verify")
+        if not verify(store).sound:
+            raise SystemExit("the journal does not verify")
+        end = lengthen(store, fill(store, 1), executions - 1)
+        closure = min(timed(lambda: store.lineage(end))[1] for _ in range(3))
     return {
+        "PostgreSQL, closure of the executions: ms": closure * 1e3,
         "PostgreSQL, 8 processes: nodes/s": nodes / seconds,
         "PostgreSQL, a client's CPU for a node: ms": cpu / nodes * 1e3,
         "PostgreSQL: messages a node": messages,
@@ -317,6 +359,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--executions", type=int, default=20_000)
+    parser.add_argument("--many", type=int, default=200_000)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--artifacts", type=int, default=100_000)
@@ -326,12 +369,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        figures = share(folder, options.nodes) | reading(folder, options.executions, options.runs)
+        figures = share(folder, options.nodes) | reading(folder, options.executions, options.many, options.runs)
         figures |= collecting(folder, options.artifacts)
+        with tempfile.TemporaryDirectory(dir=options.disk) as on_disk:
+            figures |= collecting(Path(on_disk), options.artifacts, " on disk")
         if options.mlmd:
             figures |= beside_mlmd(options.mlmd, folder, options.disk, options.nodes)
     if options.store:
-        figures |= on_server(options.store, options.nodes)
+        figures |= on_server(options.store, options.nodes, options.executions)
     report("store", figures, BARS)
 
 

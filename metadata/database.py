@@ -8,10 +8,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Never, TypeAlias, TypeVar
 
 from ..errors import InputError
 from .dialect import Begun, Connection, Dialect, Row, Statement, file_of, newer
@@ -213,10 +214,9 @@ class Database:
                 if getattr(self._local, "joint", None) is not None or time.monotonic() > deadline:
                     raise
 
-    @contextmanager
     def write(
         self, verb: str = "change", *first: Statement, durable: bool = True, needs: Role = "writer"
-    ) -> Iterator[Transaction]:
+    ) -> AbstractContextManager[Transaction]:
         """A transaction that holds the write lock from its first statement; rolled back whole on any error.
 
         Args:
@@ -235,18 +235,15 @@ class Database:
                 fix="do this as a user who may write there; in Python without readonly",
             )
         joint: Joint | None = getattr(self._local, "joint", None)
-        if joint is not None:
-            if joint.transaction is None:
-                begun = self._transaction(partial(self.dialect.begin_write, first=first, durable=True), verb, needs)
-                joint.transaction = joint.stack.enter_context(begun)
-            elif first:
-                joint.transaction.begun = joint.transaction.together(*first)
-            yield joint.transaction
-            return
-        begin = partial(self.dialect.begin_write, first=first, durable=durable)
-        with self._transaction(begin, verb, needs) as transaction:
-            yield transaction
-        self._types.update(transaction.new_types)  # committed: what is rolled back has an id that another may get
+        begin = partial(self.dialect.begin_write, first=first, durable=durable or joint is not None)
+        transaction = _OpenTransaction(self, begin, verb, needs)
+        if joint is None:
+            return transaction
+        if joint.transaction is None:
+            joint.transaction = joint.stack.enter_context(transaction)
+        elif first:
+            joint.transaction.begun = joint.transaction.together(*first)
+        return nullcontext(joint.transaction)
 
     @contextmanager
     def joined(self) -> Iterator[Joint]:
@@ -258,18 +255,13 @@ class Database:
                 yield joint
         finally:
             self._local.joint = None
-        if joint.transaction is not None:
-            self._types.update(joint.transaction.new_types)
 
-    @contextmanager
-    def read(self) -> Iterator[Transaction]:
+    def read(self) -> AbstractContextManager[Transaction]:
         """A snapshot: every statement inside sees one and the same state."""
         joint: Joint | None = getattr(self._local, "joint", None)
         if joint is not None and joint.transaction is not None:
-            yield joint.transaction
-            return
-        with self._transaction(self.dialect.begin_read) as transaction:
-            yield transaction
+            return nullcontext(joint.transaction)
+        return _OpenTransaction(self, self.dialect.begin_read)
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """The rows of one statement outside any transaction."""
@@ -405,32 +397,14 @@ class Database:
                 fix="run `drivetrain upgrade`, which keeps a copy of it",
             )
 
-    @contextmanager
-    def _transaction(
-        self, begin: Callable[[Connection], Begun], verb: str = "", needs: Role = "reader"
-    ) -> Iterator[Transaction]:
-        if self._patiently(lambda connection: bool(connection.in_transaction)):
-            raise RuntimeError("a transaction is already open in this thread")
-        try:
-            # Ctrl-C may come right after it, so within the block
-            connection, (now, begun) = self._patiently(lambda connection: (connection, begin(connection)))
-            now = now if self.clock is None else self.clock()
-            transaction = Transaction(connection, (now, begun), verb, self._append, self._types)
-            yield transaction
-            try:
-                transaction.commit()
-            except self.dialect.failure as error:
-                if not self._drop_lost():
-                    raise
-                if not self._was_stored(transaction.sealed, error):
-                    raise self._interrupted(error) from error
-        except BaseException as error:
-            lost = self._roll_back()
-            if isinstance(error, self.dialect.failure):
-                raise (self._interrupted(error) if lost else self.dialect.translate(error, needs)) from error
-            if isinstance(error, UnicodeDecodeError):
-                raise StoreDamaged(self.dialect.location, "its text is not UTF-8") from error
-            raise
+    def _failed(self, error: BaseException, needs: Role) -> Never:
+        """Undo what was begun, and raise the error as what it means."""
+        lost = self._roll_back()
+        if isinstance(error, self.dialect.failure):
+            raise (self._interrupted(error) if lost else self.dialect.translate(error, needs)) from error
+        if isinstance(error, UnicodeDecodeError):
+            raise StoreDamaged(self.dialect.location, "its text is not UTF-8") from error
+        raise error
 
     def _was_stored(self, sealed: Params | None, error: Exception) -> bool:
         """Whether a transaction was stored whose COMMIT was not answered, since the connection was lost meanwhile.
@@ -443,7 +417,7 @@ class Database:
             return False
         # With the write lock: the server may not know yet that the connection is lost, and be about to commit.
         try:
-            with self._transaction(self.dialect.begin_write) as transaction:
+            with _OpenTransaction(self, self.dialect.begin_write) as transaction:
                 transaction.at_commit("SELECT 1")  # so that the server syncs what is there, before this is said
                 return transaction.first(_STORED, **sealed) is not None
         except StoreUnavailable as unavailable:
@@ -523,6 +497,64 @@ def _is_open(number: int, file: tuple[int, int]) -> bool:
         return file_of(number) == file
     except OSError:
         return False
+
+
+class _OpenTransaction(AbstractContextManager[Transaction]):
+    """A transaction that a block runs in: committed after it, or rolled back whole where it raises.
+
+    Not a generator with `contextmanager`, which takes twice as long: there is one for each write.
+    """
+
+    def __init__(
+        self, database: Database, begin: Callable[[Connection], Begun], verb: str = "", needs: Role = "reader"
+    ) -> None:
+        self._database = database
+        self._begin = begin
+        self._verb = verb
+        self._needs = needs
+        self._transaction: Transaction | None = None  # while it is open
+
+    def __enter__(self) -> Transaction:
+        database, begin = self._database, self._begin
+        try:
+            # Ctrl-C may come right after it, so within the block
+            connection, begun = database._patiently(
+                lambda connection: (connection, None if connection.in_transaction else begin(connection))
+            )
+            if begun is not None:
+                now = begun[0] if database.clock is None else database.clock()
+                self._transaction = Transaction(
+                    connection, (now, begun[1]), self._verb, database._append, database._types
+                )
+                return self._transaction
+        except BaseException as error:
+            database._failed(error, self._needs)
+        raise RuntimeError("a transaction is already open in this thread")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transaction, database = self._transaction, self._database
+        try:
+            if error is not None:
+                raise error
+            try:
+                transaction.commit()  # type: ignore[union-attr]  # it was entered
+            except database.dialect.failure as failure:
+                if not database._drop_lost():
+                    raise
+                if not database._was_stored(transaction.sealed, failure):  # type: ignore[union-attr]
+                    raise database._interrupted(failure) from failure
+        except BaseException as failure:
+            self._transaction = None
+            database._failed(failure, self._needs)
+        self._transaction = None
+        # Committed: what is rolled back has an id that another may get.
+        database._types.update(transaction.new_types)  # type: ignore[union-attr]
+
+    def __del__(self) -> None:
+        if self._transaction is not None:  # Ctrl-C came between the block and its end
+            self._database._roll_back()
 
 
 class _Handle:

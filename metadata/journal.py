@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
+from ..digest import json_encoder
 from ..owner import Owner, asking
 
 Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
@@ -49,7 +50,7 @@ _VERBS = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
 _MOST = 1000  # changes of an entry: it is held in memory
 _PAGE = 1000  # rows
 _PRIME = 65_521
-_encode = json.JSONEncoder(separators=(",", ":"), default=repr).encode
+_encode = json_encoder(json.JSONEncoder(separators=(",", ":"), default=repr))
 
 
 class JournalledStatement(NamedTuple):
@@ -89,11 +90,12 @@ def change_of(verb: str, table: str, row: Row) -> list[object]:
     a column that a later schema adds changes no digest), then what a person knows it by, and a checksum of each column.
     A deleted row is nothing from then on.
     """
+    values, count = row_values(row), len(KEYS[table])  # a key's columns are a table's first
+    key = str(values[0]) if count == 1 else "/".join(map(str, values[:count]))
     if table not in LABELS:
-        return [verb, table, row_key(table, row), None if verb == "delete" else row_values(row)]
-    values = row_values(row)
+        return [verb, table, key, None if verb == "delete" else values]
     digest = None if verb == "delete" else values_digest(values)
-    return [verb, table, row_key(table, row), digest, row[LABELS[table]], column_checksums(values)]
+    return [verb, table, key, digest, row[LABELS[table]], column_checksums(values)]
 
 
 def row_values(row: Row) -> list[object]:

@@ -7,7 +7,6 @@ import secrets
 import shutil
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -108,13 +107,14 @@ class LocalPayloads(Payloads):
         from concurrent.futures import ThreadPoolExecutor  # late: most processes remove nothing
 
         self.staging.mkdir(parents=True, exist_ok=True)
+        # A share of them for each thread, not a payload: to hand over takes as long as to remove a small one.
         with ThreadPoolExecutor(min(len(uris), _REMOVALS) or 1) as threads:
-            hidden = [each for each in threads.map(self._hide, uris) if each is not None]
-            for folder in {changed for _, changed in hidden}:
+            shares = [uris[number::_REMOVALS] for number in range(min(len(uris), _REMOVALS))]
+            hidden = list(threads.map(lambda share: [*filter(None, map(self._hide, share))], shares))
+            for folder in {changed for share in hidden for _, changed in share}:
                 with suppress(FileNotFoundError):  # it went with the last of another's outputs
                     sync_folder(folder)
-            # A sweep may be at it too.
-            list(threads.map(partial(shutil.rmtree, ignore_errors=True), (doomed for doomed, _ in hidden)))
+            list(threads.map(_remove_folders, [[doomed for doomed, _ in share] for share in hidden]))
 
     def _hide(self, uri: str) -> tuple[Path, Path] | None:
         """Move a payload into staging; gives where it is then and the folder to sync, None where nothing was."""
@@ -216,6 +216,11 @@ def _break_hard_link(path: str) -> None:
         copy = f"{path}.{secrets.token_hex(4)}"
         shutil.copyfile(path, copy)
         os.replace(copy, path)  # noqa: PTH105
+
+
+def _remove_folders(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # a sweep may be at it too
 
 
 def _folders(folder: Path) -> list[Path]:
