@@ -33,9 +33,11 @@ _FUNCTIONS = (
     "SELECT p.proname AS name FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = :name"
 )
 _GRANTEES = (  # whom the schema, or a table, a column or a sequence in it, gives a right
-    "SELECT DISTINCT r.rolname AS name FROM pg_namespace n LEFT JOIN pg_class c ON c.relnamespace = n.oid "
-    "LEFT JOIN pg_attribute a ON a.attrelid = c.oid, aclexplode(coalesce(n.nspacl, '{}') || coalesce(c.relacl, '{}') "
-    "|| coalesce(a.attacl, '{}')) g JOIN pg_roles r ON r.oid = g.grantee WHERE n.nspname = :name"
+    "SELECT DISTINCT r.rolname AS name FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid "
+    "JOIN pg_attribute a ON a.attrelid = c.oid CROSS JOIN LATERAL unnest(ARRAY["
+    "CAST(n.nspacl AS TEXT), CAST(c.relacl AS TEXT), CAST(a.attacl AS TEXT)]) acl "
+    "CROSS JOIN LATERAL aclexplode(CAST(nullif(acl, '{}') AS ACLITEM[])) g JOIN pg_roles r ON r.oid = g.grantee "
+    "WHERE n.nspname = :name"
 )
 _OWNERS = "SELECT n.nspname AS name, r.rolname AS owner FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner"
 
