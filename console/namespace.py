@@ -32,8 +32,9 @@ def namespace() -> None:
 
 @namespace.command(epilog="\b\nExample:\n  drivetrain namespace create team_a --store postgresql://postgres@db/ml\n")
 @click.argument("name")
+@click.option("--adopt", is_flag=True, help="Of a schema NAME that holds a store: its users need roles from then on.")
 @shared
-def create(settings: ConsoleSettings, name: str) -> int:
+def create(settings: ConsoleSettings, name: str, adopt: bool) -> int:
     """Make the namespace NAME: its schema, its tables and its five roles; one that is there is put in order.
 
     Do it as a superuser, or as one who may make roles and schemas, who becomes its first admin. Users name it in the
@@ -41,7 +42,7 @@ def create(settings: ConsoleSettings, name: str) -> int:
     """
     from ..metadata.namespaces import create_namespace
 
-    new = create_namespace(_url(settings), name)
+    new = create_namespace(_url(settings), name, adopt=adopt)
     said = f"made the namespace {name}" if new else f"the namespace {name} was there, and its rights are in order"
     settings.answer({"name": name, "new": new}, lambda console: print_text(console, said))
     return OK

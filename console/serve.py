@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +22,8 @@ from .terminal import echo
 
 if TYPE_CHECKING:
     from ..metadata import ArtifactRecord
+    from ..serving.config import ModelConfig
+    from ..serving.registered import RegisteredModels
     from ..serving.server import Listening
 
 
@@ -154,7 +155,6 @@ def serve(
         return _new_key(new_key, as_json=settings.json)
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
-    from ..serving.registered import PREFIX as REGISTERED
     from ..serving.request_log import RequestLogOptions
     from ..serving.server import ServerOptions, log_to_stderr, run
     from ..serving.tls import TlsFiles
@@ -170,13 +170,9 @@ def serve(
                 "--name, --batch-wait and --request-log are of a single model", fix=f"write them into {config}"
             )
         models = read_models(config)
-    elif address is not None and address.startswith(REGISTERED):
-        models = []  # known once the store is open
     else:
         assert address is not None
-        folder = local_path(address)
-        path = address.rstrip("/\\") if folder is None else os.path.abspath(folder)  # noqa: PTH100 - without its ..
-        name = name or re.split(r"[/\\]", path)[-1]
+        name = name or _name_of(address)
         batching = BatchingOptions(batch_timeout_micros=batch_wait)
         log = None if request_log is None else RequestLogOptions(str(request_log), request_log_sample)
         models = [ModelConfig(name, address, batching=batching, request_log=log)]
@@ -220,47 +216,53 @@ def serve(
         config_poll_seconds=config_poll,
         otlp_endpoint=otlp_endpoint,
     )
-    if config is not None or models:
-        run(models, options, started)
-        return OK
-    assert address is not None
-    if require_signed is not None:
+    registered = any(each.registered is not None for each in models)
+    if require_signed is not None and registered:
         raise InputError("registered models carry no signature", fix="push the model, and serve what was pushed")
-    written: dict[str, Any] = {"batching": {"batch_timeout_micros": batch_wait}}
-    if request_log is not None:
-        written["request_log"] = {"folder": str(request_log.absolute()), "sample": request_log_sample}
-    with _followed(settings, address.removeprefix(REGISTERED), name, poll, written) as followed:
-        # It changes rarely, so that it is cheap to look often.
-        options = replace(options, config=followed if poll else None, config_poll_seconds=min(poll or 1.0, 0.5))
-        run(read_models(followed), options, started)
+    seconds = config_poll if config is not None else poll if registered else 0.0
+    with _resolving(settings) as resolve:
+        if seconds:
+            run(models, replace(options, config_poll_seconds=seconds), started, resolve)
+        else:
+            run([resolve(each) for each in models], options, started)
     return OK
 
 
+def _name_of(address: str) -> str:
+    """What requests call the model at an address, where nobody says it: the address's last part."""
+    from ..metadata.registry import split_reference
+    from ..serving.config import REGISTERED
+
+    if address.startswith(REGISTERED):
+        return split_reference(address.removeprefix(REGISTERED))[0]
+    folder = local_path(address)
+    path = address.rstrip("/\\") if folder is None else os.path.abspath(folder)  # noqa: PTH100 - without its ..
+    return re.split(r"[/\\]", path)[-1]
+
+
 @contextmanager
-def _followed(
-    settings: ConsoleSettings, reference: str, name: str | None, poll: float, written: Mapping[str, Any]
-) -> Iterator[Path]:
-    """Within the block, a file of models that follows a registered model, unless `poll` is 0; gives the file."""
-    from ..metadata.registry import Registry
-    from ..serving.registered import AliasFollower
+def _resolving(settings: ConsoleSettings) -> Iterator[Callable[[ModelConfig], ModelConfig]]:
+    """What gives the version of a registered model; the root is opened for the first of them, until the block ends."""
+    with ExitStack() as stack:
+        opened: list[RegisteredModels] = []
 
-    with settings.home() as home, TemporaryDirectory(prefix="drivetrain-serve-") as folder:
+        def resolve(config: ModelConfig) -> ModelConfig:
+            if config.registered is None:
+                return config
+            if not opened:
+                from ..metadata.registry import Registry
+                from ..serving.registered import RegisteredModels
 
-        def fetch(record: ArtifactRecord) -> Path:
-            return home.payloads.local(record.uri, record.fingerprint) / "content"
+                home = stack.enter_context(settings.home())
+                folder = Path(stack.enter_context(TemporaryDirectory(prefix="drivetrain-serve-")))
 
-        follower = AliasFollower(Registry(home.store), reference, fetch, Path(folder), written, name)
-        follower.look()
-        ended = threading.Event()
-        thread = threading.Thread(target=follower.follow, args=(poll, ended), name="drivetrain-registry", daemon=True)
-        if poll:
-            thread.start()
-        try:
-            yield follower.config
-        finally:
-            ended.set()
-            if poll:
-                thread.join()  # before the store is closed
+                def fetch(record: ArtifactRecord) -> Path:
+                    return home.payloads.local(record.uri, record.fingerprint) / "content"
+
+                opened.append(RegisteredModels(Registry(home.store), fetch, folder))
+            return opened[0].resolved(config)
+
+        yield resolve
 
 
 def _new_key(name: str, *, as_json: bool) -> int:

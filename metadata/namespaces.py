@@ -14,6 +14,7 @@ from ..errors import InputError
 from .database import Database, Transaction
 from .dialect import parse
 from .errors import StoreUnavailable
+from .journal import KEYS
 from .postgres import Postgres, check_namespace, quoted, split_namespace
 from .roles import ROLES, Role
 
@@ -22,6 +23,21 @@ _ROLE = "SELECT rolname, rolinherit, rolsuper FROM pg_roles WHERE rolname = :nam
 _MEMBERS = (
     "SELECT g.rolname AS group, u.rolname AS member FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid "
     "JOIN pg_roles u ON u.oid = m.member"
+)
+_TABLES = frozenset({*KEYS, "schema_version", "claim", "journal", "answered"})
+_RELATIONS = (
+    "SELECT c.relname AS name, c.relkind = 'r' AS plain FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = :name AND c.relkind NOT IN ('i', 'S', 't') ORDER BY 1"
+)
+_FUNCTIONS = (
+    "SELECT p.proname AS name FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = :name"
+)
+_GRANTEES = (  # whom the schema, or a table, a column or a sequence in it, gives a right
+    "SELECT DISTINCT r.rolname AS name FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid "
+    "JOIN pg_attribute a ON a.attrelid = c.oid CROSS JOIN LATERAL unnest(ARRAY["
+    "CAST(n.nspacl AS TEXT), CAST(c.relacl AS TEXT), CAST(a.attacl AS TEXT)]) acl "
+    "CROSS JOIN LATERAL aclexplode(CAST(nullif(acl, '{}') AS ACLITEM[])) g JOIN pg_roles r ON r.oid = g.grantee "
+    "WHERE n.nspname = :name"
 )
 _OWNERS = "SELECT n.nspname AS name, r.rolname AS owner FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner"
 
@@ -38,7 +54,7 @@ class Namespace(NamedTuple):
     members: Mapping[Role, tuple[str, ...]]
 
 
-def create_namespace(url: str, name: str) -> bool:
+def create_namespace(url: str, name: str, *, adopt: bool = False) -> bool:
     """Make a namespace: its roles, its schema and the tables in it; False where it was there, and was put in order.
 
     The user has to be able to make roles and schemas: a superuser, or one with CREATEROLE, and CREATE on the database,
@@ -47,6 +63,8 @@ def create_namespace(url: str, name: str) -> bool:
     Args:
         url: The database's, as that user; a namespace in it counts for nothing.
         name: See `postgres.check_namespace`.
+        adopt: Make a schema of that name, which holds a store and nothing else, the namespace: the store stays as it
+            is, and whoever had rights in it needs a role from then on.
 
     Raises:
         InputError: The name cannot be one, or there is a schema or a role of that name which is no namespace's.
@@ -55,10 +73,12 @@ def create_namespace(url: str, name: str) -> bool:
     check_namespace(name)
     with _changing(url) as (tx, database):
         owner = tx.first(f"{_OWNERS} WHERE n.nspname = :name", name=name)
+        new = owner is None or owner["owner"] != _group(database, name, "admin")
         if owner is None:
-            _create(tx, database, name)
-        elif owner["owner"] != _group(database, name, "admin"):
-            raise InputError(f"{database} has a schema {name} that is no namespace", fix="choose another name")
+            _make_roles(tx, database, name)
+            tx.run(f"CREATE SCHEMA {quoted(name)} AUTHORIZATION {quoted(_group(database, name, 'admin'))}")
+        elif new:
+            _adopt(tx, database, name, adopt)
     plain, _ = split_namespace(url)
     tables = Database(Postgres(f"{plain}{'&' if '?' in plain else '?'}namespace={name}", readonly=False))
     try:
@@ -66,7 +86,7 @@ def create_namespace(url: str, name: str) -> bool:
         tables.secure()
     finally:
         tables.close()
-    return owner is None
+    return new
 
 
 def list_namespaces(url: str) -> list[Namespace]:
@@ -138,7 +158,39 @@ def _changing(url: str) -> Iterator[tuple[Transaction, str]]:
         database.close()
 
 
-def _create(tx: Transaction, database: str, name: str) -> None:
+def _adopt(tx: Transaction, database: str, name: str, agreed: bool) -> None:
+    """Give what is in a schema to the admins of a namespace of its name, and take every right from all others."""
+    relations = {row["name"]: row["plain"] for row in tx.all(_RELATIONS, name=name)}
+    if not {"schema_version", "artifact", "execution"} <= relations.keys():
+        raise InputError(f"{database} has a schema {name} that is no namespace, nor a store", fix="choose another name")
+    functions = {row["name"] for row in tx.all(_FUNCTIONS, name=name)}
+    strange = [each for each, plain in relations.items() if each not in _TABLES or not plain]
+    if strange := [*strange, *sorted(functions - {"event_law", "journal_law"})]:
+        raise InputError(
+            f"the schema {name} of {database} holds other things beside a store: {', '.join(strange[:3])}",
+            fix=f"move them: ALTER … {strange[0]} SET SCHEMA …",
+        )
+    if not agreed:
+        raise InputError(
+            f"{database} has a schema {name} with a store in it, which is no namespace",
+            fix=f"choose another name; or make it the namespace, whose users then need roles: "
+            f"`drivetrain namespace create {name} --adopt`",
+        )
+    _make_roles(tx, database, name)
+    schema, admins = quoted(name), quoted(_group(database, name, "admin"))
+    tx.run(f"ALTER SCHEMA {schema} OWNER TO {admins}")
+    for table in relations:
+        tx.run(f"ALTER TABLE {schema}.{quoted(table)} OWNER TO {admins}")
+    for function in functions:
+        tx.run(f"ALTER FUNCTION {schema}.{quoted(function)}() OWNER TO {admins}")
+    for grantee in ["PUBLIC", *(quoted(row["name"]) for row in tx.all(_GRANTEES, name=name))]:
+        if grantee != admins:
+            tx.run(f"REVOKE ALL ON SCHEMA {schema} FROM {grantee} CASCADE")
+            for kind in ("TABLES", "SEQUENCES"):
+                tx.run(f"REVOKE ALL ON ALL {kind} IN SCHEMA {schema} FROM {grantee} CASCADE")
+
+
+def _make_roles(tx: Transaction, database: str, name: str) -> None:
     groups = {role: _group(database, name, role) for role in ROLES}
     for group in groups.values():
         if len(group.encode()) > _LONGEST:
@@ -155,7 +207,6 @@ def _create(tx: Transaction, database: str, name: str) -> None:
         tx.run(f"GRANT {quoted(groups[role])} TO {quoted(groups['admin'])} WITH ADMIN OPTION")
     if not tx.all("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")[0]["rolsuper"]:
         tx.run(f"GRANT {quoted(groups['admin'])} TO CURRENT_USER WITH ADMIN OPTION")
-    tx.run(f"CREATE SCHEMA {quoted(name)} AUTHORIZATION {quoted(groups['admin'])}")
 
 
 def _existing(tx: Transaction, database: str, name: str, role: Role) -> str:

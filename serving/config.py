@@ -21,6 +21,9 @@ from .shadow import ShadowTraffic
 from .traffic import TrafficSplit
 from .watched_file import text_of
 
+REGISTERED: Final = "registered:"
+"""What the address of a registered model begins with: "registered:flights@champion"."""
+_OF_PUSHED: Final = ("versions", "labels", "traffic", "require_signed", "rollout", "shadow")
 _DIGITS: Final = 19  # of a number that no version has
 _FIX: Final = "see docs/serving.md for what it holds"
 _OF_TENSORFLOW: Final = re.compile(r"(\s|#.*\n)*model_config_list\b")  # what its text format begins with
@@ -32,7 +35,7 @@ class ModelConfig:
 
     Attributes:
         name: What requests call it.
-        base_path: The folder or URL below which its versions are: what Pusher pushes to.
+        base_path: The folder or URL below which its versions are: what Pusher pushes to; or a registered model.
         policy: Which versions are served: the `num_versions` latest, all, or those of `versions`.
         num_versions: For "latest".
         versions: For "specific".
@@ -82,6 +85,11 @@ class ModelConfig:
                 fix="name its version",
             )
 
+    @property
+    def registered(self) -> str | None:
+        """What the registry is asked for, "flights@champion", of a registered model; else None."""
+        return self.base_path.removeprefix(REGISTERED) if self.base_path.startswith(REGISTERED) else None
+
     def wanted(self, numbers: list[int], others: Collection[int] = ()) -> list[int]:
         """The versions to serve of those that are there, ascending.
 
@@ -113,7 +121,7 @@ def require_surroundings(configs: Sequence[ModelConfig]) -> None:
         InputError: It is not so.
     """
     for config in configs:
-        if (address := local_path(config.base_path)) is None:
+        if config.registered is not None or (address := local_path(config.base_path)) is None:
             continue
         folder = Path(os.path.abspath(address))  # noqa: PTH100 - without its ..
         if not folder.is_dir() and not folder.parent.is_dir():
@@ -153,11 +161,11 @@ class SigningKeys:
 def read_models(path: Path) -> list[ModelConfig]:
     """The models of a file: YAML, or TensorFlow Serving's `model_config_list` as protobuf writes it as text.
 
-    The `models` of YAML map names to `base_path` (a URL, or a folder, from the file's own folder on), `versions`
-    ("all", "latest 2", or a list of numbers), `labels`, `batching` with the fields of `BatchingOptions`, `traffic`,
-    from versions (by number or label) to percentages, `request_log` with the fields of `RequestLogOptions`,
-    `require_signed`, the file of a public key, `rollout` with the fields of `Rollout`, and `shadow` with those of
-    `ShadowTraffic`.
+    The `models` of YAML map names to `base_path` (a URL, a folder, from the file's own folder on, or a registered
+    model, whose alias says which version is served), `versions` ("all", "latest 2", or a list of numbers), `labels`,
+    `batching` with the fields of `BatchingOptions`, `traffic`, from versions (by number or label) to percentages,
+    `request_log` with the fields of `RequestLogOptions`, `require_signed`, the file of a public key, `rollout` with the
+    fields of `Rollout`, and `shadow` with those of `ShadowTraffic`.
 
     Raises:
         InputError: It is no such file; the line is named.
@@ -183,7 +191,17 @@ def _model(name: str, value: YamlValue, folder: Path) -> ModelConfig:
     entries = value.mapping(known, required=("base_path",))
     fields: dict[str, Any] = {}  # Any: by the field's type
     base_path = entries["base_path"].string()
-    if "://" not in base_path:
+    if base_path.startswith(REGISTERED):
+        for key in (key for key in _OF_PUSHED if key in entries):
+            raise entries[key].error(
+                f"{entries[key].name} is of a model that is pushed, and {base_path} is registered",
+                "take it out: its alias says which version is served",
+            )
+        from ..metadata.registry import split_reference  # late: most files have none
+
+        with _at_line_of(entries["base_path"]):
+            split_reference(base_path.removeprefix(REGISTERED))
+    elif "://" not in base_path:
         base_path = str(folder / base_path)
     if "versions" in entries:
         fields |= _versions(entries["versions"])

@@ -1,4 +1,4 @@
-"""The file of `--config` while the server runs: what it says now is served, unless it is damaged."""
+"""The file of `--config`, and registered models, while the server runs: what they say now is served, unless damaged."""
 
 from __future__ import annotations
 
@@ -16,23 +16,32 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
 class ConfigFile:
-    """A file of models that is looked at again and again.
+    """A file of models that is looked at again and again, and the registered models in it.
 
     Args:
-        path: The file.
+        path: The file; None: there is none, and the models are these.
         configs: What it said when the server started.
+        resolve: Gives what is served of a configuration now, where that is a registered model's.
 
     Attributes:
+        configs: What is served.
         is_served: Whether what it says is what is served; else the log has the reason, and what it said before is.
     """
 
-    def __init__(self, path: Path, configs: Sequence[ModelConfig]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        configs: Sequence[ModelConfig],
+        resolve: Callable[[ModelConfig], ModelConfig] = lambda config: config,
+    ) -> None:
         self.is_served = True
+        self.configs = [resolve(config) for config in configs]
         self._path = path
+        self._resolve = resolve
         self._start = {config.name: config for config in configs}
-        self._configs = list(configs)
+        self._said = list(configs)
         # Nobody has looked; what is no file, a shell's pipe say, has been read to its end.
-        self._stamp: tuple[int, ...] | None = None if stamp_of(path) else ()
+        self._stamp: tuple[int, ...] | None = None if self._stamp_of() else ()
         self._problem = ""
 
     async def watch(self, configure: Callable[[Sequence[ModelConfig]], Awaitable[None]], seconds: float) -> None:
@@ -56,30 +65,36 @@ class ConfigFile:
     async def look(self, configure: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
         """Have served what the file says, where it has changed; whatever goes wrong is tried again at the next look."""
         try:
-            if (stamp := await self._stamp_now()) == self._stamp:
+            stamp, follows = await self._stamp_now(), any(each.registered is not None for each in self._said)
+            if stamp == self._stamp and not follows:
                 return
-            if not stamp:
+            if not stamp and stamp != self._stamp:
                 raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
-            configs = await asyncio.get_running_loop().run_in_executor(None, self._read)
+            said, configs = await asyncio.get_running_loop().run_in_executor(None, self._read, stamp != self._stamp)
             if await self._stamp_now() != stamp:
                 return  # it was written to meanwhile
-            if configs != self._configs:
+            if configs != self.configs:
                 await configure(configs)
-                _LOG.info("%s was read again: it has %d models", self._path, len(configs))
+                if stamp != self._stamp and self._path is not None:
+                    _LOG.info("%s was read again: it has %d models", self._path, len(configs))
         except DrivetrainError as error:
             self._refuse(str(error))
         except Exception as error:  # it must go on whatever happens
             self._refuse(f"{type(error).__name__}: {error}")
         else:
-            self._stamp, self._configs, self._problem, self.is_served = stamp, configs, "", True
+            self._stamp, self._said, self.configs, self._problem, self.is_served = stamp, said, configs, "", True
 
     async def _stamp_now(self) -> tuple[int, ...]:
-        return await asyncio.get_running_loop().run_in_executor(None, stamp_of, self._path)
+        return await asyncio.get_running_loop().run_in_executor(None, self._stamp_of)
 
-    def _read(self) -> list[ModelConfig]:
-        configs = read_models(self._path)
-        require_surroundings(configs)
-        for config in configs:
+    def _stamp_of(self) -> tuple[int, ...]:
+        return (0,) if self._path is None else stamp_of(self._path)
+
+    def _read(self, changed: bool) -> tuple[list[ModelConfig], list[ModelConfig]]:
+        """What the file says, and what of it is served now."""
+        said = self._said if self._path is None or not changed else read_models(self._path)
+        require_surroundings(said)
+        for config in said:
             start = self._start.get(config.name) or ModelConfig(config.name, config.base_path)
             for field in ("request_log", "require_signed"):
                 if getattr(config, field) != getattr(start, field):
@@ -87,7 +102,7 @@ class ConfigFile:
                         f"{self._path} changes {field} of model {config.name!r}, which holds from the start on",
                         fix="restart the server, or leave it as it was",
                     )
-        return configs
+        return said, [self._resolve(config) for config in said]
 
     def _refuse(self, problem: str) -> None:
         if problem != self._problem:

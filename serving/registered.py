@@ -1,97 +1,81 @@
-"""A registered model as a server follows it: the version that its alias stands for now, as the file of `--config`.
+"""Registered models as a server follows them: each is the version that its reference stands for now.
 
-The server itself only watches a file and a folder, as for models that are pushed; so a moved alias is what an edited
-file is: the version is loaded, tried and switched to, and the one before answers until then, forward and back.
+A moved alias is to the server what an edited file is: the version is loaded, tried and switched to, and the one before
+answers until then, forward and back.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ..digest import write_durably
 from ..errors import DrivetrainError, InputError
 from ..metadata import ArtifactRecord
-from ..metadata.registry import ModelVersion, Registry, split_reference
+from ..metadata.registry import Registry
+from .config import ModelConfig
 
-PREFIX: Final = "registered:"
-"""What the address of a registered model begins with: "registered:flights@champion"."""
 _LOG: Final = logging.getLogger("drivetrain.serving")
 
 
-class AliasFollower:
-    """Keeps a file of models at the version that a reference stands for.
-
-    Args:
-        registry: Where the model is registered.
-        reference: "flights@champion", "flights@3", or "flights": the newest version.
-        fetch: Gives the folder of an artifact's content on this machine.
-        folder: Where the file and links to the versions are.
-        settings: What the file says of the model beside its versions, e.g. its `request_log`.
+@dataclass
+class RegisteredModels:
+    """What configurations of registered models come to.
 
     Attributes:
-        config: The file.
-        name: What requests call the model.
-
-    Raises:
-        InputError: It names nothing that could be registered.
+        registry: Where they are registered.
+        fetch: Gives the folder of an artifact's content on this machine.
+        folder: Where links to the versions are: a folder for each model.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        reference: str,
-        fetch: Callable[[ArtifactRecord], Path],
-        folder: Path,
-        settings: Mapping[str, Any],
-        name: str | None = None,
-    ) -> None:
-        self.name = name or split_reference(reference)[0]
-        self.config = folder / "models.yaml"
-        self._registry = registry
-        self._reference = reference
-        self._fetch = fetch
-        self._versions = folder / "versions"
-        self._settings = settings
-        self._number = 0
-        self._problem = ""
+    registry: Registry
+    fetch: Callable[[ArtifactRecord], Path]
+    folder: Path
+    _served: dict[str, tuple[str, int]] = field(default_factory=dict, init=False)
+    _problems: dict[str, str] = field(default_factory=dict, init=False)
 
-    def look(self) -> ModelVersion:
-        """Have the file name the version that the reference stands for now.
+    def resolved(self, config: ModelConfig) -> ModelConfig:
+        """A configuration with the version that its reference stands for now; of any other model it stays as it is.
+
+        What goes wrong once there was one is logged, once, and the version stays.
 
         Raises:
             DrivetrainError: There is none, it cannot be fetched, or the store does not answer.
         """
-        version = self._registry.resolve(self._reference)
-        if version.number == self._number:
-            return version
-        record = self._registry.artifact(version)
+        if (reference := config.registered) is None:
+            return config
+        served = self._served.get(config.name)
+        known = served[1] if served is not None and served[0] == reference else None
+        try:
+            number = self._look(config.name, reference, known)
+        except (DrivetrainError, OSError) as error:
+            if known is None:
+                raise
+            if (problem := str(error)) != self._problems.get(config.name):
+                _LOG.error("%s is served as it was: %s", reference, problem)
+            self._problems[config.name] = problem
+            number = known
+        else:
+            self._problems.pop(config.name, None)
+            self._served[config.name] = reference, number
+        versions = self.folder / config.name
+        return replace(config, base_path=str(versions), policy="specific", versions=(number,))
+
+    def _look(self, name: str, reference: str, known: int | None) -> int:
+        version = self.registry.resolve(reference)
+        if version.number == known:
+            return known
+        record = self.registry.artifact(version)
         if record.external is not None:
             raise InputError(
                 f"{version} lies at {record.external}", fix=f"serve that: `drivetrain serve {record.external}`"
             )
-        link = self._versions / str(version.number)
-        self._versions.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(self._fetch(record), target_is_directory=True)
-        model = {"base_path": str(self._versions), "versions": [version.number], **self._settings}
-        write_durably(self.config, json.dumps({"models": {self.name: model}}).encode())  # JSON is YAML
-        _LOG.info("%s is version %d", self._reference, version.number)
-        self._number = version.number
-        return version
-
-    def follow(self, seconds: float, ended: threading.Event) -> None:
-        """Look every so many seconds until it is ended; what goes wrong is logged once, and the version stays."""
-        while not ended.wait(seconds):
-            try:
-                self.look()
-                self._problem = ""
-            except (DrivetrainError, OSError) as error:
-                problem = str(error)
-                if problem != self._problem:
-                    _LOG.error("%s is served as it was: %s", self._reference, problem)
-                self._problem = problem
+        link = self.folder / name / str(version.number)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        content = self.fetch(record)
+        link.unlink(missing_ok=True)  # another model's, which had the name before
+        link.symlink_to(content, target_is_directory=True)
+        _LOG.info("%s is version %d", reference, version.number)
+        return version.number

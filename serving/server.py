@@ -54,7 +54,7 @@ class ServerOptions:
         require_signed: The file of the public key that must have signed each version that is served, of models that
             name no other; None: only of models that name one.
         config: The file that the models were read from, to be looked at while the server runs; None: none is.
-        config_poll_seconds: How often.
+        config_poll_seconds: How often; registered models are looked at as often.
         otlp_endpoint: The OpenTelemetry collector that spans go to; None: as the environment says, see `tracing`.
     """
 
@@ -104,6 +104,7 @@ async def serve(
     options: ServerOptions,
     port: socket.socket,
     started: Callable[[Listening], None],
+    config_file: ConfigFile | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the task is cancelled.
 
@@ -112,6 +113,7 @@ async def serve(
         options: How.
         port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the port is open and every version that is there was tried.
+        config_file: What says while the server runs which models there are; None: the file of the options, if any.
     """
 
     async def up(listening: Listening) -> None:
@@ -139,7 +141,7 @@ async def serve(
         if grpc_port is not None:
             grpc_port.close()
         raise
-    models.config_file = ConfigFile(options.config, configs) if options.config is not None else None
+    models.config_file = config_file or (ConfigFile(options.config, configs) if options.config is not None else None)
     try:
         await serve_models(models, ServingMetrics(), options, keys, (port, grpc_port), up, asyncio.Event())
     finally:
@@ -273,29 +275,40 @@ def _grpc_connections(
     return Connections(partial(Http2Connection, handler), options.limits)
 
 
-def run(configs: Sequence[ModelConfig], options: ServerOptions, started: Callable[[Listening], None]) -> None:
+def run(
+    configs: Sequence[ModelConfig],
+    options: ServerOptions,
+    started: Callable[[Listening], None],
+    resolve: Callable[[ModelConfig], ModelConfig] | None = None,
+) -> None:
     """Serve on an event loop of its own, for a process that does nothing else.
 
     Args:
         configs: The models.
         options: How.
         started: Called when the ports are open and every version that is there was tried.
+        resolve: Gives what is served of a registered model now, and is asked as often as the file is looked at; None:
+            there are none, or they stay as they are.
 
     Raises:
         InputError: A port cannot be had, or a model's versions could never come to lie where they are to be.
         DrivetrainError: Workers cannot be started.
     """
     require_surroundings(configs)
+    config_file = None
+    if resolve is not None:
+        config_file = ConfigFile(options.config, configs, resolve)
+        configs = config_file.configs
     if options.workers > 1:
         from .workers import WorkerSupervisor
 
-        asyncio.run(WorkerSupervisor(configs, options).run(started))
+        asyncio.run(WorkerSupervisor(configs, options, config_file).run(started))
         return
     port = bind(options.host, options.rest_port)
     configure_jax()
     import uvloop
 
-    uvloop.run(serve(configs, options, port, started))
+    uvloop.run(serve(configs, options, port, started, config_file))
 
 
 def warn_of_strangers(options: ServerOptions) -> None:

@@ -63,12 +63,15 @@ class WorkerSupervisor:
     Args:
         configs: The models.
         options: How to serve; `workers` says how many.
+        config_file: What says while they run which models there are; None: the file of the options, if any.
 
     Raises:
         InputError: A key for signatures cannot be used.
     """
 
-    def __init__(self, configs: Sequence[ModelConfig], options: ServerOptions) -> None:
+    def __init__(
+        self, configs: Sequence[ModelConfig], options: ServerOptions, config_file: ConfigFile | None = None
+    ) -> None:
         self._configs = list(configs)
         self._options = options
         self._signing_keys = SigningKeys(configs, options.require_signed)
@@ -78,7 +81,7 @@ class WorkerSupervisor:
         self._changing = asyncio.Lock()
         self._ended = asyncio.Event()
         self._rollouts = RolloutControl(())
-        self._config_file = ConfigFile(options.config, configs) if options.config is not None else None
+        self._config_file = config_file or (ConfigFile(options.config, configs) if options.config is not None else None)
         self._keys: AccessKeys | None = None
         self._grpc_port: socket.socket | None = None
         self._ready: dict[str, bool] = {}

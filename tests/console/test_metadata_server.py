@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -14,8 +15,11 @@ import pytest
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.metadata import MetadataStore
+from drivetrain.metadata.audit import verify
+from drivetrain.metadata.namespaces import create_namespace
 from drivetrain.serving.access import digest_of
 from drivetrain.serving.metadata_access import read_access
+from drivetrain.tests.data.postgres import Server
 from drivetrain.tests.metadata.remote.server import MetadataServerProcess
 
 NO_DATABASES = """
@@ -53,11 +57,12 @@ class Shell:
             cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str, code: int = 0, says: bool = False) -> str:
+        """What a command prints, or says beside (`says`)."""
         process = self.start(*arguments)
         output, errors = process.communicate(timeout=240)
         assert process.returncode == code, (arguments, output, errors)
-        return output
+        return errors if says else output
 
 
 @pytest.fixture
@@ -94,6 +99,66 @@ def test_a_pipeline_runs_where_no_database_can_be_used(
     logs = [path for path in (shell.folder / "shop" / ".drivetrain").rglob("*") if path.is_file()]
     assert logs
     assert not [path for path in logs if server.secret("ada").encode() in path.read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_a_run_is_stopped_resumed_and_collected_over_tls_before_postgresql(
+    shop: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The whole way: a client without a password, TLS, a server that is admin of a namespace, PostgreSQL."""
+    from drivetrain.tests.serving.test_tls import write_certificate
+
+    folder = tmp_path_factory.mktemp("server")
+    certificate, key, _ = write_certificate(folder, "server")
+    database, server = Server(), MetadataServerProcess(folder, (certificate, key))
+    database.start()
+    try:
+        create_namespace(database.url, "shop")
+        url = server.namespace("shop", f"{database.url}?namespace=shop")
+        server.start()
+        shell = Shell(shop.parent, server, url)
+        assert "cannot be trusted" in shell.run("runs", code=2, says=True)
+        shell.environment["SSL_CERT_FILE"] = str(certificate)
+        process = shell.start("run", "shop", "--runner", "process", "-p", "seconds=60", "--json")
+        with MetadataStore.open(f"{database.url}?namespace=shop") as store:
+            deadline = time.monotonic() + 120
+            while not [each for each in store.executions(state="RUNNING") if each.component.endswith("Train")]:
+                assert time.monotonic() < deadline, process.poll()
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+            assert {each.state for each in store.executions()} == {"COMPLETE", "CANCELED"}
+            assert store.claims() == []
+            assert json.loads(shell.run("runs", "--json").splitlines()[-1])["runs"][0]["state"] == "CANCELED"
+            # With its own parameter it would work for a minute: the next run is another one.
+            assert (
+                json.loads(shell.run("run", "shop", "-p", "rows=2", "--json").splitlines()[-1])["state"] == "COMPLETE"
+            )
+            resumed = shell.start("resume", store.contexts("run")[1].name, "--json")
+            while not [each for each in store.executions(state="RUNNING") if each.component.endswith("Train")]:
+                assert resumed.poll() is None, resumed.communicate()
+                time.sleep(0.05)
+            resumed.kill()  # and what the dead held is free
+            resumed.communicate()
+            models = store.artifacts(type="Model")
+            shell.run("pin", models[0].uri, "--reason", "for the audit")
+            shell.run("run", "shop", "-p", "rows=4", "--json")
+            dry = json.loads(shell.run("gc", "--keep-last", "1", "--json").splitlines()[-1])
+            assert dry["mark"]["count"] > 0
+            shell.run("gc", "--keep-last", "1", "--grace", "0", "--apply")
+            states = {each.uri: each.state for each in store.artifacts(state=None)}
+            assert states[models[0].uri] == "LIVE"
+            assert {states[uri] for uri in dry["mark"]["uris"]} == {"DELETED"}
+            root = shop / ".drivetrain"
+            assert all((root / uri).is_dir() == (state == "LIVE") for uri, state in states.items())
+            assert verify(store).findings == []
+        assert shell.run("fsck")
+        assert database.url not in server.log
+    finally:
+        server.end()
+        database.close()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from drivetrain.console import doctor
+from drivetrain.metadata import MetadataStore
 from drivetrain.tests.data.postgres import server
 
 __all__ = ["server"]
@@ -30,7 +31,12 @@ def test_a_namespace_is_made_and_its_roles_are_given(
         return ["--store", server.replace("//me:secret@", f"//{user}@") + "?namespace=team_a"]
 
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("CREATE ROLE ada LOGIN; CREATE ROLE bob LOGIN")
+        connection.execute("CREATE ROLE ada LOGIN; CREATE ROLE bob LOGIN; CREATE SCHEMA plain")
+    MetadataStore.open(f"{server}?options=-csearch_path%3Dplain").close()
+    assert "fix: choose another name; or make it the namespace" in namespace("create", "plain").stderr
+    assert last_json(namespace("create", "plain", "--adopt", "--json")) == {"name": "plain", "new": True}
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA plain CASCADE")
     assert "there are no namespaces" in namespace("list").stdout
     assert last_json(namespace("create", "team_a", "--json")) == {"name": "team_a", "new": True}
     assert "was there, and its rights are in order" in namespace("create", "team_a").stdout

@@ -382,14 +382,61 @@ def test_a_namespace_is_copied_and_put_back(database: Server, tmp_path: Path) ->
     assert allowed(database, "recorder", "DELETE FROM team_f.artifact", "UPDATE team_f.journal SET actor = 'x'") == []
 
 
+@pytest.mark.parametrize("superuser", [True, False])
+def test_a_store_without_roles_becomes_a_namespace(database: Server, superuser: bool) -> None:
+    import psycopg
+
+    name, owner = f"adopted_{superuser}".lower(), f"owner_{superuser}".lower()
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {owner} LOGIN CREATEROLE; CREATE ROLE {name} LOGIN".encode())
+        connection.execute(f"GRANT CREATE ON DATABASE postgres TO {owner}".encode())
+        connection.execute(f"CREATE SCHEMA {name} AUTHORIZATION {owner}".encode())
+    plain = f"{url_of(database, owner).partition('?')[0]}?options=-csearch_path%3D{name}"
+    with MetadataStore.open(plain) as store:
+        kept = publish(store, "before")
+        Registry(store).register("flights", publish(store, "model", Model.__name__), by="ada")
+    with psycopg.connect(plain, autocommit=True) as connection:  # who had rights, to all, to a column, to give on
+        for right in (
+            f"USAGE ON SCHEMA {name} TO {name}", f"ALL ON ALL TABLES IN SCHEMA {name} TO {name} WITH GRANT OPTION",
+            f"UPDATE (state) ON artifact TO {name}", "SELECT ON artifact TO PUBLIC",
+            f"USAGE ON SCHEMA {name} TO PUBLIC",
+        ):  # fmt: skip
+            connection.execute(f"GRANT {right}".encode())
+        connection.execute("CREATE VIEW mine AS SELECT * FROM artifact")
+    url = database.url if superuser else url_of(database, owner)
+    with pytest.raises(InputError, match=f"the schema {name} of postgres holds other things beside a store: mine"):
+        create_namespace(url, name, adopt=True)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute("DROP VIEW mine")
+    with pytest.raises(InputError, match=rf"is no namespace\n.*namespace create {name} --adopt"):
+        create_namespace(url, name)
+    deletes = f"DELETE FROM {name}.cache_preimage"
+    assert allowed(database, name, deletes, f"SELECT * FROM {name}.artifact")
+    assert create_namespace(url, name, adopt=True) is True
+    assert create_namespace(url, name, adopt=True) is False
+    statements = [statement.replace("team_a", name) for statement in (*CHANGES[:-2], *EVERY, *READS)]
+    assert allowed(database, name, *statements) == []
+    for member in [name] if superuser else [name, owner]:  # who made it is an admin, unless a superuser
+        grant_role(url, name, member, "writer")
+    with MetadataStore.open(f"{url_of(database, name).partition('?')[0]}?namespace={name}") as store:
+        assert store.artifacts()[-1] == kept
+        publish(store, "after")
+        assert verify(store).findings == []
+        with pytest.raises(AccessDenied, match="needs the role approver"):
+            Registry(store).set_alias("flights", "champion", 1, by="ada")
+    assert deletes not in allowed(database, name, deletes)
+    assert (deletes in allowed(database, owner, deletes)) is not superuser
+
+
 def test_what_is_no_namespace_is_left_alone(database: Server) -> None:
     import psycopg
 
     with psycopg.connect(database.url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA plain")
         connection.execute('CREATE ROLE "postgres.team_e.reader" LOGIN')
-    with pytest.raises(InputError, match="has a schema plain that is no namespace"):
-        create_namespace(database.url, "plain")
+    for adopt in (False, True):
+        with pytest.raises(InputError, match="has a schema plain that is no namespace, nor a store"):
+            create_namespace(database.url, "plain", adopt=adopt)
     with pytest.raises(InputError, match=r"has a role postgres\.team_e\.reader"):
         create_namespace(database.url, "team_e")
     with MetadataStore.open(f"{database.url}?options=-csearch_path%3Dplain") as store:

@@ -16,9 +16,11 @@ from drivetrain.metadata import ArtifactRecord
 from drivetrain.metadata.errors import StoreUnavailable
 from drivetrain.metadata.registry import Registry
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
-from drivetrain.serving.config import read_models
-from drivetrain.serving.registered import AliasFollower
+from drivetrain.serving.config import ModelConfig, read_models
+from drivetrain.serving.registered import RegisteredModels
+from drivetrain.serving.request_log import RequestLogOptions
 from drivetrain.tests.engine.bundles.test_for_serving import expected
+from drivetrain.tests.serving.bundles import write_network
 from drivetrain.tests.serving.running import RunningServer, serving
 from drivetrain.tests.serving.test_config_file import until
 from drivetrain.tests.serving.test_workers import HIDDEN, ask
@@ -134,42 +136,90 @@ def test_what_cannot_be_served(registry: Registry, tmp_path: Path) -> None:
         raise NotImplementedError
 
 
-def test_what_the_file_says(
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_file_of_models_names_registered_ones_too(registry: Registry, tmp_path: Path, workers: str) -> None:
+    """Beside a pushed model, under two names, added to a server that runs and taken out again."""
+    write_network(tmp_path / "pushed" / "1", 2, hidden=HIDDEN)
+    pushed = "models:\n  net: {base_path: pushed}\n"
+    config = tmp_path / "models.yaml"
+    config.write_text(f"{pushed}  shop: {{base_path: 'registered:shop@champion', request_log: {{folder: log}}}}\n")
+    arguments = ("--config", "models.yaml", "--config-poll", "0.2", "--workers", workers)
+    with serving(tmp_path, *arguments) as server:
+        assert version_of(server) == 1
+        move(registry, 2)
+        until_served(server, 2)
+        config.write_text(f"{config.read_text()}  fixed: {{base_path: 'registered:shop@1'}}\n")
+        until(lambda: ask(server, "/v1/models/fixed:predict")[0] == 200)
+        registry.remove_alias("shop", "champion", by="ada")
+        until(lambda: "shop@champion is served as it was: " in server.log.read_text())
+        move(registry, 1)  # of three models one changed: the others are left alone
+        until_served(server, 1)
+        assert ask(server, "/v1/models/fixed:predict")[2]["x-drivetrain-version"] == "1"
+        config.write_text(f"{pushed}  shop: {{base_path: 'registered:mart@champion', request_log: {{folder: log}}}}\n")
+        until(lambda: "the models stay as they were: there is no registered model 'mart'" in server.log.read_text())
+        assert version_of(server) == 1
+        config.write_text(pushed)
+        until(lambda: ask(server, "/v1/models/shop:predict")[0] == 404)
+        assert ask(server, "/v1/models/net:predict")[0] == 200
+        assert server.end() == 0
+    assert list((tmp_path / "log").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (
+            "{base_path: 'registered:shop@champion', versions: all}",
+            r"versions is of a model that is pushed.*\n.*take it",
+        ),
+        ("{base_path: 'registered:shop', require_signed: key.pub}", "require_signed is of a model that is pushed"),
+        ("{base_path: 'registered:shop/3'}", "'shop/3' names no registered model"),
+        ("{base_path: 'registered:'}", "names no registered model"),
+    ],
+)
+def test_what_a_registered_model_in_a_file_cannot_have(tmp_path: Path, entry: str, says: str) -> None:
+    path = tmp_path / "models.yaml"
+    path.write_text(f"models:\n  shop:\n    {entry}\n")
+    with pytest.raises(InputError, match=says) as caught:
+        read_models(path)
+    assert f"{path}:3: " in str(caught.value)
+
+
+def test_what_a_registered_model_comes_to(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     folders = {version: tmp_path / f"payload-{version}" for version in (1, 2, 3)}
     numbers = {each.artifact: each.number for each in registry.model("shop").versions}
+    fetched: list[int] = []
 
     def fetch(record: ArtifactRecord) -> Path:
+        fetched.append(numbers[record.uid])
         return folders[numbers[record.uid]]
 
-    log = {"request_log": {"folder": "/x"}}
-    follower = AliasFollower(registry, "shop", fetch, tmp_path / "here", log)
-    assert follower.look().number == 3  # the newest
-    (model,) = read_models(follower.config)
-    assert (model.name, model.policy, model.versions) == ("shop", "specific", (3,))
-    assert model.request_log is not None
-    assert (Path(model.base_path) / "3").readlink() == folders[3]
-    written = follower.config.stat().st_mtime_ns
-    follower.look()
-    assert follower.config.stat().st_mtime_ns == written  # nothing changed
-    fixed = AliasFollower(registry, "shop@2", fetch, tmp_path / "fixed", {}, "late")
-    fixed.look()
-    assert [(each.name, each.versions) for each in read_models(fixed.config)] == [("late", (2,))]
+    models = RegisteredModels(registry, fetch, tmp_path / "here")
+    newest = ModelConfig("shop", "registered:shop", request_log=RequestLogOptions("/x"))
+    for _ in range(2):
+        model = models.resolved(newest)
+        assert (model.name, model.policy, model.versions) == ("shop", "specific", (3,))  # the newest
+        assert model.request_log == RequestLogOptions("/x")
+        assert (Path(model.base_path) / "3").readlink() == folders[3]
+    assert fetched == [3]  # nothing changed
+    fixed = models.resolved(ModelConfig("late", "registered:shop@2"))
+    assert (fixed.name, fixed.versions, (Path(fixed.base_path) / "2").readlink()) == ("late", (2,), folders[2])
+    pushed = ModelConfig("net", str(tmp_path))
+    assert models.resolved(pushed) is pushed
     with pytest.raises(InputError, match="names no registered model"):
-        AliasFollower(registry, "", lambda record: tmp_path, tmp_path, {})
+        models.resolved(ModelConfig("late", "registered:"))
 
-    # A store that is away: said once, looked at again.
-    looks = iter(range(3))
-    ended = threading.Event()
-
+    # A store that is away: said once, looked at again; what was never there is an error.
     def away(registry: Registry, reference: str) -> None:
-        if next(looks, None) is None:
-            ended.set()
         raise StoreUnavailable("the database does not answer")
 
     monkeypatch.setattr(Registry, "resolve", away)
-    follower.follow(0.001, ended)
+    for _ in range(3):
+        assert models.resolved(newest).versions == (3,)
     assert [record.message for record in caplog.records].count(
         "shop is served as it was: the database does not answer"
     ) == 1
+    with pytest.raises(StoreUnavailable):
+        models.resolved(ModelConfig("shop", "registered:shop@champion"))

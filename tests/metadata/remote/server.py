@@ -23,10 +23,12 @@ class MetadataServerProcess:
 
     Args:
         folder: Where its file and its log are written.
+        tls: The files of its certificate and of the certificate's key.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tls: tuple[Path, Path] | None = None) -> None:
         self.folder = folder
+        self.tls = tls
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._secrets: dict[str, str] = {}
@@ -35,7 +37,7 @@ class MetadataServerProcess:
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> str:
@@ -75,6 +77,7 @@ class MetadataServerProcess:
                 [
                     *(sys.executable, "-m", "drivetrain", "metadata-server", str(self.folder / "access.yaml")),
                     *("--port", str(self.port), "--json"),
+                    *(() if self.tls is None else ("--tls-cert", str(self.tls[0]), "--tls-key", str(self.tls[1]))),
                 ],
                 stdout=subprocess.PIPE,
                 stderr=log,
