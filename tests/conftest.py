@@ -3,11 +3,13 @@ of the user's, no runs beside the repository."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import ipaddress
 import itertools
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -53,6 +55,24 @@ FETCHES = ("prism", "flink", "spark")  # tests carry these as markers too
 # Set as this file is read, so that no module has looked yet; child processes get it too.
 _CACHE = tempfile.TemporaryDirectory(prefix="drivetrain-cache-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+
+# Stores and artifacts are written to the disk at each step, and tests would wait for that most of their time. What they
+# write they read again, so it may lie in memory. Those of a test that passed go with it, and so they stay few.
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 << 30
+
+
+def _holds_programs(folder: Path) -> bool:
+    """Whether a folder has room for what tests write, and programs of theirs may run there."""
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        return free >= _ROOM and os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
+    return False
+
+
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _holds_programs(_MEMORY):
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)  # workers get it too
 
 
 # Nor does a run that a test starts without a word of where go to the repository's runs, or to the user's.

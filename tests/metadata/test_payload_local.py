@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,13 @@ from drivetrain.metadata.payload import digests_of
 from drivetrain.tests.metadata.payloads import staged
 
 URI = "artifacts/Node/uid/out"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder on a disk, where tests' folders may lie in memory: there payloads are compared at each use."""
+    with tempfile.TemporaryDirectory(prefix="drivetrain-payloads-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
