@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
     from .tracing.device_hints import on as on
+    from .training.adapters import equinox_model as equinox_model
+    from .training.adapters import haiku_model as haiku_model
+    from .training.adapters import keras_model as keras_model
     from .training.callbacks import Callback as Callback
     from .training.callbacks import EarlyStopping as EarlyStopping
     from .training.callbacks import TrainingProgress as TrainingProgress
@@ -99,6 +102,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "ragged.ragged": "Ragged",
         "tracing.columns": "Column",
         "tracing.device_hints": "on",
+        "training.adapters": "equinox_model haiku_model keras_model",
         "training.callbacks": "Callback EarlyStopping TrainingProgress",
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",

@@ -244,6 +244,15 @@ def device_dtype(spec: FieldSpec) -> np.dtype[Any]:
     return np.dtype(_NARROW.get(spec.value_dtype, spec.value_dtype))
 
 
+def zeros(features: Mapping[str, FieldSpec], rows: int) -> Batch:
+    """A batch of zeros, of rows without values where a feature is a list."""
+    batch: Batch = {}
+    for name, spec in features.items():
+        values = np.zeros((0 if spec.ragged else rows, *spec.shape), device_dtype(spec))
+        batch[name] = _ragged(FlatRows(values, np.zeros(rows + 1, np.int64)), 1) if spec.ragged else values
+    return batch
+
+
 def split_rows(content: Path, split: str) -> int:
     """Rows in a split of transformed examples.
 

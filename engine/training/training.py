@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ..graphs.graph import FieldSpec
-from .loader import WINDOW_BYTES, Batch, Loader, split_rows
+from .loader import WINDOW_BYTES, Batch, Loader, split_rows, zeros
 from .strategy import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ class TrainingRun:
         except ImportError as error:
             raise missing_extra("jax", "engine") from error
         return jax.random.key(self.seed)
+
+    def example(self, rows: int = 1) -> Batch:
+        """A batch of zeros, of the shapes and dtypes of this run's: for libraries that build a model from one."""
+        return zeros(self.features, rows)
 
     @cached_property
     def train_data(self) -> Loader:
