@@ -7,8 +7,9 @@ and logs 10 % of the requests; `ramped` has a rollout at 10 % with a guard, `sha
 installed into environments of their own when they are named.
 
 The network over gRPC, as the Open Inference Protocol has it, by `h2load` (of Debian's nghttp2-client), one call at a
-time on each connection, beside the call of the same service that computes nothing. Then how long a server takes from
-its start until it is ready, and what it costs to take over new versions of the network while it is idle.
+time on each connection, beside the call of the same service that computes nothing, and beside one that computes nothing
+in a bare server of gRPC's own library (`grpc.aio`). Then how long a server takes from its start until it is ready, and
+what it costs to take over new versions of the network while it is idle.
 """
 
 from __future__ import annotations
@@ -76,6 +77,28 @@ ServingMetrics.answered = lambda *_, **__: None
 from drivetrain.console.cli import cli
 
 cli(sys.argv[1:])
+"""
+
+
+_AIO = """
+import asyncio
+import sys
+
+import grpc.aio
+
+async def main() -> None:
+    async def live(content, context):
+        return b"\\x08\\x01"
+
+    server = grpc.aio.server()
+    handlers = {"ServerLive": grpc.unary_unary_rpc_method_handler(live)}
+    service = grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers)
+    server.add_generic_rpc_handlers((service,))
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+asyncio.run(main())
 """
 
 
@@ -152,13 +175,28 @@ def h2load(target: GrpcTarget, connections: int, seconds: float, folder: Path) -
     return float(rate[1])
 
 
-def grpc_targets(address: str, row: list[float], peers: Mapping[str, str]) -> dict[str, GrpcTarget]:
-    """The call that computes nothing, and the network of this server and of others, by their addresses."""
+@contextmanager
+def bare_grpc() -> Iterator[str]:
+    """A server of gRPC's own library, of which the one method computes nothing: its address."""
+    with subprocess.Popen([sys.executable, "-c", _AIO], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
+def grpc_targets(address: str, bare: str, row: list[float], peers: Mapping[str, str]) -> dict[str, GrpcTarget]:
+    """The calls that compute nothing, and the network of this server and of others, by their addresses."""
     request = message_class("inference.ModelInferRequest")(model_name="network")
     request.inputs.add(name="x", datatype="FP32", shape=[1, len(row)])
     request.raw_input_contents.append(np.array(row, "<f4").tobytes())
     infer = request.SerializeToString()
-    targets = {"no-op": GrpcTarget(address, "ServerLive", b""), "network": GrpcTarget(address, "ModelInfer", infer)}
+    targets = {
+        "no-op": GrpcTarget(address, "ServerLive", b""),
+        "grpc.aio no-op": GrpcTarget(bare, "ServerLive", b""),
+        "network": GrpcTarget(address, "ModelInfer", infer),
+    }
     return {**targets, **{name: GrpcTarget(peer, "ModelInfer", infer) for name, peer in peers.items()}}
 
 
@@ -338,7 +376,7 @@ def main() -> None:
             for name, peer in GRPC_PEERS.items()
             if name in options.peers
         }
-        called = grpc_targets(server.grpc, row, grpc_peers)
+        called = grpc_targets(server.grpc, stack.enter_context(bare_grpc()), row, grpc_peers)
         rates: dict[tuple[str, int], list[Rate]] = {}
         grpc_rates: dict[tuple[str, int], list[float]] = {}
         for turn in range(options.repeat + 1):

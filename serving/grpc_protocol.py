@@ -356,7 +356,7 @@ class GrpcCall:
         stream.end(self._ok())
 
     def _ok(self) -> bytes:
-        return _OK + encode_fields(_encoded(self.trailers))
+        return _OK + encode_fields(_encoded(self.trailers)) if self.trailers else _OK
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, RequestError):

@@ -884,10 +884,13 @@ class Http2Connection(asyncio.Protocol):
 
 def encode_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A header block of literal fields that no table keeps: it means the same on every connection."""
-    return b"".join(
-        b"\0" + _sized(name) + _sized(value) if name != b":status" or value != b"200" else b"\x88"
-        for name, value in fields
-    )
+    parts = []
+    for name, value in fields:
+        if len(name) < 127 and len(value) < 127:  # which nearly all are, in every answer
+            parts.append(b"\0%c%b%c%b" % (len(name), name, len(value), value))
+        else:
+            parts.append(b"\0" + _sized(name) + _sized(value))
+    return b"".join(parts)
 
 
 def _sized(text: bytes) -> bytes:

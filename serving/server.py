@@ -125,10 +125,7 @@ async def serve(
 
     watching: list[asyncio.Task[None]] = []
     warn_of_strangers(options)
-    grpc_port = None
     try:
-        if options.grpc_port is not None:
-            grpc_port = bind(options.host, options.grpc_port, option="--grpc-port")
         keys = AccessKeys(options.keys) if options.keys is not None else None
         models = ModelManager(
             configs,
@@ -138,12 +135,10 @@ async def serve(
         )
     except BaseException:
         port.close()
-        if grpc_port is not None:
-            grpc_port.close()
         raise
     models.config_file = config_file or (ConfigFile(options.config, configs) if options.config is not None else None)
     try:
-        await serve_models(models, ServingMetrics(), options, keys, (port, grpc_port), up, asyncio.Event())
+        await serve_models(models, ServingMetrics(), options, keys, port, up, asyncio.Event())
     finally:
         for task in watching:
             task.cancel()
@@ -173,7 +168,7 @@ async def serve_models(
     metrics: ServingMetrics,
     options: ServerOptions,
     keys: AccessKeys | None,
-    ports: tuple[socket.socket, socket.socket | None],
+    port: socket.socket,
     started: Callable[[Listening], Awaitable[None]],
     ended: asyncio.Event,
 ) -> None:
@@ -184,22 +179,23 @@ async def serve_models(
         metrics: What is counted.
         options: How.
         keys: Who may ask; None: anybody.
-        ports: For HTTP and, where it is wanted, for gRPC: sockets that have their addresses, and are closed in the end;
-            clients are refused until all is loaded.
+        port: A socket that has its address, and is closed in the end; clients are refused until all is loaded.
         started: Called when the ports are open and every version that is there was tried.
         ended: Set by who ends it.
     """
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
-        for port in filter(None, ports):
-            stack.callback(port.close)
+        stack.callback(port.close)
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
         tracing = tracing_of(options.otlp_endpoint)
         stack.enter_context(ended_by_signals(ended))
-        http_port, grpc_port = ports
         rest = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
-        doors = [_Door(Connections(partial(HttpConnection, rest), options.limits), http_port, options.tls, "http/1.1")]
-        if grpc_port is not None:
+        doors = [_Door(Connections(partial(HttpConnection, rest), options.limits), port, options.tls, "http/1.1")]
+        grpc_address = None
+        if options.grpc_port is not None:
+            # Each worker has a socket at this port: the system deals out connections, which clients keep for long.
+            grpc_port = bind(options.host, options.grpc_port, option="--grpc-port", reuse_port=options.workers > 1)
+            grpc_address = shown(stack.enter_context(grpc_port))
             connections = _grpc_connections(models, metrics, options, keys, admin=admin, tracing=tracing)
             doors.append(_Door(connections, grpc_port, options.tls, "h2"))
         await models.start()
@@ -213,8 +209,7 @@ async def serve_models(
         if options.tls is not None:
             watching.append(loop.create_task(options.tls.watch(*(door.context for door in doors if door.context))))
         try:
-            grpc_address = None if grpc_port is None else shown(grpc_port)
-            address = f"{options.scheme}://{shown(http_port)}"
+            address = f"{options.scheme}://{shown(port)}"
             await started(Listening(address, models.names(), models.ready, grpc_address))
             await ended.wait()
             _LOG.info("told to end")
@@ -354,13 +349,14 @@ def configure_jax() -> None:
         keep_compiled()
 
 
-def bind(host: str, port: int, *, option: str = "--rest-port") -> socket.socket:
+def bind(host: str, port: int, *, option: str = "--rest-port", reuse_port: bool = False) -> socket.socket:
     """A socket with an address.
 
     Args:
         host: A name or address of this machine.
         port: 0: any that is free.
         option: Where the port comes from.
+        reuse_port: Whether other sockets of this user may have the same address.
 
     Raises:
         InputError: Another process has it, or there is no such host here.
@@ -368,6 +364,8 @@ def bind(host: str, port: int, *, option: str = "--rest-port") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

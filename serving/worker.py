@@ -103,13 +103,12 @@ class _SharedMetrics(ServingMetrics):
         return msgspec.convert(await self._supervisor.ask("counts"), list[ProcessCounts])
 
 
-async def work(end: socket.socket, port: socket.socket, grpc_port: socket.socket | None = None) -> None:
+async def work(end: socket.socket, port: socket.socket) -> None:
     """Serve until told to end, or until the supervisor is gone.
 
     Args:
         end: The socket to the supervisor.
-        port: For HTTP, that of all workers, at which clients are let in when the first of them is up.
-        grpc_port: The same for gRPC; None: there is none.
+        port: That of all workers, which the supervisor has listen when the first of them is up.
     """
     prepared: asyncio.Future[tuple[_SharedModels, _SharedMetrics]] = asyncio.get_running_loop().create_future()
 
@@ -136,7 +135,7 @@ async def work(end: socket.socket, port: socket.socket, grpc_port: socket.socket
 
     path = setup.options.keys
     keys = AccessKeys(path, setup.keys) if path is not None and setup.keys is not None else None
-    await serve_models(models, metrics, setup.options, keys, (port, grpc_port), started, ended)
+    await serve_models(models, metrics, setup.options, keys, port, started, ended)
 
 
 def _path_of(kind: type, text: Any) -> Any:
@@ -144,14 +143,14 @@ def _path_of(kind: type, text: Any) -> Any:
 
 
 def main() -> None:
-    """Work for the supervisor: the arguments are the file descriptors of the socket to it, and of the ports."""
+    """Work for the supervisor: the arguments are the file descriptors of the socket to it, and of the port."""
     import uvloop
 
     log_to_stderr()
     configure_jax()
-    sockets = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:]]
+    end, port = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3])
     try:
-        uvloop.run(work(*sockets))
+        uvloop.run(work(end, port))
     except (DrivetrainError, ConnectionError) as error:  # it is told what is wrong, or the supervisor is gone
         _LOG.error("%s", error)
         sys.exit(1)

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -83,7 +83,6 @@ class WorkerSupervisor:
         self._rollouts = RolloutControl(())
         self._config_file = config_file or (ConfigFile(options.config, configs) if options.config is not None else None)
         self._keys: AccessKeys | None = None
-        self._grpc_port: socket.socket | None = None
         self._ready: dict[str, bool] = {}
         self._up = asyncio.Event()
 
@@ -108,12 +107,13 @@ class WorkerSupervisor:
             self._options.tls.context()
         warn_of_strangers(self._options)
         with contextlib.ExitStack() as stack:
-            # Sockets that all accept from: what waits at them when a worker dies is answered by the others.
+            # One socket that all accept from: what waits at it when a worker dies is answered by the others.
             self._port = stack.enter_context(bind(self._options.host, self._options.rest_port))
             grpc_address = None
             if self._options.grpc_port is not None:
-                self._grpc_port = bind(self._options.host, self._options.grpc_port, option="--grpc-port")
-                grpc_address = shown(stack.enter_context(self._grpc_port))
+                grpc = stack.enter_context(_reserved(self._options.host, self._options.grpc_port, "--grpc-port"))
+                self._options = replace(self._options, grpc_port=grpc.getsockname()[1])
+                grpc_address = shown(grpc)
             stack.enter_context(ended_by_signals(self._ended))
             keeping = [asyncio.create_task(self._keep(str(index))) for index in range(self._options.workers)]
             watching = [asyncio.create_task(self._watch())]
@@ -134,8 +134,6 @@ class WorkerSupervisor:
                 for task in watching:
                     task.cancel()
                 self._port.close()  # the workers' own go on until they have drained
-                if self._grpc_port is not None:
-                    self._grpc_port.close()
                 self._signal(signal.SIGTERM)
                 grace = self._options.drain_seconds + 2 * (self._options.timeout_seconds or 30.0) + _UNHEARD
                 await asyncio.wait(keeping, timeout=grace)
@@ -235,7 +233,7 @@ class WorkerSupervisor:
         mine, its = socket.socketpair()
         with contextlib.ExitStack() as not_started, its:
             not_started.callback(mine.close)
-            passed = [each.fileno() for each in (its, self._port, self._grpc_port) if each is not None]
+            passed = [its.fileno(), self._port.fileno()]
             # A group of its own: Ctrl-C at the terminal is for the supervisor to pass on.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "drivetrain.serving.worker", *map(str, passed),
@@ -356,3 +354,19 @@ class WorkerSupervisor:
             raise
         finally:
             answer.cancel()
+
+
+@contextlib.contextmanager
+def _reserved(host: str, port: int, option: str) -> Iterator[socket.socket]:
+    """A socket that holds a port for workers, and does not listen itself."""
+    with bind(host, port, option=option) as alone:  # refused where another server listens
+        port = alone.getsockname()[1]
+    with bind(host, port, option=option, reuse_port=True) as shared, socket.socket(socket.AF_UNIX) as lock:
+        # Another supervisor, whose workers do not listen yet, holds this name, which ends with its process.
+        try:
+            lock.bind(f"\0drivetrain-serve-{host}-{port}")
+        except OSError as error:
+            raise InputError(
+                f"another server is about to listen at port {port}", fix=f"choose another {option}"
+            ) from error
+        yield shared

@@ -260,6 +260,18 @@ def test_a_worker_that_cannot_be_started_or_does_not_answer_is_replaced(
     assert "has not answered for 3 s and is killed" in caplog.text
 
 
+def test_a_port_is_held_before_a_worker_listens() -> None:
+    with workers._reserved("127.0.0.1", 0, "--grpc-port") as held:
+        port = held.getsockname()[1]
+        with (
+            pytest.raises(InputError, match=f"another server is about to listen at port {port}"),
+            workers._reserved("127.0.0.1", port, "--grpc-port"),
+        ):
+            pass
+    with workers._reserved("127.0.0.1", port, "--grpc-port"):
+        pass
+
+
 def test_a_port_of_grpc_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = ServerOptions(rest_port=0, grpc_port=taken.getsockname()[1], workers=2)
