@@ -189,10 +189,8 @@ def merged(stored: str, changes: Mapping[str, Any]) -> str:
     """Stored properties with some of them changed; what is not named stays."""
     if not changes:
         return stored
-    if not all(
-        isinstance(name, str) and name.isascii() for name in changes
-    ):  # which may be spelled in another way there
-        changes = _decode(as_json(changes))
+    if not all(str(name).isascii() for name in changes):
+        changes = _decode(as_json(changes))  # a name in the spelling in which it may be there
     return as_json({**properties(stored), **changes})
 
 

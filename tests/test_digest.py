@@ -20,6 +20,7 @@ from drivetrain.digest import (
     digest_file,
     digest_tree,
     is_deep,
+    json_encoder,
     sync_tree,
     write_durably,
 )
@@ -37,6 +38,25 @@ LEAVES = (
 )
 NAMES = TEXT.map(lambda text: unicodedata.normalize("NFC", text))
 JSON = st.recursive(LEAVES, lambda x: st.lists(x, max_size=4) | st.dictionaries(NAMES, x, max_size=4), max_leaves=12)
+
+
+@given(JSON | st.floats(), st.booleans(), st.booleans())
+def test_an_encoder_of_many_values_writes_as_the_library_does(value: Any, ascii_alone: bool, ordered: bool) -> None:
+    encoder = json.JSONEncoder(ensure_ascii=ascii_alone, sort_keys=ordered, separators=(",", ":"), default=repr)
+    assert json_encoder(encoder)(value) == encoder.encode(value)
+    assert json_encoder(encoder)([value, {"odd": b"\xff"}]) == encoder.encode([value, {"odd": b"\xff"}])
+
+
+def test_an_encoder_of_many_values_refuses_as_the_library_does() -> None:
+    encode = json_encoder(json.JSONEncoder(allow_nan=False))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        encode([math.nan])
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        encode({"a": object()})
+    circle: list[object] = []
+    circle.append(circle)
+    with pytest.raises(RecursionError):
+        encode(circle)
 
 
 def normal(value: Any) -> Any:

@@ -130,6 +130,23 @@ def test_commits_are_durable_and_walled(tmp_path: Path) -> None:
         assert tx.first("PRAGMA foreign_keys")["foreign_keys"] == 1  # type: ignore[index]
 
 
+def test_a_write_that_nobody_ended_is_rolled_back(database_store: MetadataStore) -> None:
+    with pytest.raises(RuntimeError, match="already open"), database_store._db.write():
+        database_store.context("run", "within")
+    write = database_store._db.write()
+    write.__enter__().run("DELETE FROM context")
+    del write  # as Ctrl-C leaves it between a block and its end
+    assert database_store.context("run", "r").id == 1
+
+
+def test_properties_merge_in_whatever_spelling(store: MetadataStore) -> None:
+    context = store.context("run", "r", {"caf\u00e9": 1, "b": 2})
+    assert store.update_context(context, {"cafe\u0301": 3}).properties == {"caf\u00e9": 3, "b": 2}
+    assert store.update_context(context, {}).properties == {"caf\u00e9": 3, "b": 2}
+    with pytest.raises(InputError, match="key must be text"):
+        store.update_context(context, {1: 2})  # type: ignore[dict-item]
+
+
 def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialect, "filesystem_of", lambda path: "nfs4")
     with pytest.raises(StoreUnavailable, match="network filesystem"):
