@@ -356,7 +356,8 @@ def _answer(settings: ConsoleSettings, reference: str, *, approved: bool, commen
         version = models.resolve(reference)
         model = models.answer(version.model, version.number, approved=approved, by=who(by), comment=comment)
         rules = _rules(models, model, model.version(version.number))
-        lines = [f"{version} {'approved' if approved else 'rejected'} by {who(by)}"]
+        said = model.log[-1].by  # a metadata server goes by the key, not by what is said here
+        lines = [f"{version} {'approved' if approved else 'rejected'} by {said}"]
         lines += [
             f"{name} may move to it" if rule["approved"] else f"{name} may not move to it yet: {rule['missing']}"
             for name, rule in rules.items()

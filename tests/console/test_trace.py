@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,10 +95,20 @@ def run(folder: Path, span: int, approver: str) -> None:
         assert process.returncode == 0, output
 
 
-def ask(address: str, version: int) -> tuple[str, str]:
-    """What curl -i would print of an answer, and the request's id."""
+def ask(address: str, version: int, patience: float = 0.0) -> tuple[str, str]:
+    """What curl -i would print of an answer, and the request's id; a version may come some seconds later."""
     body = json.dumps({"instances": [{"x": [0.5] * 16}]}).encode()
-    with urllib.request.urlopen(f"{address}/v1/models/net/versions/{version}:predict", body) as answer:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            answering = urllib.request.urlopen(f"{address}/v1/models/net/versions/{version}:predict", body)
+            break
+        except urllib.error.HTTPError as error:
+            if time.monotonic() > deadline:
+                raise
+            error.close()
+            time.sleep(0.1)
+    with answering as answer:
         lines = [f"HTTP/1.1 {answer.status} OK", *(f"{name}: {value}" for name, value in answer.getheaders())]
         return "\r\n".join([*lines, "", answer.read().decode()]), str(answer.headers["x-request-id"])
 
@@ -173,6 +184,37 @@ def test_an_answer_leads_to_the_registered_version_and_who_approved_it(traced: T
     assert re.search(r"^ {13}approved by kim at .*: fine$", text, re.M)
     (traced.folder / "answer.txt").write_text(traced.answers[2])
     assert traced_json("answer.txt")["versions"] == []
+
+
+@pytest.mark.slow
+def test_while_a_server_lives_its_answers_lead_up_and_a_span_down_to_them(traced: Traced) -> None:
+    """Of a registered model, which was never pushed where it is served: the alias moves, and both ways follow."""
+    for version in (1, 2):
+        drivetrain("registry", "register", "live", f"served/net/{version}", "--by", "eve")
+    drivetrain("registry", "alias", "live", "champion", "1", "--by", "eve")
+    (traced.folder / "live.yaml").write_text(
+        "models: {net: {base_path: 'registered:live@champion', request_log: {folder: live-log, write_seconds: 0.1}}}\n"
+    )
+    with serving(traced.folder, "--config", "live.yaml", "--config-poll", "0.2") as server:
+        for version in (1, 2):
+            drivetrain("registry", "alias", "live", "champion", str(version), "--by", "eve")
+            answer, request = ask(server.address, version, patience=30)
+            (traced.folder / "live.txt").write_text(answer)
+            up = traced_json("live.txt")
+            assert (up["answer"]["version"], up["answer"]["request_id"]) == (version, request)
+            assert [each["span"] for each in up["data"]] == [version]
+            assert [code["node"] for code in up["code"]] == ["ExampleGen", "Train"]
+            assert [each["by"] for each in up["approvals"]] == [("ada", "grace")[version - 1]]
+            assert f"live@{version}" in {each["name"] for each in up["versions"]}
+            deadline = time.monotonic() + 60
+            while not (files := traced_json("--span", str(version), "--log", "live-log")["models"][0]["log"]):
+                assert time.monotonic() < deadline, "the log has nothing of it"
+                time.sleep(0.1)
+            logged = [each for file in files for each in pq.read_table(file)["request_id"].to_pylist()]
+            assert request in logged
+            by_request = traced_json(request, "--log", "live-log")
+            assert by_request["bundle"] == up["bundle"]
+        assert server.end() == 0
 
 
 def test_every_form_of_an_answer_leads_to_the_same(traced: Traced) -> None:

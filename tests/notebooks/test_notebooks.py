@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
+from datetime import datetime
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,34 @@ def test_the_schedules_notebook_starts_runs_and_tells_of_them(tmp_path: Path, mo
     assert re.search(r"shop failed: \S+pipeline.py:12: ValueError: invalid literal for int\(\)", shown[6])
     assert "told printer: shop failed" in shown[6]
     assert "shop works again: run " in shown[7]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_store_notebook_shares_a_store_among_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("httptools")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = [_COLOUR.sub("", cell["text"]).replace("\r", "") for cell in _run("store.ipynb")]
+    assert re.search(r"train, run \S+: COMPLETE", shown[3])
+    assert "eve may not do update_context here: that is for the role writer" in shown[3]
+    assert "eve may not use the namespace 'lab'" in shown[3]
+    assert "cannot move to version 1: 1 approval of 1 missing; not ann, who made it" in shown[4]
+    assert "ann cannot approve shop@1" in shown[4]
+    assert "shop@1 approved by bob\nchampion may move to it" in shown[5]
+    assert "shop@1 is champion" in shown[5]
+    assert len(re.findall(r"NewArtifact\('Model', pipeline='train'\): artifacts/Fit/\S+ was published", shown[7])) == 2
+    assert shown[7].endswith("scored with the weights [1]\n")
+    assert "exit codes: [0, 0, 0]" in shown[8]
+    moments = [datetime.strptime(text, "%H:%M:%S.%f") for text in re.findall(r"\d\d:\d\d:\d\d\.\d{6}", shown[8])]
+    waits = [(later - earlier).total_seconds() % 86400 for earlier, later in itertools.pairwise(moments)]
+    assert len(waits) == 2
+    assert min(waits) >= 1  # each works for a second
+    assert "as it was written" in shown[9]
+    assert "version 1 approved by bob: looks right" in shown[9]
+    assert "kept 1: registered as shop@1 (champion)" in shown[9]
+    assert "the server has ended: True" in shown[10]
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

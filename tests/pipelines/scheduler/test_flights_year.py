@@ -6,7 +6,7 @@ import random
 import re
 import textwrap
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -19,7 +19,10 @@ import pytest
 from croniter import croniter
 from drivetrain.pipelines import Home, list_runs, load_pipeline
 from drivetrain.pipelines.scheduler import Scheduler, register_schedule, schedules, start, ticks
+from drivetrain.tests.data.postgres import server
 from drivetrain.tests.examples.flights_job import flights
+
+__all__ = ["server"]
 
 TRAIN = """
     import drivetrain as dt
@@ -150,10 +153,23 @@ class World:
             self.look()
 
 
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.slow))]
+)
 def test_the_flights_year_is_retrained_for_its_reasons_alone(
-    home: Home, project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    database: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    project: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(home, monkeypatch, seed=1)
+    store = request.getfixturevalue("server") if database == "postgres" else None
+    with closing(Home(tmp_path / "home" / ".drivetrain", store=store)) as home:
+        replay_the_year(World(home, monkeypatch, seed=1), project)
+
+
+def replay_the_year(world: World, project: Callable[..., Path]) -> None:
+    home = world.home
     data = home.base / "data"
     data.mkdir(parents=True)
     pyarrow.csv.write_csv(month_of(1), data / "month-01.csv")
