@@ -47,6 +47,7 @@ _SYSTEM: Final = (
     *(f"{folder}/" for folder in ("/usr/local/lib", "/run/secrets", sysconfig.get_path("stdlib"))),
     *([f"{sys.prefix}/"] if sys.prefix != sys.base_prefix else []),
 )
+_IN_MEMORY: Final = "/dev/shm/"  # noqa: S108 - below /dev, and as much the user's as any folder
 _IMPORTER: Final = str(Path(__file__).with_name("functions.py"))  # it imports the project's modules for the user
 # These packages of ours open files for themselves, the others for whoever called them.
 _LAUNCHING: Final = tuple(f"{Path(__file__).parents[2] / package}/" for package in ("pipelines", "console"))
@@ -351,7 +352,9 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:  # Any: what the even
 
 def _may_count(name: str) -> bool:
     """Whether a path is neither the system's nor a library's, nor ours."""
-    if name.startswith(_SYSTEM) or is_drivetrains(name) or (is_library(name) and not is_users(name)):
+    if name.startswith(_SYSTEM) and not name.startswith(_IN_MEMORY):
+        return False
+    if is_drivetrains(name) or (is_library(name) and not is_users(name)):
         return False
     name.encode()  # a name that is not text cannot be recorded
     return True
