@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...data import open_examples, splits
+from ...data import open_examples
 from ...errors import InputError
 from ..graphs.graph import FieldSpec
 from ..ragged.rows import FlatRows, bucket, joined, read_lists
@@ -242,18 +242,6 @@ class Loader:
 def device_dtype(spec: FieldSpec) -> np.dtype[Any]:
     """The dtype in a batch, of a list's values: 64-bit numbers become 32-bit ones."""
     return np.dtype(_NARROW.get(spec.value_dtype, spec.value_dtype))
-
-
-def split_rows(content: Path, split: str) -> int:
-    """Rows in a split of transformed examples.
-
-    Raises:
-        InputError: There is no such split.
-    """
-    rows = splits(content)
-    if split not in rows:
-        raise InputError(f"the examples have no split {split!r}", fix=f"splits here: {', '.join(rows)}")
-    return rows[split]
 
 
 def _length(batch: _Columns) -> int:
