@@ -49,7 +49,7 @@ def create_namespace(url: str, name: str) -> bool:
         name: See `postgres.check_namespace`.
 
     Raises:
-        InputError: The name cannot be one, or there is a schema or a role of that name which is no namespace's.
+        InputError: The name cannot be one, or there is a schema or a role of that name which is not a namespace's.
         StoreUnavailable: The user may not do it, or the server does not answer.
     """
     check_namespace(name)
@@ -58,7 +58,7 @@ def create_namespace(url: str, name: str) -> bool:
         if owner is None:
             _create(tx, database, name)
         elif owner["owner"] != _group(database, name, "admin"):
-            raise InputError(f"{database} has a schema {name} that is no namespace", fix="choose another name")
+            raise InputError(f"{database} has a schema {name} that is not a namespace", fix="choose another name")
     plain, _ = split_namespace(url)
     tables = Database(Postgres(f"{plain}{'&' if '?' in plain else '?'}namespace={name}", readonly=False))
     try:

@@ -382,7 +382,7 @@ def test_what_is_no_namespace_is_left_alone(database: Server) -> None:
     with psycopg.connect(database.url, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA plain")
         connection.execute('CREATE ROLE "postgres.team_e.reader" LOGIN')
-    with pytest.raises(InputError, match="has a schema plain that is no namespace"):
+    with pytest.raises(InputError, match="has a schema plain that is not a namespace"):
         create_namespace(database.url, "plain")
     with pytest.raises(InputError, match=r"has a role postgres\.team_e\.reader"):
         create_namespace(database.url, "team_e")
