@@ -40,7 +40,7 @@ def _open_file(path: str) -> BinaryIO:
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise InputError(f"{path} is no file", fix="replace it by a file")
+        raise InputError(f"{path} is not a file", fix="replace it by a file")
     return file
 
 

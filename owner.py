@@ -56,7 +56,7 @@ class Owner:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Owner:
-        """The owner from the JSON of `to_dict`; raises KeyError or ValueError where it is none."""
+        """The owner from the JSON of `to_dict`; raises KeyError or ValueError if it is not one."""
         return cls(str(value["host"]), str(value["boot_id"]), int(value["pid"]), str(value["start_time"]))
 
     def to_dict(self) -> dict[str, str | int]:

@@ -37,7 +37,7 @@ def line_of(position: str, folder: Path) -> str | None:
     """Give "file:line" of a saved position, in the only file of its name below a folder.
 
     Returns:
-        None where it is none, or no such file or statement is there: the code may be another by now.
+        None where it is not a position, or no such file or statement is there: the code may be another by now.
     """
     match = _SAVED.fullmatch(position)
     files = [] if match is None else [file for file in folder.rglob(match["file"]) if not _is_hidden(file, folder)]

@@ -251,8 +251,7 @@ def _selection(
     manifest = Manifest.read(examples.content)
     known, columns = list(manifest.rows), [name for name, _ in manifest.schema]
     for split in splits or ():
-        if split not in known:
-            raise InputError(f"the examples have no split {split!r}", fix=suggest(split, known, "they have"))
+        manifest.parts(split)  # raises where there is no such split
     for column in keep or ():
         if column not in columns:
             raise InputError(

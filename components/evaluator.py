@@ -41,7 +41,6 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
         for config in configs if "model" in coming else ():
             check_outputs(config, outputs, columns=(config.label,))  # which the examples may have
         return
-    _check_split(examples, split)
     refuse_transformed(examples.content, cast(str | None, model.get("graph")))
     schema = open_examples(examples.content, split).schema
     for config in configs:
@@ -90,7 +89,6 @@ def Evaluator(
     from .evaluation.run import evaluate_outputs, overall, write
 
     configs = configurations_of(config)
-    _check_split(examples, split)
     refuse_transformed(examples.content, model.graph)
     launch = current()
     if split == "train":
@@ -135,7 +133,7 @@ def configurations_of(config: Fn) -> dict[str, EvaluationConfig]:
     """The configurations that the user's name stands for, by output; under `outputs.ONLY` where it is a single one.
 
     Raises:
-        InputError: It is none, or a metric of the user's cannot be measured.
+        InputError: It is not an `EvaluationConfig`, nor a mapping to them, or a user's metric cannot be measured.
     """
     from .evaluation.config import EvaluationConfig
     from .evaluation.outputs import ONLY
@@ -153,7 +151,7 @@ def configurations_of(config: Fn) -> dict[str, EvaluationConfig]:
                 'config="evaluation:config"',
             )
         if one_of and (not isinstance(output, str) or not output.isidentifier()):
-            raise InputError(f"{output!r} is no name for an output", fix='{"delay": EvaluationConfig(…), …}')
+            raise InputError(f"{output!r} is not a valid name for an output", fix='{"delay": EvaluationConfig(…), …}')
     if not isinstance(config, FunctionRef):
         return dict(configs)
     configs = {output: each.within(config.project) for output, each in configs.items()}
@@ -206,14 +204,6 @@ def _signature(bundle: Bundle, name: str, role: str) -> Signature:
             fix="give a model that Trainer or `engine.export_model` saved",
         )
     return signatures[name]
-
-
-def _check_split(examples: Examples, split: str) -> None:
-    from ..data import splits
-
-    known = splits(examples.content)
-    if split not in known:
-        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(known) or 'none'}")
 
 
 @summarize.register

@@ -33,13 +33,10 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
 
 
 def _check_columns(examples: Examples, config: EvaluationConfig, split: str, columns: Sequence[str] | None) -> None:
-    from ..data import open_examples, splits
+    from ..data import open_examples
     from .evaluation.checks import check_columns
     from .evaluation.slice_sql import check_expressions
 
-    there = splits(examples.content)
-    if split not in there:
-        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(there) or 'none'}")
     schema = open_examples(examples.content, split).schema
     check_columns(config.purposes | dict.fromkeys(columns or (), "what is looked at"), schema.names, config.where)
     check_expressions(config.expressions.values(), schema)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..digest import write_durably
-from ..errors import InputError, suggest
+from ..errors import InputError
 from ..metadata import Examples, InfraValidation, Model, summarize
 from ..pipelines import component, current
 
@@ -78,10 +78,7 @@ def InfraValidator(
 
     bounds = {"max_latency_ms": max_latency_ms, "max_memory_mb": max_memory_mb}
     _refuse({"rows": rows, "max_start_seconds": max_start_seconds, **bounds}, {})
-    splits = list(Manifest.read(examples.content).rows)
-    split = splits[-1] if split is None else split
-    if split not in splits:
-        raise InputError(f"the examples have no split {split!r}", fix=suggest(split, splits, "they have"))
+    split = list(Manifest.read(examples.content).rows)[-1] if split is None else split
     launch = current()
     bundle = Bundle.load(model.content)
     source = open_examples(examples.content, split)

@@ -148,7 +148,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
 
 
 def _refuse_server(known: Mapping[str, object]) -> None:
-    """Refuse what is no server, and what is said of one where there is none."""
+    """Refuse an address that is not a server's, and options of a server where none is named."""
     server, seconds = known.get("server"), known.get("max_load_seconds")
     if isinstance(seconds, int | float) and not seconds > 0:
         raise InputError(f"max_load_seconds must be above 0, not {seconds!r}", fix="leave it out, or raise it")
@@ -160,7 +160,7 @@ def _refuse_server(known: Mapping[str, object]) -> None:
             )
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InputError(f"{server!r:.200} is no server", fix='server="http://127.0.0.1:8501"')
+            raise InputError(f"{server!r:.200} is not a server", fix='server="http://127.0.0.1:8501"')
         if known.get("tls_ca") is not None and parts.scheme != "https":
             raise InputError(f"tls_ca is given, and {server!r:.200} is asked in plain text", fix="write https://")
     elif server is None and "server" in known:

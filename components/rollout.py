@@ -87,7 +87,7 @@ class ServerWatch:
         """A connection to a server while the block runs.
 
         Raises:
-            InputError: The address is none, or the certificates cannot be read.
+            InputError: The address is not valid, or the certificates cannot be read.
         """
         context = None
         if tls_ca is not None:

@@ -92,7 +92,7 @@ def _shares(options: tuple[str, ...]) -> dict[int, float]:
     for option in options:
         share = re.fullmatch(r"(\d{1,18})=(\d+(?:\.\d+)?)%?", option)
         if share is None or int(share[1]) in shares:
-            raise InputError(f"--share {option!r:.80} is no share", fix="write each version once: --share 4=10")
+            raise InputError(f"--share {option!r:.80} is not a share", fix="write each version once: --share 4=10")
         shares[int(share[1])] = float(share[2])
     return shares
 

@@ -13,7 +13,7 @@ from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.states import RunState
 from .exit_codes import OK
-from .options import ConsoleSettings, shared, who
+from .options import ConsoleSettings, print_text, shared, who
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +58,7 @@ def approve(
             said += f"; it waits on: {judgement.missing}"
         settings.answer(
             {"run": run.id, "node": name, "approved": not deny, "decided": judgement.approved is not None},
-            lambda console: console.print(said, markup=False, soft_wrap=True),
+            lambda console: print_text(console, said),
         )
     return OK
 
@@ -124,10 +124,8 @@ def _show(console: Console, questions: list[dict[str, Any]]) -> None:
         console.print("nothing waits for a decision")
     for question in questions:
         line = f"drivetrain approve {question['run']} {question['node']}  {question['message'] or ''}".rstrip()
-        console.print(line, markup=False, soft_wrap=True)
+        print_text(console, line)
         if question["answers"]:
-            console.print(f"  {question['missing']}", markup=False, soft_wrap=True)
+            print_text(console, f"  {question['missing']}")
         for artifact in question["artifacts"]:
-            console.print(
-                f"  {artifact['input']}: {artifact['type']} {artifact['place']}", markup=False, soft_wrap=True
-            )
+            print_text(console, f"  {artifact['input']}: {artifact['type']} {artifact['place']}")

@@ -34,7 +34,7 @@ _MEDIA = "application/vnd.drivetrain.audit-head+json"
     "  drivetrain audit verify --head head.json --public-key pub.pem\n",
 )
 def audit() -> None:
-    """Check that nobody changed the history past its journal, and export and sign where the journal stands."""
+    """Verify the history against its journal, and export and sign the journal's head."""
 
 
 @audit.command(

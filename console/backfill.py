@@ -21,6 +21,7 @@ from .options import (
     gather_parameters,
     parameter_options,
     pipeline_option,
+    print_text,
     run_options,
     shared,
     tag_options,
@@ -148,4 +149,4 @@ def _show(console: Console, span: int, result: RunResult) -> None:
     console.print(line, soft_wrap=True)
     for name, node in result.nodes.items():
         if node.state is EndState.FAILED:
-            console.print(f"  {name}: {node.reason}", markup=False, soft_wrap=True)
+            print_text(console, f"  {name}: {node.reason}")

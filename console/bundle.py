@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .exit_codes import CRASH, OK
-from .options import ConsoleSettings, shared, write_page
+from .options import ConsoleSettings, print_text, shared, write_page
 from .verbs import Verbs
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def sign(settings: ConsoleSettings, path: Path, key: Path, password_from: str | 
         raise InputError(f"the environment variable {password_from} is not set", fix="set it to the key's password")
     signature = sign_bundle(path, key, None if password is None else password.encode())
     answer = {"path": str(path), "signature": str(signature)}
-    settings.answer(answer, lambda console: console.print(str(signature), markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, str(signature)))
     return OK
 
 
@@ -130,7 +131,7 @@ def sign(settings: ConsoleSettings, path: Path, key: Path, password_from: str | 
 @_TIMEOUT
 @shared
 def refresh(settings: ConsoleSettings, path: Path, out: Path, timeout: float) -> int:
-    """Save the bundle of PATH in OUT with programs written by this JAX: before a coming one refuses the old.
+    """Save the bundle at PATH to OUT with its programs exported by this JAX, before a newer one refuses the old.
 
     Results stay equal to the bit, which is tried; graph, weights and vocabularies are taken over. The bundle may be
     untrusted: a child process runs it, as for verify.
@@ -145,7 +146,7 @@ def refresh(settings: ConsoleSettings, path: Path, out: Path, timeout: float) ->
         if names
     ]
     said = f"{out}: device programs {'; '.join(parts) or 'none'}"
-    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, said))
     return OK
 
 
@@ -154,9 +155,7 @@ def _show(console: Console, path: Path, loaded: Bundle, description: dict[str, A
 
     from ..engine.bundles.inverse import INVERSES
 
-    def line(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
+    line = partial(print_text, console)
     export = description["export"]
     line(f"{path}: bundle format {description['version']}, digest {description['digest'][:12]}")
     line(f"exported by JAX {export.get('jax')} for {', '.join(export.get('platforms', ()))}")

@@ -28,18 +28,17 @@ VERBS = {
     "rerun": "Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.",
     "spin": "Call one NODE (of a loop: NODE[3]) on an earlier run's inputs, with today's code.",
     "backfill": "Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.",
-    "schedule": "Runs that begin by themselves: by the clock, on new data, on drift, when a metric falls, "
-    "after other runs.",
+    "schedule": "Start runs automatically: by the clock, on new data, on drift, when a metric falls, after other runs.",
     "notify": "Tell people of failures, recoveries, stops, questions and new champions, by chat, mail or webhook.",
     "approve": "Approve the NODE of RUN that waits for it; where only one waits, it need not be named.",
     "bless": "Bless the model that NODE of RUN (the newest unless given) judged and did not bless.",
-    "unbless": "Take the blessing from the model that NODE of RUN (the newest unless given) blessed.",
-    "registry": "Registered models: versions that never change, aliases that move, approvals, a version's whole story.",
+    "unbless": "Withdraw the blessing of the model that NODE of RUN (the newest unless given) blessed.",
+    "registry": "Registered models: versions that never change, aliases that move, approvals, a version's history.",
     "runs": "List past runs, the newest first: state, when, blessing, metrics, parameters that differ, tags.",
     "find": "Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, "
     "lineage.",
     "cost": "Sum what executions used and cost: CPU, accelerators, memory, bytes, energy, money.",
-    "tag": "Tag a run (the newest unless --run names one), or note something of it; without either, show both.",
+    "tag": "Tag a run (the newest unless --run names one), or add a note to it; without either, show both.",
     "show": "Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks.",
     "diff": "Say what changed from run FIRST to run SECOND: parameters, "
     "and of each node its state, code, data and metrics.",
@@ -52,7 +51,7 @@ VERBS = {
     "schema": "See, propose and accept the schema: what the data should look like.",
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
     "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",
-    "metadata-server": "Stand before metadata stores, for machines that hold no database passwords, until told to end.",
+    "metadata-server": "Serve metadata stores over HTTP to machines without database passwords, until told to end.",
     "predict": "Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.",
     "ab-test": "Compare the versions of a served model by the request log in LOG and what came true, in LABELS.",
     "hub": "See, check and clean published modules: an ADDRESS is a folder or a URL prefix.",
@@ -60,17 +59,17 @@ VERBS = {
     "package": "Build a wheel of a project for other machines: its modules, and the files that it names.",
     "openlineage": "Send what ran as OpenLineage events, to where that client's settings say.",
     "mlflow": "Mirror runs into an MLflow tracking server: parameters, metrics with their steps, tags, how they ended.",
-    "import-mlmd": "Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.",
+    "import-mlmd": "Import runs, artifacts and lineage from FILE, an ML Metadata store (SQLite) as TFX writes it.",
     "fsck": "Check every payload against its digest, and look for what crashes left behind.",
     "pin": "Keep an ARTIFACT, or all outputs of a run, whatever a retention policy says; without either, list the "
     "pins.",
     "gc": "Remove the payloads that a retention policy does not keep; without --apply, only say which.",
     "backup": "Copy the metadata to FILE while runs go on, and check the copy; or put a copy back.",
-    "audit": "Check that nobody changed the history past its journal, and export and sign where the journal stands.",
+    "audit": "Verify the history against its journal, and export and sign the journal's head.",
     "namespace": "Namespaces of a PostgreSQL store: a schema for each project or person, and who may read, write, "
     "approve there.",
-    "upgrade": "Bring the metadata of an earlier release to this one's schema; a copy of it is kept beside it.",
-    "doctor": "Look at Python, the platform, installed extras, devices, the root and the disk.",
+    "upgrade": "Migrate the metadata of an earlier release to this one's schema; a copy is kept beside it.",
+    "doctor": "Check Python, the platform, installed extras, devices, the root and the disk.",
 }
 """The verbs and the first sentence of each one's help, so that `--help` need not import them."""
 

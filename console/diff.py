@@ -11,7 +11,7 @@ from ..metadata import explain
 from ..pipelines import Home, Run, open_run
 from ..pipelines.launcher.states import EndState
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .session import NodeView, view
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _show(console: Console, answer: Mapping[str, Any]) -> None:
     (first_run, second_run), (old, new) = answer["runs"], answer["states"]
     console.print(f"{first_run} ({old}) -> {second_run} ({new})", markup=False)
     for name, (before, after) in answer["parameters"].items():
-        console.print(f"  parameter {name}: {before} -> {after}", markup=False, soft_wrap=True)
+        print_text(console, f"  parameter {name}: {before} -> {after}")
     for name, differences in answer["nodes"].items():
         console.print(f"[bold]{escape(name)}[/]")
         if "only_in" in differences:
@@ -109,10 +109,10 @@ def _show(console: Console, answer: Mapping[str, Any]) -> None:
         if "state" in differences:
             console.print(f"  state: {differences['state'][0]} -> {differences['state'][1]}", markup=False)
         for line in differences.get("changes", ()):
-            console.print(f"  {line}", markup=False, soft_wrap=True)
+            print_text(console, f"  {line}")
         for facts in (differences.get("properties", {}), differences.get("metrics", {})):
             for key, (before, after) in facts.items():
-                console.print(f"  {key}: {_short(before)} -> {_short(after)}", markup=False, soft_wrap=True)
+                print_text(console, f"  {key}: {_short(before)} -> {_short(after)}")
     if not answer["parameters"] and not answer["nodes"]:
         console.print("  nothing differs", style="dim")
 

@@ -47,7 +47,7 @@ class HealthCheck:
 )
 @shared
 def doctor(settings: ConsoleSettings) -> int:
-    """Look at Python, the platform, installed extras, devices, the root and the disk. Nothing leaves this machine."""
+    """Check Python, the platform, installed extras, devices, the root and the disk. Nothing leaves this machine."""
     findings = [*_python(), *_packages(), *_devices(), *_root(settings)]
     bad = any(finding.state == "bad" for finding in findings)
     answer = {"fit": not bad, "findings": [asdict(finding) for finding in findings]}

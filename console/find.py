@@ -28,18 +28,20 @@ _SHOWN: Final[dict[str, tuple[str, ...]]] = {
 )
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("where", metavar="[FILTER]", default="")
-@click.option("--order", default="-id", show_default=True, metavar="FIELD", help="Smallest first; -FIELD: largest.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
-@click.option("--index", metavar="FIELD", help="First make an index of this property or metric, for good.")
-@click.option("--after", metavar="TOKEN", help="Go on behind a page, by the token that it ends with.")
+@click.option(
+    "--order", default="-id", show_default=True, metavar="FIELD", help="Sort by FIELD, ascending; -FIELD: descending."
+)
+@click.option("--limit", "-n", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
+@click.option("--index", metavar="FIELD", help="First create a permanent index of this property or metric.")
+@click.option("--after", metavar="TOKEN", help="Continue after a page, by the token that it ends with.")
 @shared
 def find(
     settings: ConsoleSettings, kind: str, where: str, order: str, limit: int, index: str | None, after: str | None
 ) -> int:
     """Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, lineage.
 
-    A text stands in single quotes, a time too, or as -7d before now. `and`, `or`, `not`, parentheses, `in (…)`, `like
-    '%…'` and `is null` are understood; docs/finding.md lists the fields. As a DataFrame: `dt.find()`.
+    Write text and times in single quotes; -7d is seven days before now. `and`, `or`, `not`, parentheses, `in (…)`,
+    `like '%…'` and `is null` are understood; docs/finding.md lists the fields. As a DataFrame: `dt.find()`.
     """
     from ..metadata.finding import RecordQuery
 

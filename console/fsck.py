@@ -87,7 +87,7 @@ def _undo(settings: ConsoleSettings, home: Home) -> int:
             ("stays retired, as its bytes, or those it was made from, are not whole", retired),
         ):
             for uri in uris:
-                console.print(f"{what}: {uri}", markup=False, soft_wrap=True)
+                print_text(console, f"{what}: {uri}")
 
     settings.answer({"revived": revived, "retired": retired}, show)
     return CRASH if retired else OK
@@ -129,7 +129,7 @@ def _show_report(console: Console, report: FsckReport, *, dry_run: bool) -> None
     if report.clean:
         console.print(f"[green]clean[/]: {checked}")
     elif report.database:
-        console.print(f"{checked}; {RESTORE}", markup=False, soft_wrap=True)
+        print_text(console, f"{checked}; {RESTORE}")
     elif report.marker:
         console.print(f"{checked}; nothing can be repaired until the marker is in order")
     elif report.repaired:
@@ -140,12 +140,12 @@ def _show_report(console: Console, report: FsckReport, *, dry_run: bool) -> None
             "executions recorded as abandoned": len(report.executions),
         }
         done = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        console.print(f"{checked}; put in order: {done}", markup=False, soft_wrap=True)
+        print_text(console, f"{checked}; put in order: {done}")
         if retired:
             undo = (
                 "the next run makes again what it needs; `drivetrain fsck --undo` takes the retiring back, of what is"
             )
-            console.print(f"{undo} whole (again)", markup=False, soft_wrap=True)
+            print_text(console, f"{undo} whole (again)")
         if deleted:
             console.print("what was deleted had no use, and stays deleted", markup=False)
     else:

@@ -152,7 +152,7 @@ def _why(settings: ConsoleSettings, home: Home, planned: RetentionPlan, asked: s
 
     artifact = find_artifact(home, asked)
     if artifact is None:
-        raise InputError(f"{asked!r} is no artifact in {home.root}", fix="name a URI that `drivetrain show` prints")
+        raise InputError(f"{asked!r} is not an artifact in {home.root}", fix="name a URI that `drivetrain show` prints")
     reasons = {each.id: f"would be marked: {reason}" for each, reason in planned.mark}
     reasons |= {each.id: "would be removed: its grace is over" for each in planned.delete}
     reasons |= {each.id: "marked; its grace goes on" for each in planned.waiting}
@@ -191,7 +191,7 @@ def _show_plan(console: Console, planned: RetentionPlan) -> None:
     for reason in planned.kept.values():
         reasons[reason] += 1
     for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
-        console.print(f"kept {count:,}: {reason}", markup=False, soft_wrap=True)
+        print_text(console, f"kept {count:,}: {reason}")
     _show_quota(console, planned)
     if planned.mark or planned.delete or planned.restore:
         print_text(console, "nothing was changed; --apply does it, --why ARTIFACT tells of one")

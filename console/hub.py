@@ -11,7 +11,7 @@ import click
 
 from .bundle import print_checks
 from .exit_codes import CRASH, OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .verbs import Verbs
 
 if TYPE_CHECKING:
@@ -94,12 +94,10 @@ def show(settings: ConsoleSettings, address: str, number: int | None) -> int:
 
     def tell(console: Console) -> None:
         page = chosen_version.card.to_markdown("\n".join(signatures))
-        console.print(
-            f"{address}, version {chosen_version.number}, digest {chosen_version.digest}", markup=False, soft_wrap=True
-        )
-        console.print(f"\n{page}", markup=False, soft_wrap=True)
+        print_text(console, f"{address}, version {chosen_version.number}, digest {chosen_version.digest}")
+        print_text(console, f"\n{page}")
         for name, size, checksum in chosen_version.files:
-            console.print(f"{checksum[:12]}  {size:>12,}  {name}", markup=False, soft_wrap=True)
+            print_text(console, f"{checksum[:12]}  {size:>12,}  {name}")
 
     settings.answer(answer, tell)
     return OK
@@ -143,7 +141,7 @@ def clean(settings: ConsoleSettings, address: str, older_than: timedelta, dry_ru
 
     def tell(console: Console) -> None:
         for name in gone:
-            console.print(f"{'would remove' if dry_run else 'removed'} {name}", markup=False, soft_wrap=True)
+            print_text(console, f"{'would remove' if dry_run else 'removed'} {name}")
         if not gone:
             console.print(f"{address}: nothing to remove", markup=False)
 

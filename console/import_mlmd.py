@@ -15,7 +15,7 @@ from ..pipelines.ir.ir import Edge, Node, Pipeline
 from ..pipelines.launcher.states import RunState
 from ..progress import Progress, no_progress
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .terminal import terminal
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path))
 @shared
 def import_mlmd(settings: ConsoleSettings, file: Path) -> int:
-    """Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.
+    """Import runs, artifacts and lineage from FILE, an ML Metadata store (SQLite) as TFX writes it.
 
     Payloads stay where they are: `runs`, `show`, `lineage` and `diff` name them; nothing reads or deletes them.
     FILE is only read. The same command again takes in what was added since.
@@ -48,16 +48,16 @@ def import_mlmd(settings: ConsoleSettings, file: Path) -> int:
 def _show(console: Console, settings: ConsoleSettings, file: Path, imported: MlmdImport) -> None:
     new = [f"{imported.artifacts:,} artifacts", f"{imported.executions:,} executions", f"{imported.events:,} events"]
     if imported.runs or imported.executions or imported.artifacts:
-        console.print(f"from {file}: {len(imported.runs):,} runs, {', '.join(new)}", markup=False, soft_wrap=True)
+        print_text(console, f"from {file}: {len(imported.runs):,} runs, {', '.join(new)}")
     else:
-        console.print(f"nothing new in {file}", markup=False, soft_wrap=True)
+        print_text(console, f"nothing new in {file}")
     if imported.updated:
         console.print(f"  {imported.updated:,} had changed since the last time")
     if imported.passed_on:
         explanation = (
             "outputs had a producer already: only the first execution is recorded as such, later ones as consumers"
         )
-        console.print(f"  {imported.passed_on:,} {explanation}", markup=False, soft_wrap=True)
+        print_text(console, f"  {imported.passed_on:,} {explanation}")
     if imported.left_out:
         console.print(f"  {imported.left_out:,} rows were left out: they name what is not there", markup=False)
     console.print(f"  see: drivetrain runs{settings.as_options}", markup=False, style="dim", soft_wrap=True)

@@ -18,7 +18,7 @@ from ..pipelines.launcher.logs import LogReader, Logs
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _list(console: Console, home: Home, run: Run, run_logs: Logs) -> None:
     width = max(map(len, tasks))
     for name, path in tasks.items():
         line = f"{name:<{width}}  {_state(home, flow, name):<9}  {path.stat().st_size:>11,} bytes  {path}"
-        console.print(line, markup=False, soft_wrap=True)
+        print_text(console, line)
 
 
 def _named(run: Run, run_logs: Logs, task: str, *, follow: bool) -> list[str]:

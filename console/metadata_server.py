@@ -57,7 +57,7 @@ def metadata_server(
     namespaces: tuple[str, ...],
     expires: date | None,
 ) -> int:
-    """Stand before metadata stores, for machines that hold no database passwords, until told to end.
+    """Serve metadata stores over HTTP to machines without database passwords, until told to end.
 
     FILE names the stores and says by API keys who may do what in them; `--store http://HOST:PORT/NAMESPACE` with the
     key in DRIVETRAIN_METADATA_KEY then works wherever a store's URL may stand.

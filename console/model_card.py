@@ -111,10 +111,10 @@ def read_words(file: Path) -> Json:
         raise InputError(f"{file} cannot be read: {error}", fix="write YAML or JSON") from None
     body = bodies[0] if len(bodies) == 1 else None
     if not isinstance(body, dict):
-        raise InputError(f"{file} is no part of a model card", fix=f"it has {', '.join(_SECTIONS)}")
+        raise InputError(f"{file} is not part of a model card", fix=f"it has {', '.join(_SECTIONS)}")
     for name, fields in body.items():
         if name not in _SECTIONS or not isinstance(fields, dict):
-            raise InputError(f"{file}: {name!r:.80} is no section of a model card", fix=f"use {', '.join(_SECTIONS)}")
+            raise InputError(f"{file}: {name!r:.80} is not a model card's section", fix=f"use {', '.join(_SECTIONS)}")
         if unknown := sorted(fields.keys() - set(_SECTIONS[name])):
             raise InputError(f"{file}: {name} has no field {unknown[0]!r:.80}", fix=f"use {', '.join(_SECTIONS[name])}")
     return body

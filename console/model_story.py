@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..digest import canonical_json
 from ..metadata import ArtifactRecord, Decision, Evaluation, Examples, ExecutionRecord, LineageGraph, PushedModel
@@ -14,11 +15,13 @@ from ..pipelines import Home
 from ..pipelines.launcher.files_read import files_read
 from ..pipelines.launcher.verdicts import decisions
 from .lineage import node_of, sealed_by
+from .options import print_text
 from .session import payload_file, run_of
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 Json: TypeAlias = dict[str, Any]  # Any: JSON values
-Line: TypeAlias = Callable[[str, str], None]
-"""Prints a line: what it is about, in a word, and what is said."""
 
 _FILES: Final = 3  # of each span that are shown; `--json` has all
 
@@ -175,9 +178,14 @@ def artifact_facts(record: ArtifactRecord) -> Json:
 # --- for people ---
 
 
-def show_story(line: Line, story: Mapping[str, Any]) -> None:
+def print_line(console: Console, name: str, text: str) -> None:
+    """Print a line: what it is about, in a word, and what is said."""
+    print_text(console, f"  {name:<10} {text}")
+
+
+def show_story(console: Console, story: Mapping[str, Any]) -> None:
     """Say what is known of a model, a line for each thing."""
-    model = story["model"]
+    line, model = partial(print_line, console), story["model"]
     line("model", f"{model['uri']}, made by {model['node']} in run {model['run']}")
     for evaluation in story["evaluations"]:
         verdict = "blessed" if evaluation["blessed"] else "not blessed"
@@ -200,7 +208,7 @@ def show_story(line: Line, story: Mapping[str, Any]) -> None:
         functions = ", ".join(code["functions"].values())
         line("code", f"{code['digest'][:12]} {code['node']}" + (f" with {functions}" if functions else ""))
     for span in story["data"]:
-        show_span(line, span)
+        show_span(console, span)
 
 
 def push_line(push: Mapping[str, Any]) -> str:
@@ -213,7 +221,7 @@ def push_line(push: Mapping[str, Any]) -> str:
     return text
 
 
-def show_span(line: Line, span: Mapping[str, Any]) -> None:
+def show_span(console: Console, span: Mapping[str, Any]) -> None:
     """Say what a span of the data is, and which files it was read from."""
     rows = sum(span["rows"].values())
     files = [
@@ -221,4 +229,4 @@ def show_span(line: Line, span: Mapping[str, Any]) -> None:
     ]
     more = f" and {len(span['files']) - _FILES:,} more" if len(span["files"]) > _FILES else ""
     text = f"span {span['span']} of {span['node']}: {rows:,} rows {span['fingerprint'][:12]}"
-    line("data", text + (f", of {', '.join(files)}{more}" if files else ""))
+    print_line(console, "data", text + (f", of {', '.join(files)}{more}" if files else ""))

@@ -15,7 +15,7 @@ import click
 
 from ..errors import InputError
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,4 +115,4 @@ def _show(console: Console, folder: Path, template: str) -> None:
         f"  {folder}/README.md says what to change where",
     )
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        print_text(console, line)

@@ -13,7 +13,7 @@ import click
 
 from ..errors import DrivetrainError
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .terminal import echo
 from .verbs import Verbs
 
@@ -89,7 +89,7 @@ def test(settings: ConsoleSettings, channel: str, file: Path) -> int:
         raise DrivetrainError(f"channel {channel}: {failure.message}", fix=fix)
     settings.answer(
         {"channel": channel, "sent": True, "remark": remark},
-        lambda console: _say(console, f"sent a sample to {channel}{f' ({remark})' if remark else ''}"),
+        lambda console: print_text(console, f"sent a sample to {channel}{f' ({remark})' if remark else ''}"),
     )
     return OK
 
@@ -120,16 +120,12 @@ def _dated(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _list(console: Console, records: list[Outbox], entries: list[dict[str, Any]]) -> None:
     if not records:
-        _say(console, "nobody has been told anything yet: `drivetrain notify run` does so")
+        print_text(console, "nobody has been told anything yet: `drivetrain notify run` does so")
     for record in records:
         facts = record.to_json()
         attempts = f", tried {facts['attempts']} times" if facts["attempts"] else ""
-        _say(console, f"{record.rule} to {record.channel}: {facts['waiting']} waiting{attempts}")
+        print_text(console, f"{record.rule} to {record.channel}: {facts['waiting']} waiting{attempts}")
     for entry in entries:
         reason = f": {entry['reason']}" if entry["reason"] else ""
         what = f"sent{reason}" if entry["is_sent"] else f"given up{reason}"
-        _say(console, f"{entry['at']}  {entry['channel']}  {entry['subject']}  {what}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
+        print_text(console, f"{entry['at']}  {entry['channel']}  {entry['subject']}  {what}")

@@ -146,7 +146,7 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         metavar="URL",
         envvar="DRIVETRAIN_ARTIFACTS",
         show_envvar=True,
-        help="Where the artifacts are, if not in the root: s3://bucket/prefix. The first run says it.",
+        help="Where the artifacts are, if not in the root: s3://bucket/prefix. The first run sets it.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
     @functools.wraps(verb)
@@ -305,7 +305,7 @@ def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         type=click.Choice(["inline", "process", "beam"]),
         default="inline",
         show_default=True,
-        help="Who walks the DAG.",
+        help="What runs the nodes.",
     )
     @click.option(
         "--executor",

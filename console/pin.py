@@ -71,7 +71,7 @@ def _chosen(home: Home, artifact: str | None, run_id: str | None) -> list[Artifa
         single = find_artifact(home, artifact)
         if single is None:
             raise InputError(
-                f"{artifact!r} is no artifact in {home.root}", fix="name a URI that `drivetrain show` prints"
+                f"{artifact!r} is not an artifact in {home.root}", fix="name a URI that `drivetrain show` prints"
             )
         several, named = [single], single.uri
     there = [each for each in several if each.state in ("LIVE", "MARKED_FOR_DELETION")]

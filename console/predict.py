@@ -64,7 +64,7 @@ def predict(
     match = _URL.fullmatch(url)
     if match is None:
         server = url.rstrip("/") if _SERVER.fullmatch(url) else "http://127.0.0.1:8501"
-        raise InputError(f"{url!r:.200} is no model's URL", fix=f"{server}/v1/models/NAME")
+        raise InputError(f"{url!r:.200} is not a model's URL", fix=f"{server}/v1/models/NAME")
     if (file is None) == (not rows):
         raise InputError("predict needs rows: a FILE, or --row", fix="""--row '{"hour": 17}'""")
     asked = [_row(text) for text in rows] if file is None else _rows_of(file, limit)
@@ -118,9 +118,9 @@ def _row(text: str) -> dict[str, Any]:
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--row {text!r:.80} is no JSON: {error!s:.100}", fix="""--row '{"hour": 17}'""") from error
+        raise InputError(f"--row {text!r:.80} is not a JSON: {error!s:.100}", fix="""--row '{"hour": 17}'""") from error
     if not isinstance(row, dict):
-        raise InputError(f"--row {text!r:.80} is no object", fix="""--row '{"hour": 17}'""")
+        raise InputError(f"--row {text!r:.80} is not an object", fix="""--row '{"hour": 17}'""")
     return row
 
 

@@ -51,7 +51,7 @@ def find(
         limit: So many at most; all where None.
 
     Raises:
-        InputError: There is no such root, or the filter or the order is none.
+        InputError: There is no such root, or the filter or the order is not valid.
         DrivetrainError: pandas is not installed.
     """
     try:

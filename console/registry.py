@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -35,7 +36,7 @@ REASON: Final = click.option("--reason", default="", metavar="TEXT", help="Why; 
     "  drivetrain registry show flights@champion\n",
 )
 def registry() -> None:
-    """Registered models: versions that never change, aliases that move, approvals, a version's whole story."""
+    """Registered models: versions that never change, aliases that move, approvals, a version's history."""
 
 
 @registry.command("list", epilog="\b\nExample:\n  drivetrain registry list --json\n")
@@ -79,7 +80,7 @@ def show(settings: ConsoleSettings, name: str, page: Path | None) -> int:
 @click.argument("name")
 @shared
 def story(settings: ConsoleSettings, name: str) -> int:
-    """Tell all that was done to the registered model NAME, the first thing first: by whom, when, why."""
+    """Print the history of the registered model NAME, oldest first: what was done, by whom, when, why."""
     with settings.home() as home:
         log = _registry(home).model(name).log
         lines = [f"{entry.at:%Y-%m-%d %H:%M:%S} UTC  {entry}" for entry in log]
@@ -147,7 +148,7 @@ def alias(
     reason: str,
     by: str | None,
 ) -> int:
-    """Have ALIAS stand for VERSION of the registered model NAME: a number, or another alias.
+    """Point ALIAS at VERSION of the registered model NAME: a number, or another alias.
 
     Of two who move it at once, one is told that the other was faster. Where the alias needs approvals, the version must
     have them.
@@ -376,7 +377,7 @@ def _find_model(home: Home, start: str) -> ArtifactRecord:
         record = models[0] if models else None
     if record is None:
         raise InputError(
-            f"{start!r:.200} is no artifact in {home.root}", fix="name a URI that `drivetrain show` prints"
+            f"{start!r:.200} is not an artifact in {home.root}", fix="name a URI that `drivetrain show` prints"
         )
     return record
 
@@ -490,11 +491,9 @@ def _show_model(console: Console, model: RegisteredModel) -> None:
 
 
 def _show_version(console: Console, version: Mapping[str, Any]) -> None:
-    from .model_story import push_line, show_story
+    from .model_story import print_line, push_line, show_story
 
-    def line(name: str, text: str) -> None:
-        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
-
+    line = partial(print_line, console)
     aliases = "".join(f" [{alias}]" for alias in version["aliases"])
     gone = "" if version["state"] == "LIVE" else f", {version['state']}"
     print_text(console, f"{version['name']}{aliases}, bundle {version['bundle'][:12]}{gone}")
@@ -506,7 +505,7 @@ def _show_version(console: Console, version: Mapping[str, Any]) -> None:
         line("registry", f"{entry['at'][:19].replace('T', ' ')} UTC  {entry['text']}")
     for alias, rule in version["rules"].items():
         line("approval", f"{alias} may move here" if rule["approved"] else f"{alias} may not: {rule['missing']}")
-    show_story(line, version)
+    show_story(console, version)
     for evaluation in version["evaluations"]:
         for check in evaluation["thresholds"]:
             verdict = {True: "pass", False: "fail"}.get(check.get("passed"), "not judged")

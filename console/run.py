@@ -31,6 +31,7 @@ from .options import (
     gather_parameters,
     parameter_options,
     pipeline_option,
+    print_text,
     run_options,
     shared,
     tag_options,
@@ -131,7 +132,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
             result = go(home, begun)
         outcome = outcome_of(home, result)
         code = exit_code(result, outcome)
-        settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, settings, home, result))
+        settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, home, result))
         for first, *others in _failures(result):
             reason = first.reason.removeprefix(f"{first.node}: ")  # which errors of commands and notebooks begin with
             echo(f"error: {first.node}: {reason}", err=True)
@@ -139,7 +140,7 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
                 echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
         if not settings.json:
             for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
-                terminal().print(line, markup=False, soft_wrap=True)
+                print_text(terminal(), line)
         return code
 
 
@@ -160,7 +161,7 @@ def root_line(settings: ConsoleSettings, home: Home) -> str:
     return f"root {location.root}{because}: {runs}"
 
 
-def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunResult) -> None:
+def _show(console: Console, home: Home, result: RunResult) -> None:
     """The table, then what was made says of itself."""
     run = open_run(home, result.run)
     table = nodes_table(outline(run.pipeline), result.nodes)

@@ -8,7 +8,7 @@ import click
 
 from ..pipelines import Home
 from .exit_codes import OK
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .run_table import RunTable, run_table
 
 if TYPE_CHECKING:
@@ -48,4 +48,4 @@ def _show(console: Console, home: Home, table: RunTable, first: tuple[str, ...],
         table.show(console, first)
     else:
         which = f" with {', '.join(tags)}" if tags else "; start one with `drivetrain run FOLDER`"
-        console.print(f"no runs in {home.root}{which}", markup=False, soft_wrap=True)
+        print_text(console, f"no runs in {home.root}{which}")

@@ -15,7 +15,7 @@ from ..pipelines import Home, PipelineFunction, load_pipeline
 from ..pipelines.launcher.root import holds_runs
 from .exit_codes import OK
 from .notify import say_when
-from .options import ConsoleSettings, pipeline_option, shared
+from .options import ConsoleSettings, pipeline_option, print_text, shared
 from .terminal import echo
 from .verbs import Verbs
 
@@ -33,7 +33,7 @@ _HISTORY = timedelta(days=30)
     "  drivetrain schedule log flights\n",
 )
 def schedule() -> None:
-    """Runs that begin by themselves: by the clock, on new data, on drift, when a metric falls, after other runs."""
+    """Start runs automatically: by the clock, on new data, on drift, when a metric falls, after other runs."""
 
 
 @schedule.command(epilog="\b\nExample:\n  drivetrain schedule register examples/flights\n")
@@ -53,7 +53,7 @@ def register(settings: ConsoleSettings, project: Path, which: str | None, name: 
         record, change = register_schedule(home, pipeline, name)
         settings.answer(
             {"change": change, **record.to_json()},
-            lambda console: _say(console, f"{change} {record.name}: {record.schedule.trigger}"),
+            lambda console: print_text(console, f"{change} {record.name}: {record.schedule.trigger}"),
         )
     return OK
 
@@ -172,7 +172,7 @@ def remove(settings: ConsoleSettings, name: str) -> int:
 
     with settings.home(readonly=False) as home:
         remove_schedule(home, name)
-        settings.answer({"removed": name}, lambda console: _say(console, f"removed {name}"))
+        settings.answer({"removed": name}, lambda console: print_text(console, f"removed {name}"))
     return OK
 
 
@@ -268,7 +268,7 @@ def _pause(settings: ConsoleSettings, name: str, *, paused: bool) -> int:
     with settings.home(readonly=False) as home:
         record = pause_schedule(home, name, paused=paused)
         word = "paused" if paused else "resumed"
-        settings.answer(record.to_json(), lambda console: _say(console, f"{word} {name}"))
+        settings.answer(record.to_json(), lambda console: print_text(console, f"{word} {name}"))
     return OK
 
 
@@ -276,33 +276,31 @@ def _list(console: Console, home: Home, records: list[ScheduleRecord | Unreadabl
     from ..pipelines.scheduler import UnreadableSchedule
 
     if not records:
-        _say(console, f"no schedules in {home.root}; register one with `drivetrain schedule register PROJECT`")
+        print_text(console, f"no schedules in {home.root}; register one with `drivetrain schedule register PROJECT`")
     for record in records:
         if isinstance(record, UnreadableSchedule):
-            _say(console, f"{record.name}\n  {record.error.message}\n  fix: {record.error.fix}")
+            print_text(console, f"{record.name}\n  {record.error.message}\n  fix: {record.error.fix}")
             continue
-        _say(console, f"{record.name}{' (paused)' if record.paused else ''}  {record.schedule.trigger}")
-        _say(console, f"  {record.project}")
-        _say(console, f"  {record.said or 'not looked at yet: `drivetrain schedule run` is the scheduler'}")
+        print_text(console, f"{record.name}{' (paused)' if record.paused else ''}  {record.schedule.trigger}")
+        print_text(console, f"  {record.project}")
+        print_text(console, f"  {record.said or 'not looked at yet: `drivetrain schedule run` is the scheduler'}")
 
 
 def _log(console: Console, decided: list[Tick]) -> None:
     if not decided:
-        _say(console, "it has decided nothing yet: `drivetrain schedule run` is the scheduler")
+        print_text(console, "it has decided nothing yet: `drivetrain schedule run` is the scheduler")
     for tick in decided:
         what = f"run {tick.run}: " if tick.run else ""
-        _say(console, f"{tick.at:%Y-%m-%d %H:%M:%S} UTC  {what}{tick.reason}")
+        print_text(console, f"{tick.at:%Y-%m-%d %H:%M:%S} UTC  {what}{tick.reason}")
 
 
 def _show_tried(console: Console, firings: list[Firing], said: str, begin: datetime, end: datetime, limit: int) -> None:
     for firing in firings:
-        _say(console, f"{firing.at:%Y-%m-%d %H:%M:%S} UTC  {firing.reason}")
+        print_text(console, f"{firing.at:%Y-%m-%d %H:%M:%S} UTC  {firing.reason}")
     if len(firings) == limit:
-        _say(console, f"the first {limit} runs after {begin:%Y-%m-%d %H:%M} UTC; --limit asks for more, --at for fewer")
+        print_text(
+            console, f"the first {limit} runs after {begin:%Y-%m-%d %H:%M} UTC; --limit asks for more, --at for fewer"
+        )
         return
     count = f"{len(firings)} run{'' if len(firings) == 1 else 's'}" if firings else "no run"
-    _say(console, f"{count} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; then: {said}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, markup=False, soft_wrap=True)
+    print_text(console, f"{count} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; then: {said}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DrivetrainError, InputError
+from ..errors import DrivetrainError, InputError, suggest
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
 from ..metadata.uri import resolve
 from ..pipelines import Home, Run, find_root, open_run
@@ -167,11 +166,7 @@ class RunView:
         """
         if node in self.nodes:
             return self.nodes[node]
-        close = difflib.get_close_matches(node, self.nodes, 1)
-        raise InputError(
-            f"run {self.id} has no node {node!r}",
-            fix=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(self.nodes)}",
-        )
+        raise InputError(f"run {self.id} has no node {node!r}", fix=suggest(node, list(self.nodes)))
 
     def __iter__(self) -> Iterator[NodeView]:
         """The nodes, in topological order."""

@@ -16,7 +16,7 @@ from ..pipelines import Home, open_run
 from ..pipelines.launcher.states import EndState, RunState, TaskState
 from .exit_codes import OK
 from .live import STYLES, WORST_FIRST, counted, number, span
-from .options import ConsoleSettings, shared, tags_text
+from .options import ConsoleSettings, print_text, shared, tags_text
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
 
@@ -66,28 +66,28 @@ def _show_run(console: Console, home: Home, run_view: RunView) -> None:
         escape(f"started {run_view.started:%Y-%m-%d %H:%M} UTC" + (f", with {parameters}" if parameters else ""))
     )
     if used := _used(run_view):
-        console.print(used, markup=False, soft_wrap=True)
+        print_text(console, used)
     if run_view.tags:
-        console.print(f"tagged {tags_text(run_view.tags)}", markup=False, soft_wrap=True)
+        print_text(console, f"tagged {tags_text(run_view.tags)}")
     if run_view.note:
-        console.print(f"note: {run_view.note}", markup=False, soft_wrap=True)
+        print_text(console, f"note: {run_view.note}")
     outputs = list(_outputs(run_view.nodes))
     if outputs:
         # Lines, not a table: a URI that is to be copied must not be folded.
         names, kinds = (max(map(len, column)) for column in zip(*((n, kind) for n, kind, _ in outputs), strict=True))
         console.print()
         for name, kind, lies in outputs:
-            console.print(f"{name:<{names}}  {kind:<{kinds}}  {lies}", markup=False, soft_wrap=True)
+            print_text(console, f"{name:<{names}}  {kind:<{kinds}}  {lies}")
     show_summaries(console, home, run_view.nodes)
     failed = [node for node in run_view if node.error]
     for node in failed[:_FEW]:
         console.print()
         console.print(f"[red]{escape(node.id)} failed[/]: {escape(node.reason)}", soft_wrap=True)
-        console.print(str(node.error).rstrip(), markup=False, soft_wrap=True)
+        print_text(console, str(node.error).rstrip())
     if len(failed) > _FEW:
         console.print(f"\n{len(failed) - _FEW:,} more failed: `drivetrain logs {run_view.id} NODE` of each")
     for line in run_view.outcome.lines():
-        console.print(line, markup=False, soft_wrap=True)
+        print_text(console, line)
 
 
 def _used(run_view: RunView) -> str:
@@ -252,7 +252,7 @@ def show_summary(console: Console, node: NodeView, output: str, store: str) -> N
     if summary.rows or vetoed:
         console.print()
     console.print(f"[yellow]stopped by {escape(node.id)}[/]:" if vetoed else f"[bold]{escape(node.id)}[/]:", end=" ")
-    console.print(summary.text, markup=False, soft_wrap=True)
+    print_text(console, summary.text)
     if summary.report and not collected:
         page = f"{store.rstrip('/')}/{node.records[output].uri}/extra/report.html"
         console.print(f"  report: {page}", markup=False, style="dim", soft_wrap=True)

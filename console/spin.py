@@ -12,7 +12,7 @@ import click
 from ..pipelines import SpinResult, open_run
 from ..pipelines import spin as spin_task
 from .exit_codes import OK
-from .options import ConsoleSettings, parameter, shared
+from .options import ConsoleSettings, parameter, print_text, shared
 from .rerun import kept_parameters, pipeline_today
 
 if TYPE_CHECKING:
@@ -53,5 +53,5 @@ def _show(console: Console, spun: SpinResult) -> None:
     for key, artifact in spun.outputs.items():
         same = "as in the run" if spun.before.get(key) == spun.fingerprints[key] else "another content than in the run"
         facts = "".join(f", {name}={value}" for name, value in artifact.properties.items())
-        console.print(f"  {key}: {same}{facts if key in spun.before else ''}", markup=False, soft_wrap=True)
-        console.print(f"    {artifact.path}", markup=False, soft_wrap=True)
+        print_text(console, f"  {key}: {same}{facts if key in spun.before else ''}")
+        print_text(console, f"    {artifact.path}")

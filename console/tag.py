@@ -8,7 +8,7 @@ import click
 
 from ..pipelines import Run, open_run, tag_run
 from .exit_codes import OK
-from .options import RUN, ConsoleSettings, parse_tag, shared, tags_text
+from .options import RUN, ConsoleSettings, parse_tag, print_text, shared, tags_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def tag(
     settings: ConsoleSettings, tags: tuple[str, ...], run_id: str | None, remove: tuple[str, ...], note: str | None
 ) -> int:
-    """Tag a run (the newest unless --run names one), or note something of it; without either, show both.
+    """Tag a run (the newest unless --run names one), or add a note to it; without either, show both.
 
     `drivetrain runs --tag NAME` lists the runs with a tag. A new value of a tag replaces the one before.
     """
@@ -41,6 +41,6 @@ def tag(
 
 
 def _show(console: Console, run: Run) -> None:
-    console.print(f"run {run.id}: {tags_text(run.tags) or 'no tags'}", markup=False, soft_wrap=True)
+    print_text(console, f"run {run.id}: {tags_text(run.tags) or 'no tags'}")
     if run.note:
-        console.print(run.note, markup=False, soft_wrap=True)
+        print_text(console, run.note)

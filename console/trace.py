@@ -16,8 +16,18 @@ from ..metadata import ArtifactRecord, Evaluation, Examples, Model, Predictions,
 from ..pipelines import Home
 from .exit_codes import OK
 from .lineage import find_artifact, node_of, sealed_by
-from .model_story import artifact_facts, made_of, push_line, pushes_of, show_span, show_story, span_facts, story_of
-from .options import ConsoleSettings, shared
+from .model_story import (
+    artifact_facts,
+    made_of,
+    print_line,
+    push_line,
+    pushes_of,
+    show_span,
+    show_story,
+    span_facts,
+    story_of,
+)
+from .options import ConsoleSettings, print_text, shared
 from .session import run_of
 
 if TYPE_CHECKING:
@@ -106,7 +116,7 @@ def _asked(home: Home, answer: str, log: Path | None) -> AnswerFacts:
         return AnswerFacts(digest)
     where = f", and no request of that id is in {log}" if log is not None else ""
     raise InputError(
-        f"{answer!r:.100} is no file, no digest, and no version that was pushed from {home.root}{where}",
+        f"{answer!r:.100} is not a file, a digest, or a version that was pushed from {home.root}{where}",
         fix="name a file with the answer's headers (`curl -i`), or the x-drivetrain-digest of an answer",
     )
 
@@ -300,32 +310,26 @@ def _log_files(log: Path | None) -> dict[str, list[str]]:
 
 
 def _show_up(console: Console, answer: Mapping[str, Any]) -> None:
-    def line(name: str, text: str) -> None:
-        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
-
     asked = answer["answer"]
     said = [f"version {asked['version']}"] if asked["version"] is not None else []
     said += [f"request {asked['request_id']}"] if asked["request_id"] else []
     console.print(f"bundle {answer['bundle']}" + (f" ({', '.join(said)})" if said else ""), markup=False)
     for push in answer["pushed"]:
-        line("pushed", push_line(push))
+        print_line(console, "pushed", push_line(push))
     if asked["version"] is not None and asked["version"] not in [push["version"] for push in answer["pushed"]]:
-        line("pushed", f"version {asked['version']} was not pushed from this root")
-    show_story(line, answer)
+        print_line(console, "pushed", f"version {asked['version']} was not pushed from this root")
+    show_story(console, answer)
 
 
 def _show_bulk(console: Console, answer: Mapping[str, Any]) -> None:
-    def line(name: str, text: str) -> None:
-        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
-
-    console.print(_predictions_line(answer["predictions"]), markup=False, soft_wrap=True)
+    print_text(console, _predictions_line(answer["predictions"]))
     for span in answer["predicted"]:
-        line("of", f"span {span['span']}, {span['uri']}")
+        print_line(console, "of", f"span {span['span']}, {span['uri']}")
     for model in answer["models"]:
         console.print(f"bundle {model['bundle']}", markup=False)
         for push in model["pushed"]:
-            line("pushed", push_line(push))
-        show_story(line, model)
+            print_line(console, "pushed", push_line(push))
+        show_story(console, model)
 
 
 def _predictions_line(facts: Mapping[str, Any]) -> str:
@@ -334,21 +338,18 @@ def _predictions_line(facts: Mapping[str, Any]) -> str:
 
 
 def _show_down(console: Console, answer: Mapping[str, Any]) -> None:
-    def line(name: str, text: str) -> None:
-        console.print(f"  {name:<10} {text}", markup=False, soft_wrap=True)
-
     console.print(f"span {answer['span']}", markup=False)
     for span in answer["data"]:
-        show_span(line, span)
+        show_span(console, span)
     models: Sequence[Mapping[str, Any]] = answer["models"]
     if not models:
-        line("model", "none has learned from it")
+        print_line(console, "model", "none has learned from it")
     for model in models:
         verdict = "" if not model["blessed"] else ", blessed" if any(model["blessed"]) else ", not blessed"
-        line("model", f"{model['bundle'][:12]} {model['uri']} of run {model['run']}{verdict}")
+        print_line(console, "model", f"{model['bundle'][:12]} {model['uri']} of run {model['run']}{verdict}")
         for push in model["pushed"]:
-            line("pushed", push_line(push))
+            print_line(console, "pushed", push_line(push))
         if model["log"]:
-            line("log", f"{len(model['log']):,} files of predictions, the first {model['log'][0]}")
+            print_line(console, "log", f"{len(model['log']):,} files of predictions, the first {model['log'][0]}")
     for predictions in answer["predictions"]:
-        line("bulk", _predictions_line(predictions))
+        print_line(console, "bulk", _predictions_line(predictions))

@@ -18,7 +18,7 @@ from .options import ConsoleSettings, shared
 @click.option("--by", default=None, metavar="NAME", help="Who decides; the user of this shell unless given.")
 @shared
 def unbless(settings: ConsoleSettings, run_id: str | None, node: str | None, reason: str, by: str | None) -> int:
-    """Take the blessing from the model that NODE of RUN (the newest unless given) blessed.
+    """Withdraw the blessing of the model that NODE of RUN (the newest unless given) blessed.
 
     From then on it counts as not blessed: `dt.latest_blessed()` chooses the one before. What was pushed stays pushed.
     """

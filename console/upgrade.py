@@ -11,7 +11,7 @@ from .options import ConsoleSettings, print_text, shared
 @click.command(epilog="\b\nExample:\n  drivetrain upgrade\n  drivetrain upgrade --root /srv/flights/.drivetrain\n")
 @shared
 def upgrade(settings: ConsoleSettings) -> int:
-    """Bring the metadata of an earlier release to this one's schema; a copy of it is kept beside it.
+    """Migrate the metadata of an earlier release to this one's schema; a copy is kept beside it.
 
     It is done whole or not at all. Earlier releases cannot open it afterwards. End all runs before. Of a PostgreSQL
     store, pg_dump makes the copy: do that first.

@@ -15,7 +15,7 @@ from ..pipelines.launcher.states import EndState
 from .differences import can_be_compared, difference, lines, output_difference
 from .exit_codes import OK
 from .live import STYLES
-from .options import ConsoleSettings, shared
+from .options import ConsoleSettings, print_text, shared
 from .session import origin, run_of, view
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _show_why(console: Console, answer: Mapping[str, Any]) -> None:
     console.print(f"  since run {compared['run']}:", markup=False)
     for each in [*answer["differences"], *answer["outputs"]]:
         (headline, _), *rest = lines(each)
-        console.print(f"  - {headline}", markup=False, soft_wrap=True)
+        print_text(console, f"  - {headline}")
         for line, style in rest:
             console.print(Text(f"      {line}", style=style), soft_wrap=True)
         if cause := answer["causes"].get(each.get("input")):
-            console.print(f"    {cause}", markup=False, soft_wrap=True)
+            print_text(console, f"    {cause}")

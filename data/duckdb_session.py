@@ -109,7 +109,7 @@ def require_select(session: duckdb.DuckDBPyConnection, query: str, what: str) ->
     """Refuse what is not one query that only reads.
 
     Raises:
-        InputError: It is none, or more than one statement.
+        InputError: It is not a SELECT, or more than one statement.
     """
     import duckdb
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..digest import canonical_json, digest_file, write_durably
-from ..errors import InputError
+from ..errors import InputError, suggest
 from .sources import Source, open_parquet
 
 FORMAT: Final = 1
@@ -57,8 +57,8 @@ class Manifest:
         for name, parts in self.splits:
             if name == split:
                 return parts
-        names = ", ".join(name for name, _ in self.splits)
-        raise InputError(f"there is no split {split!r}", fix=f"the splits are: {names}")
+        fix = suggest(split, [name for name, _ in self.splits], "they have")
+        raise InputError(f"the examples have no split {split!r}", fix=fix)
 
     def write(self, content: Path, *, span: int | None = None) -> Manifest:
         """Store it as `content/manifest.json`; returns what was stored, with `span` if given."""

@@ -167,7 +167,7 @@ def _check_copy(copy: Path) -> None:
     except OSError as error:
         raise InputError(f"{copy} cannot be read: {error.strerror}", fix=another) from None
     if head != _HEAD:
-        raise InputError(f"{copy} is no copy of the metadata: it is not a SQLite database", fix=another)
+        raise InputError(f"{copy} is not a copy of the metadata: it is not a SQLite database", fix=another)
     # To read it SQLite makes a log and an index of it, which a reader that may not write does not take away.
     new = [path for path in _beside(copy) if not path.exists()]
     try:

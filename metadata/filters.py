@@ -119,7 +119,7 @@ class Compiler:
         self._text, self._params = name, {}
         [(kind, field_name, _), *more] = _tokens(name) or [("", "", 0)]
         if kind != "name" or more:
-            raise InputError(f"{name!r:.80} is no field to sort by", fix="name one, such as created or metric.auc")
+            raise InputError(f"{name!r:.80} is not a field to sort by", fix="name one, such as created or metric.auc")
         field, path = self._field(field_name, 0)[0]
         if field.within != "{}":
             raise InputError(f"nothing is sorted by {field_name}", fix="sort by a field of the record itself")
@@ -273,7 +273,7 @@ class Compiler:
             try:
                 moment = datetime.fromisoformat(value)
             except ValueError:
-                raise self._error(f"{value!r} is no time", start, "write e.g. '2026-11-01', or -7d") from None
+                raise self._error(f"{value!r} is not a time", start, "write e.g. '2026-11-01', or -7d") from None
             return microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
         raise self._error("a time is wanted", start, "write e.g. '2026-11-01', or -7d for the last week")
 

@@ -144,7 +144,7 @@ def find(
         lineage_of: Gives the id of the artifact that `made_from` and `led_to` name.
 
     Raises:
-        InputError: The filter, the order or `after` is none.
+        InputError: The filter, the order or `after` is not valid.
     """
     if query.limit < 1:
         raise InputError(f"a page holds 1 record or more, not {query.limit}", fix="give a larger limit")

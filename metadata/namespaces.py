@@ -67,7 +67,7 @@ def create_namespace(url: str, name: str, *, adopt: bool = False) -> bool:
             is, and whoever had rights in it needs a role from then on.
 
     Raises:
-        InputError: The name cannot be one, or there is a schema or a role of that name which is no namespace's.
+        InputError: The name cannot be one, or there is a schema or a role of that name which is not a namespace's.
         StoreUnavailable: The user may not do it, or the server does not answer.
     """
     check_namespace(name)
@@ -162,7 +162,7 @@ def _adopt(tx: Transaction, database: str, name: str, agreed: bool) -> None:
     """Give what is in a schema to the admins of a namespace of its name, and take every right from all others."""
     relations = {row["name"]: row["plain"] for row in tx.all(_RELATIONS, name=name)}
     if not {"schema_version", "artifact", "execution"} <= relations.keys():
-        raise InputError(f"{database} has a schema {name} that is no namespace, nor a store", fix="choose another name")
+        raise InputError(f"{database} has a schema {name} that is neither a namespace nor a store", fix="choose another name")
     functions = {row["name"] for row in tx.all(_FUNCTIONS, name=name)}
     strange = [each for each, plain in relations.items() if each not in _TABLES or not plain]
     if strange := [*strange, *sorted(functions - {"event_law", "journal_law"})]:
@@ -172,7 +172,7 @@ def _adopt(tx: Transaction, database: str, name: str, agreed: bool) -> None:
         )
     if not agreed:
         raise InputError(
-            f"{database} has a schema {name} with a store in it, which is no namespace",
+            f"{database} has a schema {name} with a store in it, which is not a namespace",
             fix=f"choose another name; or make it the namespace, whose users then need roles: "
             f"`drivetrain namespace create {name} --adopt`",
         )

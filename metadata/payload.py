@@ -200,7 +200,7 @@ def read_manifest(data: bytes) -> dict[str, TreeDigest]:
     """What a manifest says of the files of a payload.
 
     Raises:
-        ValueError, KeyError, TypeError: It is none.
+        ValueError, KeyError, TypeError: It is not a manifest.
     """
     body: dict[str, Any] = json.loads(data)
     digests = {}

@@ -365,7 +365,7 @@ class StoreReader:
         """A page of the artifacts that a filter fits, of every state: see `filters` and docs/finding.md.
 
         Raises:
-            InputError: The filter, the order or `after` is none.
+            InputError: The filter, the order or `after` is not valid.
         """
         from . import finding  # late, as below: a run finds nothing
 

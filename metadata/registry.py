@@ -301,7 +301,7 @@ class Registry:
         artifact = self.store.artifact(artifact.uid)  # as it is by now, whatever the caller knows of it
         known = artifact_type(artifact.type)  # a type whose code is not loaded may be a model's
         if known is not Artifact and not issubclass(known, Model):
-            raise InputError(f"{artifact.uri} is no model: it is {artifact.type}", fix="name what a Trainer made")
+            raise InputError(f"{artifact.uri} is not a model: it is {artifact.type}", fix="name what a Trainer made")
         _require_payload(artifact)
         by = by.strip()
         makers = list(dict.fromkeys(filter(None, [by, self._trained_by(artifact)])))

@@ -68,7 +68,7 @@ def properties(text: str) -> Properties:
     """Properties, as they are stored: the JSON of an object.
 
     Raises:
-        StoreDamaged: They are none.
+        StoreDamaged: They are not the JSON of an object.
     """
     value = _decode(text)
     if not isinstance(value, dict):

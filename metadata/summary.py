@@ -50,7 +50,7 @@ class Summary:
         """The summary that `to_json` described.
 
         Raises:
-            StoreDamaged: It is none: a value of the store has changed.
+            StoreDamaged: It is not a summary: a value of the store has changed.
         """
         try:
             rows = tuple(tuple(row) for row in body["rows"])

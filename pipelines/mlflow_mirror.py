@@ -52,7 +52,7 @@ class MlflowServer:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(
-                f"{self._without_secrets(address)} is no tracking server", fix="give its URL: http://localhost:5000"
+                f"{self._without_secrets(address)} is not a tracking server", fix="give its URL: http://localhost:5000"
             )
         self.address = self._without_secrets(address).rstrip("/")
         self._opener = opener()

@@ -222,7 +222,7 @@ def _key(name: str, value: YamlValue) -> tuple[str, AccessKey]:
     digest = entries["sha256"].text()
     if not DIGEST.fullmatch(digest):  # it may be the secret itself: it is not repeated
         raise entries["sha256"].error(
-            f"the sha256 of the key {name!r} is no SHA-256 in small hexadecimal digits",
+            f"the sha256 of the key {name!r} is not a SHA-256 in lowercase hexadecimal digits",
             "drivetrain serve --new-key NAME prints one",
         )
     may = frozenset(each.choice(*_DUTIES) for each in entries["may"].items()) if "may" in entries else {"predict"}
@@ -261,7 +261,7 @@ def expiry(entries: dict[str, YamlValue]) -> float:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise entries["expires"].error(f"{text!r:.40} is no date", "write it as 2027-12-31") from None
+        raise entries["expires"].error(f"{text!r:.40} is not a date", "write it as 2027-12-31") from None
     return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
 
 
@@ -277,7 +277,7 @@ def check_name(name: str) -> str:
         InputError: It may not.
     """
     if not NAME.fullmatch(name):
-        raise InputError(f"{name!r:.80} is no name for a key", fix="use letters, digits, . _ -")
+        raise InputError(f"{name!r:.80} is not a valid name for a key", fix="use letters, digits, . _ -")
     return name
 
 

@@ -63,7 +63,7 @@ def _shares(request: Json) -> dict[int, float]:
         raise RequestError(StatusCode.INVALID_ARGUMENT, f"'shares' is {kind(shares)}", fix='send {"shares": {"3": 10}}')
     for version, share in shares.items():
         if not (version.isascii() and version.isdecimal() and len(version) < _DIGITS):
-            raise RequestError(StatusCode.INVALID_ARGUMENT, f"{version!r:.80} is no version", fix="write its number")
+            raise RequestError(StatusCode.INVALID_ARGUMENT, f"{version!r:.80} is not a version", fix="write its number")
         if isinstance(share, bool) or not isinstance(share, int | float):
             message = f"the share of version {version} is {kind(share)}"
             raise RequestError(StatusCode.INVALID_ARGUMENT, message, fix="send 0 to 100")

@@ -51,7 +51,7 @@ class AsyncClient:
         connections: How many at once over HTTP; further requests wait. gRPC has a single one.
 
     Raises:
-        InputError: It is no server, or `tls` is of another transport.
+        InputError: The URL is not a server's, or `tls` is of another transport.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class Client:
         retries: How often a request is tried again.
 
     Raises:
-        InputError: It is no server, or `tls` is of another transport.
+        InputError: The URL is not a server's, or `tls` is of another transport.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def json_object(content: bytes) -> dict[str, Any]:  # Any: JSON
     """An answer's JSON.
 
     Raises:
-        AnswerError: It is none, or no object.
+        AnswerError: It is not JSON, or not an object.
     """
     with suppress(ValueError, RecursionError):
         body = json.loads(content)
@@ -109,7 +109,7 @@ def _check_kinds(name: str, column: list[Any]) -> None:
         types = set(map(type, level)) - {type(None)}
         for each in level if dict in types else ():
             if isinstance(each, dict) and not (each.keys() == {"b64"} and isinstance(each["b64"], str)):
-                raise AnswerError(f"output {name!r:.80} has an object that is no base64")
+                raise AnswerError(f"output {name!r:.80} has an object that is not base64")
         kinds = {_KINDS[each] for each in types}
         if len(kinds) > 1:
             raise AnswerError(f"output {name!r:.80} mixes {' and '.join(sorted(kinds))}")
@@ -154,7 +154,7 @@ def grpc_outputs(content: bytes, rows: int) -> dict[str, Any]:
     """The outputs of a ModelInferResponse: name → an array of (rows, …).
 
     Raises:
-        AnswerError: It is none, or without raw contents, or they are not those of its tensors, or of other rows.
+        AnswerError: It cannot be parsed, has no raw contents, or these are not of its tensors or not of these rows.
     """
     from . import protos
 
@@ -296,7 +296,7 @@ def grpc_metadata(content: bytes) -> dict[str, Any]:  # Any: JSON
     """A GetModelMetadataResponse as REST would have it.
 
     Raises:
-        AnswerError: It is none.
+        AnswerError: It cannot be parsed.
     """
     from . import protos
 
@@ -340,7 +340,7 @@ def grpc_version_states(content: bytes) -> list[dict[str, Any]]:  # Any: JSON
     """A GetModelStatusResponse as REST would have it.
 
     Raises:
-        AnswerError: It is none.
+        AnswerError: It cannot be parsed.
     """
     from . import protos
 

@@ -130,7 +130,7 @@ def _problem(value: Plain, of: InputType, shape: tuple[int, ...]) -> str:
             value = value[0]
         return _scalar_problem(value, of.dtype)
     if not isinstance(value, list):
-        return f"{said(value)}, which is no list"
+        return f"{said(value)}, which is not a list"
     if shape[0] >= 0 and len(value) != shape[0]:
         return f"{len(value)} values"
     return next(filter(None, (_problem(item, of, shape[1:]) for item in value)), "")

@@ -117,11 +117,11 @@ class ModelAddress:
         """From what users write; without an API key what DRIVETRAIN_API_KEY holds, if it does.
 
         Raises:
-            InputError: It is no server, or two versions are named, or the key is none.
+            InputError: The URL is not a server's, two versions are named, or the key is not valid.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{url!r:.200} is no server", fix="give http://host:port")
+            raise InputError(f"{url!r:.200} is not a server", fix="give http://host:port")
         if version is not None and label is not None:
             raise InputError("a version and a label are both named", fix="name one of them")
         headers = {} if key is None else {"x-drivetrain-key": key}
@@ -195,7 +195,9 @@ class ModelSteps:
 
     def __init__(self, address: ModelAddress, transport: Transport, retries: int) -> None:
         if transport not in get_args(Transport):
-            raise InputError(f"{transport!r:.80} is no transport", fix=f"use one of {', '.join(get_args(Transport))}")
+            raise InputError(
+                f"{transport!r:.80} is not a transport", fix=f"use one of {', '.join(get_args(Transport))}"
+            )
         if retries < 0:
             raise InputError(f"retries is {retries}", fix="write 0 or more")
         self._address = address

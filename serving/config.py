@@ -64,7 +64,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         # What clients take for a step in a path, in "/v2/models/../infer", never comes to the server.
         if self.name in ("", ".", "..") or any(char in self.name for char in "/:?#%") or not self.name.isprintable():
-            raise InputError(f"{self.name!r:.80} is no name for a model", fix="use letters, digits, - and _")
+            raise InputError(f"{self.name!r:.80} is not a valid name for a model", fix="use letters, digits, - and _")
         if holds_credentials(self.base_path):
             raise InputError(f"the address {without_credentials(self.base_path)!r:.200} holds a password or a token",
                              fix=CREDENTIALS)  # fmt: skip
@@ -74,7 +74,7 @@ class ModelConfig:
             raise InputError(f"model {self.name!r} is served in specific versions, but none is named")
         for label in self.labels:
             if not label.isascii() or not label.replace("_", "").isalnum():
-                raise InputError(f"{label!r:.80} is no label", fix="use letters, digits and _")
+                raise InputError(f"{label!r:.80} is not a label", fix="use letters, digits and _")
         if self.traffic is not None and self.rollout is not None:
             raise InputError(
                 f"model {self.name!r} has shares of traffic and a rollout", fix="keep one: a step without minutes stays"

@@ -33,7 +33,7 @@ class CrossOrigin:
             plain = f"{parts.scheme}://{parts.netloc}" == origin and origin == origin.lower() and "@" not in origin
             if parts.scheme not in ("http", "https") or not parts.netloc or not plain or not origin.isascii():
                 raise InputError(
-                    f"{origin!r:.200} is no origin", fix="write https://host, in small letters, without a path"
+                    f"{origin!r:.200} is not an origin", fix="write https://host in lowercase, without a path"
                 )
 
     def __call__(self, request: HttpRequest, respond: Respond) -> None:

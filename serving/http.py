@@ -387,7 +387,7 @@ class HttpConnection(asyncio.Protocol):
             self._resume_reading()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer a request that is none after those before it, and close."""
+        """Answer a malformed request after those before it, and close."""
         self._pause_reading()
         body = b'{"error":"' + message.replace("\\", "\\\\").replace('"', "'").encode() + b'"}'
         reply = _Reply(keep_alive=False)

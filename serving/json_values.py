@@ -49,7 +49,7 @@ def object_of(body: bytes) -> dict[str, Any]:  # Any: JSON
     """A body that is an object.
 
     Raises:
-        RequestError: INVALID_ARGUMENT: it is none.
+        RequestError: INVALID_ARGUMENT: it is not JSON, or not an object.
     """
     value = decode(body)
     if not isinstance(value, dict):

@@ -171,7 +171,7 @@ def read_access(text: str, path: Path) -> MetadataAccess:
         digest = fields["sha256"].text()
         if not DIGEST.fullmatch(digest):  # it may be the secret itself: it is not repeated
             raise fields["sha256"].error(
-                f"the sha256 of the key {name!r} is no SHA-256 in small hexadecimal digits",
+                f"the sha256 of the key {name!r} is not a SHA-256 in lowercase hexadecimal digits",
                 "drivetrain metadata-server --new-key NAME prints one",
             )
         if digest in keys:
@@ -202,7 +202,7 @@ def _proxy(value: YamlValue, known: Mapping[str, str]) -> Proxy:
         try:
             trusted.append(ipaddress.ip_network(each.text()))
         except ValueError:
-            raise each.error(f"{each.text()!r:.60} is no network", "write 10.0.0.0/8, or an address") from None
+            raise each.error(f"{each.text()!r:.60} is not a network", "write 10.0.0.0/8, or an address") from None
     header = fields["header"].text().lower() if "header" in fields else "x-forwarded-user"
     users = {
         user: _grant(user, entry, entry.mapping(_GRANTED, required=("roles",)), known)

@@ -178,7 +178,7 @@ def _query(text: str) -> tuple[FindKind, RecordQuery]:
     single = {name: several[0] for name, several in values.items()}
     limit = single.get("limit", "50")
     if not (limit.isascii() and limit.isdecimal() and len(limit) < 6 and 1 <= int(limit) <= _MOST_RECORDS):
-        raise InputError(f"{limit!r:.40} is no number of records", fix=f"give 1 to {_MOST_RECORDS}")
+        raise InputError(f"{limit!r:.40} is not a number of records", fix=f"give 1 to {_MOST_RECORDS}")
     query = RecordQuery(
         single.get("where", ""), single.get("order", "-id"), int(limit), single.get("page_token") or None
     )

@@ -109,7 +109,7 @@ class MlflowRegistry:
     def _get_version(self, arguments: _Arguments) -> Json:
         model, number = self.registry.model(arguments.text("name")), arguments.text("version")
         if re.fullmatch(r"[0-9]{1,9}", number) is None:
-            raise InputError(f"{number!r:.40} is no version", fix="write its number")
+            raise InputError(f"{number!r:.40} is not a version", fix="write its number")
         return {"model_version": self._version(model, model.version(int(number)))}
 
     def _download_uri(self, arguments: _Arguments) -> Json:
@@ -194,7 +194,7 @@ class _Arguments:
         except (ValueError, RecursionError):
             raise InputError("the request's arguments cannot be read", fix="send a query, or a JSON object") from None
         if not isinstance(known, dict):
-            raise InputError("the request's body is no JSON object", fix="send one")
+            raise InputError("the request's body is not a JSON object", fix="send one")
         more = {name: value if isinstance(value, list) else [value] for name, value in known.items()}
         return cls(values | {name: [str(each) for each in several] for name, several in more.items()})
 
@@ -324,7 +324,9 @@ def _page(search: str, name: str, rows: Sequence[Json], arguments: _Arguments) -
     if not (size.isascii() and size.isdecimal() and len(size) < 10 and 1 <= int(size) <= most):
         raise InputError(f"max_results is {size!r:.40}", fix=f"give 1 to {most:,}")
     if not (token.isascii() and token.isdecimal() and len(token) < 10):
-        raise InputError(f"{token!r:.40} is no page_token of ours", fix="send the one that the last page gave")
+        raise InputError(
+            f"{token!r:.40} is not a page_token of this server", fix="send the one that the last page gave"
+        )
     end = int(token) + int(size)
     more = {"next_page_token": str(end)} if end < len(rows) else {}
     return {name: list(rows[int(token) : end]), **more}

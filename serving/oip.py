@@ -95,7 +95,7 @@ def _wishes(request: Json, parameters: Json) -> tuple[ResponseWishes, tuple[str,
     try:
         client_id.encode()
     except UnicodeEncodeError:  # the answer repeats it
-        raise invalid("'id' has half a surrogate pair, which is no text", "send text") from None
+        raise invalid("'id' has half a surrogate pair, which is not text", "send text") from None
     everything = _flag(parameters, "binary_data_output", default=False)
     if "outputs" not in request:
         return ResponseWishes(client_id, None if everything else frozenset()), None

@@ -83,7 +83,7 @@ class _Parser:
         statement = self.until(";")
         match = _FIELD.fullmatch(statement)
         if match is None:
-            raise ValueError(f"{statement!r:.80} is no field")
+            raise ValueError(f"{statement!r:.80} is not a field")
         name, number, json_name = match.groups()
         # Without a name of its own the one that protoc derives.
         json_name = json_name or re.sub("_([a-z0-9]?)", lambda letter: letter[1].upper(), name)

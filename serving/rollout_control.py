@@ -513,7 +513,7 @@ class RolloutControl:
             state = msgspec.json.decode(data, type=RolloutState)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                f"{path} is no state of a rollout: {error}",
+                f"{path} does not hold the state of a rollout: {error}",
                 fix="delete it; versions that failed may then take over again",
             ) from error
         self._saved[name] = data

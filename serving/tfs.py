@@ -305,7 +305,7 @@ def status_body(statuses: Sequence[VersionStatus]) -> Json:
 def metadata_body(described: Described) -> Json:
     """The body of a model's metadata: its signatures; the default one under TensorFlow Serving's name, too."""
     default, _ = described.signature(None) if described.signatures else ("", None)
-    signatures = {name: _signature(name, signature) for name, signature in described.signatures.items()}
+    signatures = {name: _signature(signature) for name, signature in described.signatures.items()}
     if default in signatures:
         signatures.setdefault(DEFAULT_SIGNATURE, signatures[default])
     return {
@@ -314,7 +314,7 @@ def metadata_body(described: Described) -> Json:
     }
 
 
-def _signature(name: str, signature: Signature) -> Json:
+def _signature(signature: Signature) -> Json:
     return {
         "inputs": {key: _tensor(key, spec) for key, spec in signature.inputs.items()},
         "outputs": {key: _tensor(key, spec) for key, spec in signature.outputs.items()},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..exit_codes import OK
-from ..options import ConsoleSettings, pipeline_option, shared
+from ..options import ConsoleSettings, pipeline_option, print_text, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def diff(settings: ConsoleSettings, old: Path, new: Path, which: str | None) -> 
         for part, changes in parts.items():
             lines += [f"{part}: {what}: {_change(before, after)}" for what, (before, after) in changes.items()]
         for line in lines or ["nothing changed"]:
-            console.print(line, markup=False, soft_wrap=True)
+            print_text(console, line)
 
     settings.answer(answer, show)
     return OK

@@ -9,7 +9,7 @@ import click
 
 from ...pipelines import load_pipeline
 from ..exit_codes import OK
-from ..options import ConsoleSettings, pipeline_option, shared
+from ..options import ConsoleSettings, pipeline_option, print_text, shared
 from ..package import needed_files, verified_digest
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ def image(
     pinned = "@sha256:" in base
 
     def show(console: Console) -> None:
-        console.print(f"{out}: {len(build_context.files)} files for {build_context.tag}", markup=False, soft_wrap=True)
-        console.print(f"  {podman}\n  {docker}", markup=False, soft_wrap=True)
+        print_text(console, f"{out}: {len(build_context.files)} files for {build_context.tag}")
+        print_text(console, f"  {podman}\n  {docker}")
         if not pinned:
             note = "note: the base is named by a tag, which moves; give --base IMAGE@sha256:… for the same image twice"
-            console.print(note, markup=False, soft_wrap=True)
-        console.print("Push it, and write its digest as image: in kubeflow.yaml.", markup=False, soft_wrap=True)
+            print_text(console, note)
+        print_text(console, "Push it, and write its digest as image: in kubeflow.yaml.")
 
     answer = {
         "path": str(out),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..exit_codes import OK, USER_ERROR
-from ..options import ConsoleSettings, pipeline_option, shared
+from ..options import ConsoleSettings, pipeline_option, print_text, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def lint(settings: ConsoleSettings, source: Path, which: str | None) -> int:
 
     def show(console: Console) -> None:
         for finding in findings:
-            console.print(str(finding), markup=False, soft_wrap=True)
+            print_text(console, str(finding))
         count = f"{len(findings)} findings" if len(findings) != 1 else "1 finding"
-        console.print(f"{name}: {count if findings else 'nothing is wrong'}", markup=False, soft_wrap=True)
+        print_text(console, f"{name}: {count if findings else 'nothing is wrong'}")
 
     settings.answer({"source": name, "findings": [finding.to_json() for finding in findings]}, show)
     return USER_ERROR if findings else OK

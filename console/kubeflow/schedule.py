@@ -9,7 +9,7 @@ import click
 
 from ...pipelines import load_pipeline
 from ..exit_codes import OK
-from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, shared
+from ..options import ConsoleSettings, gather_parameters, parameter_options, pipeline_option, print_text, shared
 from ..verbs import Verbs
 from .cluster import client_of, cluster_of, cluster_options
 
@@ -91,7 +91,7 @@ def create(
     def show(console: Console) -> None:
         recurring = change.schedule
         kfp = f" (KFP: {recurring.cron} in UTC)" if recurring.cron else ""
-        console.print(f"{recurring.name}: {change.change}, due {due(recurring)}{kfp}", markup=False, soft_wrap=True)
+        print_text(console, f"{recurring.name}: {change.change}, due {due(recurring)}{kfp}")
 
     settings.answer(change.to_json(), show)
     return OK

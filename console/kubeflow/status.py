@@ -9,7 +9,7 @@ import click
 
 from ...pipelines import Run
 from ..exit_codes import EXIT_CODES
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, print_text, shared
 from ..outline import outline
 from ..show import nodes_table, show_nodes
 from .cluster import client_of, cluster_of_run, kubernetes_of, run_cluster_options
@@ -52,9 +52,9 @@ def answer_status(settings: ConsoleSettings, run_status: RunStatus, run: Run) ->
         show_nodes(console, f"{run.pipeline.name}, run {run.id}:", run_status.state, table)
         if run_status.kfp is not None:
             more = f": {run_status.kfp.error}" if run_status.kfp.error else ""
-            console.print(f"KFP's run {run_status.kfp.id}: {run_status.kfp.state}{more}", markup=False, soft_wrap=True)
+            print_text(console, f"KFP's run {run_status.kfp.id}: {run_status.kfp.state}{more}")
         for note in run_status.notes:
-            console.print(f"note: {note}", markup=False, soft_wrap=True)
+            print_text(console, f"note: {note}")
 
     settings.answer(run_status.to_json(), show)
     return run_status.state.exit_code

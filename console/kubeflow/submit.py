@@ -20,6 +20,7 @@ from ..options import (
     gather_parameters,
     parameter_options,
     pipeline_option,
+    print_text,
     shared,
     tag_options,
 )
@@ -158,10 +159,8 @@ def _show_submitted(console: Console, settings: ConsoleSettings, submitted: Subm
         return
     reused = f", {cached} {'is' if cached == 1 else 'are'} cached" if cached else ""
     console.print(f"run {submitted.run}: {submitted.pods} nodes go to the cluster{reused}", markup=False)
-    console.print(f"  KFP's run {submitted.kfp.id}  {submitted.kfp.link}", markup=False, soft_wrap=True)
-    console.print(
-        f"  to follow it: drivetrain kubeflow status {submitted.run}{settings.as_options}", markup=False, soft_wrap=True
-    )
+    print_text(console, f"  KFP's run {submitted.kfp.id}  {submitted.kfp.link}")
+    print_text(console, f"  to follow it: drivetrain kubeflow status {submitted.run}{settings.as_options}")
     if unseen:
         note = f"note: the pods' artifacts, at {unseen}, are not this root's: pods alone find what ran before"
-        console.print(f"{note}; give --store to share theirs", markup=False, soft_wrap=True)
+        print_text(console, f"{note}; give --store to share theirs")

@@ -12,7 +12,7 @@ from ...errors import DrivetrainError, InputError
 from ...pipelines import open_run
 from ...pipelines.launcher.states import RunState
 from ..exit_codes import OK, USER_ERROR
-from ..options import ConsoleSettings, shared
+from ..options import ConsoleSettings, print_text, shared
 from .cluster import client_of, cluster_of_run, run_cluster_options
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ def _show_synced(console: Console, synced: SyncReport, state: RunState, notes: l
     lines += [f"ignored {name}: {why}" for name, why in synced.ignored]
     lines += [f"note: {note}" for note in notes]
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        print_text(console, line)

@@ -11,7 +11,7 @@ from ...digest import write_durably
 from ...errors import InputError
 from ...pipelines import open_run
 from ..exit_codes import OK
-from ..options import RUN, ConsoleSettings, shared
+from ..options import RUN, ConsoleSettings, print_text, shared
 from ..terminal import echo
 from .infer import proposed_schema
 
@@ -59,7 +59,7 @@ def accept(
         write_text(target, text, "--to")
     said = f"{'wrote' if changes else 'already accepted:'} {target}"
     answer = {"run": run.id, "file": str(target), "changed": bool(changes)}
-    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, said))
     return OK
 
 
@@ -95,7 +95,7 @@ def accept_patch(settings: ConsoleSettings, path: Path, only: str | None, to: Pa
     )
     message += "" if kept else "; written again, without its comments"
     answer = {"file": str(target), "changed": text != before, "accepted": accepted, "comments_kept": kept}
-    settings.answer(answer, lambda console: console.print(message, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, message))
     return OK
 
 

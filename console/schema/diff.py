@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...pipelines import open_run
 from ..exit_codes import OK
 from ..lineage import find_artifact
-from ..options import RUN, ConsoleSettings, shared
+from ..options import RUN, ConsoleSettings, print_text, shared
 from .infer import proposed_schema
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def diff(settings: ConsoleSettings, old: str | None, new: str | None, run_id: st
         "diff": "\n".join(lines),
     }
     said = "\n".join(lines) or "no difference"
-    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, said))
     return OK
 
 

@@ -12,7 +12,7 @@ from ...errors import InputError
 from ...pipelines import Home, Run, open_run
 from ...pipelines.launcher.flow import Flow
 from ..exit_codes import OK
-from ..options import RUN, ConsoleSettings, shared
+from ..options import RUN, ConsoleSettings, print_text, shared
 from ..session import view
 from ..terminal import echo
 from .infer import statistics_in
@@ -128,5 +128,5 @@ def update(
         number = f"{len(patch.changes)} change{'s' * (len(patch.changes) > 1)}"
         message = f"{patch.diff}\nwrote {target}: {number}; `drivetrain schema accept {target}` makes them"
     answer = {"file": str(target) if patch.changes else None, **patch.to_dict()}
-    settings.answer(answer, lambda console: console.print(message, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: print_text(console, message))
     return OK

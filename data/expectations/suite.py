@@ -57,7 +57,7 @@ def read_suite(source: Mapping[str, Any] | Path | str, name: str | None = None) 
         name: Which suite, where a folder has more than one.
 
     Raises:
-        InputError: There is no such file or suite, or it is none that GX 1.x writes.
+        InputError: There is no such file, or it is not a suite as GX 1.x writes them.
     """
     if isinstance(source, Mapping):
         return _suite(source, "the suite")

@@ -64,7 +64,7 @@ class CsvFile:
         declared = encoding
         try:
             encoding = codecs.lookup(declared).name.removesuffix("-sig")
-            "".encode(encoding)  # some codecs, e.g. rot13, are none of text
+            "".encode(encoding)  # some codecs, e.g. rot13, do not encode text
         except LookupError:
             raise InputError(
                 f"encoding: there is no encoding {declared!r}", fix="say e.g. utf-8, utf-16, latin-1 or cp1252"

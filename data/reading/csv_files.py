@@ -121,7 +121,7 @@ def open_csv(
 
     Raises:
         InputError: A file is missing, empty, damaged, not of its encoding, ragged (names the line), or its header
-            differs; a value is none of its declared type (names column and row); or an option makes no sense.
+            differs; a value is not of its declared type (names column and row); or an option makes no sense.
     """
     nulls = tuple(null_values)
     declared = {name: named_type(kind, name) for name, kind in (column_types or {}).items()}
@@ -249,7 +249,7 @@ def _note_surprises(
 def _unfit(
     file: CsvFile, column: pa.Array, name: str, kind: pa.DataType, nulls: tuple[str, ...], before: int
 ) -> InputError:
-    """The error for the first cell that is none of the declared type."""
+    """The error for the first cell that is not of the declared type."""
     for row in range(len(column)):
         try:
             parse_cells(column.slice(row, 1), kind, nulls)

@@ -74,7 +74,7 @@ class ColumnTypeGuess:
         """Take in a block that begins after `before` rows.
 
         Raises:
-            pa.ArrowInvalid: A value is none of the declared type.
+            pa.ArrowInvalid: A value is not of the declared type.
         """
         if self.declared is not None:
             parse_cells(column, self.declared, nulls)
@@ -198,7 +198,7 @@ class _Cells:
         return not (pa.types.is_integer(kind) and self._hexadecimal())
 
     def first_unfit(self, kind: pa.DataType) -> int:
-        """The index of the first value that is none of this type; there is one."""
+        """The index of the first value that is not of this type; there is one."""
         low, high = 0, len(self.column)  # the first `low` fit, the first `high` do not
         while high - low > 1:
             middle = (low + high) // 2
@@ -221,7 +221,7 @@ def parse_cells(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> 
     """Text cells as values of a type.
 
     Raises:
-        pa.ArrowInvalid: One of them is none.
+        pa.ArrowInvalid: One of them is not of that type.
     """
     if pa.types.is_string(kind):
         return column

@@ -63,7 +63,7 @@ def source_of(data: object) -> Source:
         return of_table(table)
     columns = isinstance(data, list | tuple | pa.Array) or _library(data) == "numpy"
     raise InputError(
-        f"{type(data).__name__!r} is nothing that rows can be read from",
+        f"{type(data).__name__!r} cannot be read as rows",
         fix="give a table of named columns, e.g. pyarrow.table({name: values})" if columns else f"give {_ACCEPTED}",
     )
 
@@ -281,7 +281,7 @@ def _from_list(values: Sequence[Any]) -> pa.Array:
 def _refuse_unwritable(name: str) -> None:
     """Raise InputError where Arrow cannot hold a column's name: half of a character."""
     if any("\ud800" <= character <= "\udfff" for character in name):
-        raise InputError(f"the column {name!r:.80} has a name that is no text", fix="decode it as it was encoded")
+        raise InputError(f"the column {name!r:.80} has a name that is not text", fix="decode it as it was encoded")
 
 
 def _from_columns(columns: Mapping[Any, Any]) -> pa.Table:

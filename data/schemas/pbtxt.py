@@ -7,13 +7,12 @@ of their numbers, as protobuf itself writes them. The language: https://protobuf
 from __future__ import annotations
 
 import bisect
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from .pbtxt_scalars import EscapeError, real, single, spell, unescape, whole
 
 DEPTH: Final = 64  # messages within messages; protobuf's own limit is 100
@@ -196,12 +195,8 @@ class _TextFormatParser:
                 raise self.error(token.at, f"{wanted} is wanted here, not {token.text!r}")
             spec = table.get(token.text)
             if spec is None:
-                near = difflib.get_close_matches(token.text, table, 1)
-                raise self.error(
-                    token.at,
-                    f"{message} has no field {token.text!r}",
-                    f"did you mean {near[0]}?" if near else f"its fields are {', '.join(table)}",
-                )
+                fix = suggest(token.text, list(table), "its fields are")
+                raise self.error(token.at, f"{message} has no field {token.text!r}", fix)
             self.next()
             self.field(token, spec, message, values, chosen, path, depth)
         return values

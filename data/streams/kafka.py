@@ -40,7 +40,7 @@ def kafka_topic(
     Args:
         topic: Its name.
         servers: "host:port" of some brokers, separated by commas.
-        decode: What makes a row of a message's value, raising ValueError or KeyError where it is none; a JSON
+        decode: What makes a row of a message's value, raising ValueError or KeyError for any other value; a JSON
             object where None.
         metadata: Also give columns kafka_partition, kafka_offset, kafka_timestamp and kafka_key.
         config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; they are not
@@ -104,7 +104,7 @@ def _settings(servers: str) -> dict[str, Any]:
     try:
         settings = json.loads(value)
     except ValueError:
-        raise InputError(f"the environment variable {name} is no JSON object", fix="correct it") from None
+        raise InputError(f"the environment variable {name} is not a JSON object", fix="correct it") from None
     for key, secret in settings.items():
         if key.endswith(("password", "pem")) and isinstance(secret, str):
             mark_secret(secret)

@@ -51,7 +51,7 @@ def checks_from_pbtxt(text: str, where: str = "text") -> tuple[Check, ...]:
         where: The file's name, for messages.
 
     Raises:
-        InputError: It is none, or a validation lacks its path or expression; names the line.
+        InputError: It cannot be parsed, or a validation lacks its path or expression; names the line.
     """
     config = parse(text, _CONFIG, "CustomValidationConfig", where).value
     checks = []

@@ -1,4 +1,4 @@
-"""One state per key, and one per place of a vector: statistics of groups, and elementwise ones."""
+"""One state per key, and one per element of a vector: statistics of groups, and elementwise ones."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ class Keyed(Generic[S]):
 
 
 class Elementwise(Generic[S]):
-    """A state per place of a vector column."""
+    """A state per element of a vector column."""
 
     def __init__(self, make: Callable[[], S], width: int) -> None:
         self.states = [make() for _ in range(width)]
 
     def add(self, rows: ColumnsByRole) -> None:
-        """Take in the present, finite numbers at each place."""
+        """Take in the present, finite numbers of each element."""
         for column in rows.values:
             for state, values in zip(self.states, vectors(column).T, strict=True):
                 state.take(finite_of(values))
@@ -175,12 +175,12 @@ class Elementwise(Generic[S]):
 
 
 def elementwise_if_wide(kind: str) -> Callable[[Params], StateNeed]:
-    """The need of an analyzer that reads a state of that kind, or one per place of a vector (parameter "width")."""
+    """The need of an analyzer that reads a state of that kind, or one per element of a vector (parameter "width")."""
     return lambda params: (f"elementwise-{kind}", ("width",)) if params.get("width") else (kind, ())
 
 
 def read_each(state: Any, read: Callable[[Any], Any]) -> Any:
-    """What `read` gives of a state; of an `Elementwise` a list of what it gives of each place's."""
+    """What `read` gives of a state; of an `Elementwise` a list of what it gives of each element's."""
     return [read(element) for element in state.states] if isinstance(state, Elementwise) else read(state)
 
 

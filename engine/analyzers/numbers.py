@@ -79,7 +79,7 @@ class Numbers:
         return self.sketch.table() if self.sketch is not None else self.tables[0] if self.tables else None
 
     def quantiles(self, buckets: int) -> list[float]:
-        """Boundary i is the value at place floor(i·N/buckets) of the N sorted values (TFT's choice); NaN for N = 0."""
+        """Boundary i is the value at position floor(i·N/buckets) of N sorted values (TFT's choice); NaN for N = 0."""
         table = self.table()
         if table is None:
             return [math.nan] * (buckets - 1)

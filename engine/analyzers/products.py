@@ -1,4 +1,4 @@
-"""Products: exact sums of a vector column's places and of their products; covariance, correlation and PCA."""
+"""Products: exact sums of a vector column's elements and of their products; covariance, correlation and PCA."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class Products:
-    """Σx and Σxxᵀ over the rows whose every place is present and finite.
+    """Σx and Σxxᵀ over the rows whose every element is present and finite.
 
     A product of two float32 is exact in float64, so the sums are; about d²/2 × 10 ms per million rows of width d.
     """
@@ -62,7 +62,7 @@ class Products:
         return covariance
 
     def correlation(self) -> Floats:
-        """Pearson's r of each two places; NaN where one of them does not vary."""
+        """Pearson's r of each two elements; NaN where one of them does not vary."""
         spread = self.covariance()
         deviation = np.sqrt(np.diag(spread))
         with np.errstate(invalid="ignore", divide="ignore"):

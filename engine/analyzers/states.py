@@ -39,7 +39,7 @@ class State(Mergeable, Protocol):
 
 
 class Numeric(Mergeable, Protocol):
-    """A state of finite numbers that other states keep one of per key, or per place of a vector."""
+    """A state of finite numbers that other states keep one of per key, or per element of a vector."""
 
     def take(self, values: NDArray[Any]) -> None:
         """Take in finite int64 or float64 values."""

@@ -123,7 +123,7 @@ def check_provenance(bundle: Path, public_key: Path) -> dict[str, Any]:  # Any: 
             f"{path} is not signed by the key of {public_key}", fix="use the public key of who pushed it"
         ) from error
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise BundleError(f"{path} is no provenance that can be read ({error!s:.100})", fix="fetch it again") from error
+        raise BundleError(f"{path} cannot be read as provenance ({error!s:.100})", fix="fetch it again") from error
     try:
         stored = {file.path: file.sha256 for file in digest_tree(bundle).files}
     except InputError as error:

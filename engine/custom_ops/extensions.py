@@ -85,7 +85,7 @@ def use(namespace: str, *, distribution: str, version: str) -> Extension:
         version: Its version.
 
     Raises:
-        InputError: One of the names is none.
+        InputError: One of the names is not valid.
     """
     if not _OP.fullmatch(f"{namespace}.x") or namespace in _RESERVED:
         raise InputError(

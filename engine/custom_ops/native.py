@@ -114,7 +114,7 @@ def register_target(name: str, native: Native, on: str) -> None:
     """Make a symbol of a library the custom call of that name, on one JAX platform.
 
     Raises:
-        InputError: The library cannot be loaded or has no such symbol, the platform is none, or this process has
+        InputError: The library cannot be loaded or has no such symbol, JAX has no such platform, or this process has
             another kernel of that name: XLA keeps the first.
     """
     if on not in _PLATFORMS:

@@ -190,7 +190,7 @@ def _spec(value: Any, path: str | Path) -> FieldSpec:  # Any: protobuf
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     except KeyError as error:  # of a sequence or a map it is 0, too
         raise InputError(
-            f"input {value.name!r} of {path} has a type that is no tensor's: {tensor.elem_type}", fix=_NUMBERS
+            f"input {value.name!r} of {path} has a type that is not a tensor's: {tensor.elem_type}", fix=_NUMBERS
         ) from error
     if dtype.kind == "O":
         raise InputError(f"input {value.name!r} of {path} is text", fix=_NUMBERS)

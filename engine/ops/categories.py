@@ -110,7 +110,7 @@ def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: boo
 def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Value:
     """Bucket i holds `boundaries[i-1] <= x < boundaries[i]`, as in TFT; the id after the last is a missing value's.
 
-    For an array [batch, d] the boundaries may be [d, n]: those of each place. Lists give list<int64>, for NaN that id.
+    For an array [batch, d] the boundaries may be [d, n], by element. Lists give list<int64>, for NaN that id.
     """
     column = read(x, "given to apply_buckets")
     if column.item is not None:
@@ -119,7 +119,7 @@ def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Value:
     edges = jnp.asarray(boundaries)
     n = edges.shape[-1]
     # Few boundaries are compared all at once, in one vectorised step without the search's loop; and `searchsorted`
-    # cannot take boundaries of each place.
+    # cannot take boundaries of each element.
     if n <= 64 or edges.ndim > 1:
         ids = jnp.sum(values[..., None] >= edges, axis=-1, dtype=jnp.int32)
     else:
@@ -191,7 +191,7 @@ def _sparse(column: Column, depth: Any) -> Column:
     values = column.values.astype(jnp.int32)
     if values.ndim != 1:
         raise InputError(
-            f"one_hot of shape {values.shape} is not sparse", fix="take one place at a time", where=caller()
+            f"one_hot of shape {values.shape} is not sparse", fix="take one element at a time", where=caller()
         )
     inputs = [values if column.valid is None else jnp.where(column.valid, values, -1)]
     params: dict[str, Any] = {}

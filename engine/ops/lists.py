@@ -38,7 +38,7 @@ def to_dense(x: Value, width: int, fill: Any = None) -> Array:
     whole = column.item == "int64"
     if whole and not (isinstance(fill, int) and not isinstance(fill, bool) and -(2**31) <= fill < 2**31):
         raise InputError(
-            f"the lists of column {column.name!r} hold whole numbers, the fill {fill!r} is none",
+            f"the lists of column {column.name!r} hold whole numbers, the fill {fill!r} is not one",
             fix="to_dense(x, width, fill=0)",
             where=caller(),
         )

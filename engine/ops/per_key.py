@@ -104,7 +104,7 @@ def _learnt(
     if column.item is not None or (column.fact.handle is None and column.values.ndim != 1):
         raise InputError(
             f"column {column.name!r} has several values per row, per key it needs one",
-            fix="take one place at a time",
+            fix="take one element at a time",
             where=caller(),
         )
     by = _key(key)

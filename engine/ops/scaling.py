@@ -27,7 +27,7 @@ def z_score(x: Value, *, elementwise: bool = False) -> Value:
 
     Args:
         x: A column, or an array of any shape; a column of lists gives lists, list<float64>.
-        elementwise: Whether each place of an array [batch, d] has a mean and a variance of its own.
+        elementwise: Whether each element of an array [batch, d] has a mean and a variance of its own.
     """
     column = read(x, "given to z_score")
     numbers(column, "given to z_score")

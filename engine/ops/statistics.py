@@ -23,7 +23,7 @@ _DEVICE: Final = {"bool": "int32", "list<int64>": "int32", "list<float64>": "flo
 
 
 def mean(x: Value, *, elementwise: bool = False) -> Array:
-    """float32 scalar: the mean; NaN for no value. Elementwise, of an array [batch, d], one per place: float32[d]."""
+    """float32 scalar: the mean; NaN for no value. Elementwise, of an array [batch, d], one per element: float32[d]."""
     return _analyze("mean", x, "float32", elementwise=elementwise)
 
 
@@ -68,21 +68,21 @@ def max(x: Value, *, elementwise: bool = False) -> Array:  # noqa: A001  # as su
 
 
 def quantiles(x: Value, buckets: int, *, weights: Value = None, elementwise: bool = False) -> Array:
-    """The `buckets` − 1 boundaries, of x's dtype: boundary i is the value at place floor(i·N/buckets) of N sorted.
+    """The `buckets` − 1 boundaries, of x's dtype: boundary i is the value at position floor(i·N/buckets) of N sorted.
 
     Args:
         x: The column.
         buckets: How many buckets, at least 2.
         weights: A column of numbers, 0 or more and none missing: how often each row counts. Boundary i is the first
             value at which the cumulative weight exceeds i/buckets of all; float32 then.
-        elementwise: Of an array [batch, d]: the boundaries of each place, [d, buckets − 1].
+        elementwise: Of an array [batch, d]: the boundaries of each element, [d, buckets − 1].
     """
     at_least("buckets", buckets, 2)
     params = {"buckets": buckets}
     if weights is None:
         return _analyze("quantiles", x, None, params, (buckets - 1,), elementwise=elementwise)
     if elementwise:
-        raise InputError("weighted quantiles are not elementwise", fix="take one place at a time", where=caller())
+        raise InputError("weighted quantiles are not elementwise", fix="take one element at a time", where=caller())
     inputs, roles, column = operands(x, "given to quantiles")
     by = weight_of(weights)
     named = {**params, "roles": [*roles, "weight"], "weight": by.name, "column": column.name}
@@ -136,7 +136,7 @@ def covariance(x: Value) -> Array:
 
 
 def correlation(x: Value) -> Array:
-    """float32[d, d] of an array [batch, d]: Pearson's r; NaN for a place that does not vary. Rows as `covariance`."""
+    """float32[d, d] of an array [batch, d]: Pearson's r; NaN for a constant element. Rows as `covariance`."""
     return _products("correlation", x)
 
 
@@ -149,7 +149,7 @@ def pca(x: Value, k: int) -> Array:
     at_least("k", k, 1)
     width = _width(read(x, "given to pca"), "pca")
     if k > width:
-        raise InputError(f"k is {k}, x has {width} places", fix=f"use {width} or less", where=caller())
+        raise InputError(f"k is {k}, x has {width} elements", fix=f"use {width} or less", where=caller())
     return _products("pca", x, {"k": k}, (width, k))
 
 
@@ -225,7 +225,7 @@ def _width(column: Column, kind: str) -> int:
     shape: tuple[Any, ...] = () if column.on_host else tuple(column.values.shape)
     if len(shape) != 2 or shape[0] != current().batch:
         raise InputError(
-            f"{kind} looks at the places of a vector, and column {column.name!r} has none",
+            f"{kind} takes vectors, and column {column.name!r} is not one",
             fix="pass an array of shape [batch, d], such as jnp.stack([a, b], axis=-1)",
             where=caller(),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import pyarrow as pa
 
-from ...errors import DrivetrainError, InputError
+from ...errors import DrivetrainError, InputError, suggest
 from ...positions import saved_position
 from ...user_code import defined_at, mistake, raised_at
 from .._caller import ENTRY, caller
@@ -167,13 +166,8 @@ class _Columns(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._columns:
-            near = difflib.get_close_matches(str(name), self._columns, 1)
-            known = ", ".join(self._columns)
-            raise InputError(
-                f"there is no column {name!r}",
-                fix=f"did you mean {near[0]!r}?" if near else f"the columns are {known}",
-                where=caller(),
-            )
+            fix = suggest(str(name), list(self._columns), "the columns are")
+            raise InputError(f"there is no column {name!r}", fix=fix, where=caller())
         if name not in self._values:
             host, handle = self._columns[name]
             if host.startswith("other:"):

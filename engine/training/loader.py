@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...data import open_examples, splits
+from ...data import open_examples
 from ...errors import InputError
 from ..graphs.graph import FieldSpec
 from ..ragged.rows import FlatRows, bucket, joined, read_lists
@@ -251,18 +251,6 @@ def zeros(features: Mapping[str, FieldSpec], rows: int) -> Batch:
         values = np.zeros((0 if spec.ragged else rows, *spec.shape), device_dtype(spec))
         batch[name] = _ragged(FlatRows(values, np.zeros(rows + 1, np.int64)), 1) if spec.ragged else values
     return batch
-
-
-def split_rows(content: Path, split: str) -> int:
-    """Rows in a split of transformed examples.
-
-    Raises:
-        InputError: There is no such split.
-    """
-    rows = splits(content)
-    if split not in rows:
-        raise InputError(f"the examples have no split {split!r}", fix=f"splits here: {', '.join(rows)}")
-    return rows[split]
 
 
 def _length(batch: _Columns) -> int:

@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...data import Manifest
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ..graphs.graph import FieldSpec
-from .loader import WINDOW_BYTES, Batch, Loader, split_rows, zeros
+from .loader import WINDOW_BYTES, Batch, Loader, zeros
 from .strategy import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class TrainingRun:
         """
         if self.eval_split is None:
             return None
-        rows = split_rows(self.examples, self.eval_split)
+        rows = sum(part.rows for part in Manifest.read(self.examples).parts(self.eval_split))
         size = min(self.batch_size, rows) // multiple * multiple
         if size == 0:
             self.note(f"split {self.eval_split!r} has {rows} rows: no eval loss")

@@ -52,7 +52,7 @@ def open_remote(url: str, *, readonly: bool = False) -> MetadataStore:
         readonly: Refuse every write, before the server is asked.
 
     Raises:
-        InputError: The URL is none of a namespace, the key is not there or not known, or the namespace is not.
+        InputError: The URL does not name a namespace, or the key or the namespace is missing or not known.
         StoreUnavailable: The server does not answer.
     """
     remote = RemoteConnection(url, readonly=readonly)
@@ -69,7 +69,7 @@ class RemoteConnection:
         readonly: Refuse every write.
 
     Raises:
-        InputError: It is none, or there is no key.
+        InputError: The URL does not name a namespace, or there is no key.
     """
 
     def __init__(self, url: str, *, readonly: bool) -> None:
@@ -85,7 +85,7 @@ class RemoteConnection:
                 fix=f"write https://host:port/namespace, and the key into {KEY} or a file that {KEY_FILE} names",
             )
         if not _NAMESPACE.fullmatch(namespace):
-            raise InputError(f"{namespace!r:.80} is no namespace", fix="write https://host:port/namespace")
+            raise InputError(f"{namespace!r:.80} is not a namespace", fix="write https://host:port/namespace")
         self._tls = parts.scheme.lower() == "https"
         self._address = host, port or (443 if self._tls else 80)
         if not self._tls and host not in _LOOPBACK and os.environ.get(PLAIN) != "1":

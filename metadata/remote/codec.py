@@ -43,7 +43,6 @@ class OperationTypes:
         hints = typing.get_type_hints(function, localns=_LATE)
         self._hints = {name: hints[name] for name in names if not _is_function(hints[name])}
         self._needed = {name for name in self._hints if self._signature.parameters[name].default is MISSING_ARGUMENT}
-        self.takes_by = "by" in self._hints
         self._result = hints["return"]
 
     def arguments_to_json(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def encoder(hint: Hint, *, strict: bool = False) -> _Coder:
 
     Args:
         hint: The type.
-        strict: Whether what may be any JSON is made canonical, which raises InputError where it is none.
+        strict: Whether what may be any JSON is made canonical, which raises InputError if it is not JSON.
     """
     origin: Any = get_origin(hint)
     args = get_args(hint)
@@ -250,13 +249,13 @@ def _exactly(kind: type, value: Any) -> Any:
 
 def _int(value: Any) -> int:
     if type(value) is not int or value not in _INT64:
-        raise ValueError(f"{value!r:.80} is no integer of 64 bits")
+        raise ValueError(f"{value!r:.80} is not a 64-bit integer")
     return value
 
 
 def _float(value: Any) -> float:
     if type(value) not in (int, float):
-        raise ValueError(f"{value!r:.80} is no number")
+        raise ValueError(f"{value!r:.80} is not a number")
     return float(value)
 
 

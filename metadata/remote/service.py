@@ -89,7 +89,7 @@ class StoreService:
         try:
             operation = OPERATIONS.get(name)
             if operation is None:
-                raise NotFound(f"{name!r:.80} is no operation of a store", fix="use the server's release")
+                raise NotFound(f"{name!r:.80} is not an operation of a store", fix="use the server's release")
             signature = signature_of(operation.function)
             request = _read(body, signature.arguments_from_json)
             asker = Asker(request.owner, person.name, request.seen)
@@ -104,7 +104,7 @@ class StoreService:
         """A page of what a filter fits, as JSON for people and programs: `records` and `next_page_token`.
 
         Raises:
-            InputError: The filter, the order or the page is none.
+            InputError: The filter, the order or the page is not valid.
         """
         if kind not in get_args(FindKind):
             raise InputError(f"{kind!r:.40} is nothing that is found", fix="kind=runs, executions or artifacts")

@@ -22,7 +22,7 @@ from ...digest import canonical_json
 from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import Artifact
 from ..dsl.component import Component
-from ..dsl.hints import accepts, spell
+from ..dsl.hints import accepts, is_artifact, spell
 from ..ir.ir import ComponentKind
 from ..project.context import current
 from ..project.files import Files, FileSet, resolve_files
@@ -119,7 +119,7 @@ class ExternalFunction:
         files = {name: self._paths(arguments.pop(name)) for name in self._files}
         returned = typing.get_type_hints(self.__signature__.return_annotation)
         inputs = {name: _artifacts(arguments.pop(name)) for name in list(arguments) if _takes_artifacts(self, name)}
-        outputs = {key: kind.new() for key, kind in returned.items() if _is_artifact(kind)}
+        outputs = {key: kind.new() for key, kind in returned.items() if is_artifact(kind)}
         with tempfile.TemporaryDirectory(dir=current().work_dir, prefix="call-") as scratch:
             folder = Path(scratch)
             values = {key: folder / "outputs" / key for key in returned if key not in outputs}
@@ -311,13 +311,9 @@ def _optional(hint: Any) -> bool:
     return type(None) in typing.get_args(hint)
 
 
-def _is_artifact(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Artifact)
-
-
 def _takes_artifacts(function: ExternalFunction, name: str) -> bool:
     hint = function.__annotations__[name]
-    return any(_is_artifact(each) for each in (hint, *_flat(hint)))
+    return any(is_artifact(each) for each in (hint, *_flat(hint)))
 
 
 def _flat(hint: Any) -> list[Any]:

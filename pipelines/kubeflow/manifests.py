@@ -54,7 +54,7 @@ class ExecutorInput:
         text: The JSON.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not what KFP passes to a container.
     """
 
     def __init__(self, text: str) -> None:

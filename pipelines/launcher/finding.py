@@ -15,7 +15,7 @@ def find_runs(home: Home, query: RecordQuery) -> Page[Run | UnreadableRun]:
     `parameter.NAME`, and `metric.NAME` of any node or of what a node made.
 
     Raises:
-        InputError: The filter, the order or `after` is none.
+        InputError: The filter, the order or `after` is not valid.
     """
     at_work = recorded_runs(home, None, lambda context: context.properties.get("state") == RunState.RUNNING)
     interrupted = [run.context.id for run in at_work if run.state == RunState.INTERRUPTED]

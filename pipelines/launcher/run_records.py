@@ -384,7 +384,7 @@ def _problem(name: str, body: Body, run: str) -> str | None:
             return next(filter(None, (_problem("", each, run) for each in body["executions"])), None)
         answers = body.get("answers", ())
         if not all(key.startswith(f"{run}/") and isinstance(answer, dict) for key, answer in answers):
-            return "its answers are none of its run's"
+            return "its answers are those of another run"
         links = _Links.of(body)
         uids = (links.uid, *links.reads, *links.makes, *links.reused, links.reuses or "")
         return None if all(isinstance(uid, str) for uid in uids) else "its artifacts have no uids"

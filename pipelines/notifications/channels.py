@@ -224,7 +224,7 @@ def refuse_address(url: str, name: str, *, insecure: bool) -> None:
     except ValueError:
         host, port = None, None
     if not host or parts.scheme not in ("https", "http") or port == 0 or not url.isascii() or not url.isprintable():
-        raise InputError(f"{redact(name)} is no address of the web", fix="give one as https://example.org/hook")
+        raise InputError(f"{redact(name)} is not a web address", fix="give one as https://example.org/hook")
     if holds_credentials(f"{parts.scheme}://{parts.netloc}/"):
         raise InputError(f"{redact(name)} has a password before its host", fix="give it in headers: Authorization")
     if parts.scheme == "http" and not insecure and not is_here(host):

@@ -152,7 +152,7 @@ def _mail(
         raise entries["password"].error(f"{value.name}: the password would not be encrypted", "use starttls or tls")
     port = entries["port"].whole() if "port" in entries else _PORTS[security]
     if not 0 < port < 1 << 16:
-        raise entries["port"].error(f"{port} is no port", "write 1 to 65535")
+        raise entries["port"].error(f"{port} is not a port", "write 1 to 65535")
     if ("username" in entries) != ("password" in entries):
         raise value.error(f"{value.name} has only one of username: and password:", "give both, or neither")
     password = None
@@ -252,7 +252,7 @@ def _mailbox(value: YamlValue) -> str:
         if not mailbox.username or not mailbox.domain or not text.isprintable():
             raise ValueError
     except (ValueError, IndexError, MessageError):
-        raise value.error(f"{value.name}: {text!r:.80} is no address", "write e.g. team@example.org") from None
+        raise value.error(f"{value.name}: {text!r:.80} is not an address", "write e.g. team@example.org") from None
     return str(mailbox)
 
 

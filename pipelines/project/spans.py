@@ -119,7 +119,7 @@ class SpanPattern:
         """The span, the version and the digits of a path; None where it does not match.
 
         Raises:
-            InputError: Its date is none, or before 1970.
+            InputError: Its date does not exist, or is before 1970.
         """
         match = self.matcher.fullmatch(path)
         if match is None:

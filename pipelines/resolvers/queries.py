@@ -239,7 +239,7 @@ def registered(name: str, *, kind: type[Artifact] = Model) -> Artifact:
     try:
         split_reference(name)
     except (InputError, AttributeError) as error:
-        cause = error.message if isinstance(error, InputError) else f"{name!r:.80} is no text"
+        cause = error.message if isinstance(error, InputError) else f"{name!r:.80} is not text"
         raise BuildError(
             f"dt.registered: {cause}", where=user_line(), fix='write "flights", "flights@champion" or "flights@3"'
         ) from None
@@ -423,7 +423,7 @@ def output_of(name: str, what: object) -> Handle:
     """The output that is given, by itself or as the only one with a span of a node with several.
 
     Raises:
-        BuildError: It is none.
+        BuildError: It is not a component's output.
     """
     # A NamedTuple is what a component with several outputs returned; any other tuple is the user's, and refused below.
     if isinstance(what, tuple) and hasattr(what, "_fields"):

@@ -152,7 +152,7 @@ def _filled(
 
 
 def _span(pattern: SpanPattern, path: str) -> tuple[int, int | None] | None:
-    with suppress(InputError):  # a date that is none: ExampleGen says so when it is asked for it
+    with suppress(InputError):  # a date that does not exist: ExampleGen says so when it is asked for it
         read = pattern.read(path)
         if read is not None and read[0] < SPANS:  # digits that are no span: the store could not keep it
             return read[0], read[1]

@@ -150,7 +150,7 @@ class StoreView:
         for path in paths:
             try:
                 read = parsed.read(path)
-            except InputError:  # a date that is none: ExampleGen says so when it is asked for it
+            except InputError:  # a date that does not exist: ExampleGen says so when it is asked for it
                 continue
             if read is not None and read[0] < SPANS:  # digits that are no span: the store could not keep it
                 span, version, _ = read

@@ -122,7 +122,7 @@ def _number(text: str, name: str, word: str, low: int, high: int, names: tuple[s
         return names.index(word.lower()) + first
     if not re.fullmatch(r"[0-9]{1,2}", word):
         accepted = f"a number, or one of {', '.join(names)}" if names else "a number"
-        refuse_cron(text, f"its {name} {word!r} is none", f"give {accepted}")
+        refuse_cron(text, f"its {name} {word!r} is not valid", f"give {accepted}")
     if not low <= int(word) <= high:
         refuse_cron(text, f"its {name} {word} is out of range", f"give {low} to {high}")
     return int(word)

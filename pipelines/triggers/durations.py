@@ -16,7 +16,7 @@ def seconds_of(length: str | float | timedelta) -> int:
     """The whole seconds of a length of time: text such as "1d12h", a number of seconds, or a `timedelta`.
 
     Raises:
-        InputError: It is none, shorter than a second, or longer than 300 years.
+        InputError: It is not a length of time, shorter than a second, or longer than 300 years.
     """
     if isinstance(length, timedelta):
         length = length.total_seconds()

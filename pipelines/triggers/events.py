@@ -132,7 +132,7 @@ class MetricDrop(_ArtifactTrigger):
         bounds = [bound for bound in (self.below, self.above, self.by) if bound is not None]
         if not bounds or not all(map(math.isfinite, bounds)):
             raise InputError(
-                f"MetricDrop({self.metric!r}) has no bound, or one that is no number",
+                f"MetricDrop({self.metric!r}) has no bound, or one that is not a number",
                 fix="give e.g. below=0.7 or by=0.02",
             )
 

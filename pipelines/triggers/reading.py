@@ -26,7 +26,7 @@ def read_trigger(body: Json) -> Trigger:
     """The trigger that `Trigger.to_json` described.
 
     Raises:
-        BuildError: It is none, or one that this release does not know.
+        BuildError: It is not a trigger, or one that this release does not know.
     """
     try:
         kind = _KINDS.get(body[KIND])
@@ -42,7 +42,7 @@ def read_schedule(body: Json) -> Schedule:
     """The schedule that `Schedule.to_json` described.
 
     Raises:
-        BuildError: It is none, or of a newer release.
+        BuildError: It is not a schedule, or of a newer release.
     """
     try:
         return Schedule(**body | {"trigger": read_trigger(body["trigger"])})

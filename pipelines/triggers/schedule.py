@@ -45,7 +45,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):
             raise BuildError(
-                f"{self.trigger!r:.80} is no trigger", fix="give e.g. dt.triggers.Cron('0 3 * * *', tz='Europe/Oslo')"
+                f"{self.trigger!r:.80} is not a trigger",
+                fix="write dt.triggers.Cron('0 3 * * *', tz='Europe/Oslo')",
             )
         if not isinstance(self.parameters, Mapping):
             raise InputError(f"parameters is {self.parameters!r:.40}", fix='give e.g. {"epochs": 5}')

@@ -265,7 +265,7 @@ def _with_marks(signal: Signal, marks: Marks) -> Signal:
 def _parts(trigger: Trigger, kind: type[AllOf | AnyOf]) -> tuple[Trigger, ...]:
     if not isinstance(trigger, Trigger):
         raise BuildError(
-            f"{trigger!r:.80} is no trigger", fix="combine triggers: Cron('0 3 * * *') & NewSpan('data/{SPAN}.csv')"
+            f"{trigger!r:.80} is not a trigger", fix="combine triggers: Cron('0 3 * * *') & NewSpan('data/{SPAN}.csv')"
         )
     return trigger.triggers if isinstance(trigger, kind) else (trigger,)
 

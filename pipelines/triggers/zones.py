@@ -37,7 +37,7 @@ def moment_of(text: str, zone: tzinfo = UTC) -> datetime:
     """The moment, in UTC, of a text such as 2026-12-01T03:00; in `zone` where it names no offset.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not a moment.
     """
     try:
         moment = datetime.fromisoformat(text)

@@ -273,7 +273,7 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
         Evaluator(examples, model, config=named("not_a_config"))
     with pytest.raises(InputError, match=r"half_a_config\['minutes'\] is a str, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("half_a_config"))
-    with pytest.raises(InputError, match="7 is no name for an output"):
+    with pytest.raises(InputError, match="7 is not a valid name for an output"):
         Evaluator(examples, model, config=named("without_names"))
 
 

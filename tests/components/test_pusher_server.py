@@ -208,8 +208,8 @@ def test_a_pipeline_pushes_over_tls_by_a_secret_and_the_store_has_the_receipt(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"server": "localhost:8501"}, "is no server"),
-        ({"server": "ftp://host"}, "is no server"),
+        ({"server": "localhost:8501"}, "is not a server"),
+        ({"server": "ftp://host"}, "is not a server"),
         ({"server": "http://me:hunter2@host:8501"}, "holds a password or a token"),
         ({"server": "http://host:8501", "tls_ca": "ca.pem"}, "asked in plain text"),
         ({"server": "https://host:8501", "tls_ca": "no/ca.pem"}, "holds no certificates"),

@@ -95,7 +95,7 @@ def test_mistakes_are_named(log: Path) -> None:
     every = f"{log}/**/*.parquet"
     for parameters, words in (
         ({"versions": [7]}, "no rows of version 7\\n.*it has 3, 4"),
-        ({"since": "yesterday"}, "since='yesterday' is no time"),
+        ({"since": "yesterday"}, "since='yesterday' is not a time"),
         ({"since": "2027-01-01"}, "not one of the 6 rows"),
         ({"signature": "evaluate"}, "no rows of the signature 'evaluate'"),
         ({"split": "a/b"}, "a/b"),

@@ -113,7 +113,7 @@ def test_why_says_what_becomes_of_one(runs: list[Json], drivetrain: Command) -> 
     drivetrain("gc", "--keep-last", "1", "--apply")
     assert "marked; its grace goes on" in why("Make", 0)
     result = drivetrain("gc", "--keep-last", "1", "--why", "nothing")
-    assert (result.exit_code, "is no artifact" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not an artifact" in result.stderr) == (2, True)
 
 
 def test_a_pin_keeps_what_it_names(runs: list[Json], drivetrain: Command, last_json: Read) -> None:

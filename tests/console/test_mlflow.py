@@ -163,7 +163,7 @@ def home_with_metrics(tmp_path: Path) -> Path:
 def test_a_server_that_is_none_is_the_users(shop: Path, tracking: Tracking, drivetrain: Command) -> None:
     drivetrain("run", "shop")
     for address, message in (
-        ("ftp://ann:hunter2@host/x", "ftp://host/x is no tracking server"),
+        ("ftp://ann:hunter2@host/x", "ftp://host/x is not a tracking server"),
         ("http://ann:hunter2@127.0.0.1:9/", "http://127.0.0.1:9 does not answer as MLflow does"),
     ):
         result = drivetrain("mlflow", "--to", address)

@@ -176,9 +176,9 @@ def test_words_of_a_person_stand_before_what_is_known(
     for said in ("Apache-2.0", "Operations ops@x.org", "Not for cargo.", "Small airports", "judged by slice"):
         assert said in page
     for wrong, says in (
-        ("model: {}", "no section"),
+        ("model: {}", "not a model card's section"),
         ("considerations: {risks: []}", "no field 'risks'"),
-        ("[1]", "no part of a model card"),
+        ("[1]", "not part of a model card"),
         ("a: [", "not YAML"),
     ):
         words.write_text(wrong)
@@ -259,10 +259,10 @@ def test_what_can_be_registered(two_runs: tuple[Json, Json], drivetrain: Command
     pushed = last_json(drivetrain("registry", "register", "shop", receipt["uri"], "--alias", "live", "--json"))
     assert (pushed["version"], pushed["uri"]) == (2, two_runs[0]["nodes"]["Train"]["outputs"]["model"][0]["uri"])
     assert "shop@2" in ok(drivetrain("registry", "show", "shop@live"))
-    assert "is no artifact" in refused(drivetrain("registry", "register", "shop", "nothing"))
+    assert "is not an artifact" in refused(drivetrain("registry", "register", "shop", "nothing"))
     assert "cannot be the name" in refused(drivetrain("registry", "register", "a/b"))
     examples = two_runs[0]["nodes"]["Make"]["outputs"]["examples"][0]["uri"]
-    assert "is no model" in refused(drivetrain("registry", "register", "shop", examples))
+    assert "is not a model" in refused(drivetrain("registry", "register", "shop", examples))
 
 
 @pytest.mark.parametrize(

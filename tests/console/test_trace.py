@@ -296,7 +296,7 @@ def test_rows_predicted_in_bulk_lead_to_data_code_and_approval_and_the_span_back
     ("arguments", "words"),
     [
         (["0123456789abcdef"], r"no bundle in .* has the digest 0123456789abcdef"),
-        (["nothing"], "no file, no digest, and no version that was pushed"),
+        (["nothing"], "not a file, a digest, or a version that was pushed"),
         (["nothing", "--log", "log"], "and no request of that id is in log"),
         (["models.yaml"], "models.yaml does not say which bundle answered: it has no x-drivetrain-digest"),
         (["--span", "9"], r"no data of span 9 is in .*\n.*1 to 2"),

@@ -83,7 +83,7 @@ def content(tmp_path: Path) -> Path:
 def test_unknown_names_are_answered_with_the_known_ones(content: Path) -> None:
     with pytest.raises(InputError, match="no split 'test'") as caught:
         open_examples(content, "test")
-    assert caught.value.fix == "the splits are: train"
+    assert caught.value.fix == "they have train"
     with pytest.raises(InputError, match="no column 'z'") as caught:
         open_examples(content, "train", ["z"])
     assert caught.value.fix == "the columns are: a, b"

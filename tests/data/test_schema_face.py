@@ -218,7 +218,7 @@ def test_environments_of_single_examples() -> None:
 
 def test_nothing_readable_is_named(tmp_path: Path) -> None:
     for call in (infer_schema, lambda data: validate(data, SCHEMA), lambda data: update_schema(SCHEMA, data)):
-        with pytest.raises(InputError, match="nothing that rows can be read from"):
+        with pytest.raises(InputError, match="cannot be read as rows"):
             call(42)
         with pytest.raises(InputError, match=r"none\.parquet"):
             call(tmp_path / "none.parquet")

@@ -112,7 +112,7 @@ def test_restoring_leaves_the_copy_alone_beside_nothing_new(path: Path, tmp_path
 @pytest.mark.parametrize("content", ["", "-----BEGIN PUBLIC KEY-----"])
 def test_what_is_no_copy_is_not_called_damaged(path: Path, tmp_path: Path, content: str) -> None:
     (tmp_path / "pub.pem").write_text(content)
-    with pytest.raises(InputError, match=r"pub\.pem is no copy of the metadata") as refusal:
+    with pytest.raises(InputError, match=r"pub\.pem is not a copy of the metadata") as refusal:
         restore(tmp_path / "pub.pem", path)
     assert (refusal.value.fix or "").startswith("name another copy")
 

@@ -247,7 +247,7 @@ def test_what_nothing_can_be_sorted_by_is_no_order(store: MetadataStore) -> None
         ("size = '3'", "a number is wanted"),
         ("size > -7d", "a length of time is compared with a time"),
         ("created > 3", "a time is wanted"),
-        ("created > 'soon'", "'soon' is no time"),
+        ("created > 'soon'", "'soon' is not a time"),
         ("created > -999999999d", "it goes back beyond the year 1, at character 11"),
         ("created > -999999999w", "it goes back beyond the year 1, at character 11"),
         ("state = 'x", "a text has no closing ', at character 9"),

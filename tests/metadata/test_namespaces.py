@@ -435,7 +435,7 @@ def test_what_is_no_namespace_is_left_alone(database: Server) -> None:
         connection.execute("CREATE SCHEMA plain")
         connection.execute('CREATE ROLE "postgres.team_e.reader" LOGIN')
     for adopt in (False, True):
-        with pytest.raises(InputError, match="has a schema plain that is no namespace, nor a store"):
+        with pytest.raises(InputError, match="has a schema plain that is neither a namespace nor a store"):
             create_namespace(database.url, "plain", adopt=adopt)
     with pytest.raises(InputError, match=r"has a role postgres\.team_e\.reader"):
         create_namespace(database.url, "team_e")

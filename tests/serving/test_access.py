@@ -238,7 +238,7 @@ def test_the_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture
         write("keys: {app: {sha256: app-secret}}")
         assert keys.known((), ["new-secret"]).name == "new"
         keys.look()
-        assert caplog.text.count("no SHA-256") == 1  # told once, tried again
+        assert caplog.text.count("not a SHA-256") == 1  # told once, tried again
         later = AccessKeys(path, keys.text)  # who starts now has the keys that were last in order
         assert later.known((), ["new-secret"]).name == "new"
         later.look()
@@ -246,7 +246,7 @@ def test_the_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture
         write("keys:\n" + line("app"))
         later.look()
         assert later.known((), ["app-secret"]).name == "app"
-    assert "no SHA-256" in caplog.text
+    assert "not a SHA-256" in caplog.text
     assert "app-secret" not in caplog.text
     path.unlink()
     keys.look()
@@ -257,12 +257,12 @@ def test_the_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture
     ("text", "message"),
     [
         ("", "no keys"),
-        ("keys: {app: {sha256: hunter2}}", "no SHA-256"),
+        ("keys: {app: {sha256: hunter2}}", "not a SHA-256"),
         ("keys:\n" + line("app", ", may: [everything]"), "everything"),
         ("keys:\n" + line("app", ", rate: 0"), "rate is 0"),
         ("keys:\n" + line("app", ", rate: 1.0e-320"), "1e-06 at least"),
         ("keys:\n" + line("app", ", burst: 3"), "without a rate"),
-        ("keys:\n" + line("app", ", expires: soon"), "no date"),
+        ("keys:\n" + line("app", ", expires: soon"), "not a date"),
         ("keys:\n" + line("app") + line("app").replace("  app", "  twin"), "the same"),
         ("keys:\n" + line("'a b'"), "name"),
     ],

@@ -255,7 +255,7 @@ def test_rows_that_differ_in_their_columns(server: OpenServer) -> None:
         ("int8", (2,), [[-128, 127], None], ""),
         ("int8", (2,), [[1, 2], [1, 2, 3]], "int8[2], row 1 has 3 values"),
         ("float32", (-1,), [[], [1, 2.5, None]], ""),
-        ("float32", (-1,), [1.0], "float32[any], row 0 has 1.0, which is no list"),
+        ("float32", (-1,), [1.0], "float32[any], row 0 has 1.0, which is not a list"),
         ("bfloat16", (), [1, "x"], "row 1 has the text 'x'"),
         ("string", (-1,), [["a", b"b"], [None]], ""),
         ("string", (), [{"b64": "YQ=="}], ""),
@@ -394,11 +394,11 @@ def test_503_is_tried_again_and_other_refusals_are_not(predict: Any) -> None:
 
 def test_options_that_cannot_be_are_refused_before_anything_is_asked() -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(InputError, match="'http' is no transport"):
+        with pytest.raises(InputError, match="'http' is not a transport"):
             kind("http://127.0.0.1:1", "m", transport="http")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="retries is -1"):
             kind("http://127.0.0.1:1", "m", retries=-1)
-        with pytest.raises(InputError, match="is no server"):
+        with pytest.raises(InputError, match="is not a server"):
             kind("127.0.0.1:1", "m")
         with pytest.raises(InputError, match=r"models/m is not the server alone\n  fix: give http://host/apps, and"):
             kind("http://me:secret@host/apps/v1/models/m", "m")

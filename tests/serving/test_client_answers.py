@@ -177,8 +177,8 @@ BY_COLUMN: Final = {"x": [1.0, 2.0, 3.0]}
         ({"predictions": [1, True, 3]}, "output 'y' mixes numbers and truth values"),
         ({"predictions": [1, [2], 3]}, "output 'y' mixes lists and numbers"),
         ({"predictions": [[1], [[2]], [3]]}, "output 'y' mixes lists and numbers"),
-        ({"predictions": [1, {"y": 2}, 3]}, "output 'y' has an object that is no base64"),
-        ({"predictions": [{"b64": 1}, None, None]}, "output 'y' has an object that is no base64"),
+        ({"predictions": [1, {"y": 2}, 3]}, "output 'y' has an object that is not base64"),
+        ({"predictions": [{"b64": 1}, None, None]}, "output 'y' has an object that is not base64"),
     ],
 )
 def test_rows_in_json_that_are_none(server: Answering, is_async: bool, body: Json, words: str) -> None:

@@ -74,5 +74,5 @@ def _nobody(request: HttpRequest, respond: Respond) -> None:
 @pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "ftp://a", "https://A.example", "null", ""])
 def test_what_is_no_origin(origin: str) -> None:
     """It would match no browser's."""
-    with pytest.raises(InputError, match="no origin"):
+    with pytest.raises(InputError, match="not an origin"):
         CrossOrigin(_nobody, frozenset({origin}))

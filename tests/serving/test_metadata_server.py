@@ -183,12 +183,12 @@ def test_a_key_that_is_taken_out_is_refused_at_once(tmp_path: Path) -> None:
     [
         ("roles: [writer]", "roles: [owner]", "owner"),
         ("namespaces: [flights]}", "namespaces: [nowhere]}", "nowhere"),
-        (digest_of("dt_ann"), "dt_ann", "is no SHA-256"),
+        (digest_of("dt_ann"), "dt_ann", "is not a SHA-256"),
         (digest_of("dt_ann"), digest_of("dt_bob"), "are the same"),
-        ("10.0.0.0/8", "10.0.0.1/8", "is no network"),
+        ("10.0.0.0/8", "10.0.0.1/8", "is not a network"),
         ("taxi: taxi.db", "taxi: https://elsewhere/taxi", "another metadata server"),
         ("taxi: taxi.db", "../x: taxi.db", "other characters"),
-        ("expires: 2020-01-01", "expires: soon", "is no date"),
+        ("expires: 2020-01-01", "expires: soon", "is not a date"),
         ("roles: [writer]", "role: [writer]", "role"),
     ],
 )

@@ -164,7 +164,7 @@ def test_traffic_is_split_and_joined_by_request(folder: Path) -> None:
         (b"{}", 400, "'shares' is null"),
         (b'{"share": {"1": 10}}', 400, "'share' is not known"),
         (b'{"shares": [1]}', 400, "'shares' is a list"),
-        (b'{"shares": {"stable": 1}}', 400, "'stable' is no version"),
+        (b'{"shares": {"stable": 1}}', 400, "'stable' is not a version"),
         (b'{"shares": {"1": "10"}}', 400, "the share of version 1 is text"),
         (b'{"shares": {"1": true}}', 400, "the share of version 1 is true or false"),
         (b'{"shares": {"1": 101}}', 400, "101 percent"),

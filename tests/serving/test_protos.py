@@ -138,5 +138,5 @@ def test_text_is_parsed() -> None:
 
 @pytest.mark.parametrize("text", ["import 'x';", "message A { string b = 1 [deprecated]; }", "option x = 1;"])
 def test_text_of_another_kind_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"has no meaning|does not begin|is no field"):
+    with pytest.raises(ValueError, match=r"has no meaning|does not begin|is not a field"):
         file_descriptor("a.proto", text)

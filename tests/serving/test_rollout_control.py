@@ -400,7 +400,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> N
     clock = Clock()
     started(tmp_path, clock)
     (tmp_path / "net.json").write_text('{"failed": 3}')
-    with pytest.raises(InputError, match=r"net\.json is no state of a rollout"):
+    with pytest.raises(InputError, match=r"net\.json does not hold the state of a rollout"):
         RolloutControl([config(tmp_path)], clock)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be kept in"):
@@ -440,7 +440,7 @@ def test_a_state_that_is_damaged_or_cannot_be_kept_is_named(tmp_path: Path) -> N
 )
 def test_a_state_that_nobody_wrote_sends_no_requests_anywhere(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "net.json").write_bytes(data)
-    with pytest.raises(InputError, match=r"net\.json is no state of a rollout"):
+    with pytest.raises(InputError, match=r"net\.json does not hold the state of a rollout"):
         RolloutControl([config(tmp_path)], Clock())
 
 

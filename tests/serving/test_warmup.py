@@ -166,7 +166,7 @@ def test_a_pipe_in_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
     assert len(answers) == 1
     data, problem = answers[0]
     assert data == b""
-    assert "1.warmup.jsonl is no file" in problem
+    assert "1.warmup.jsonl is not a file" in problem
 
 
 def test_rows_bytes_and_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

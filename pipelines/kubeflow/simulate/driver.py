@@ -63,7 +63,7 @@ def inputs(
     declared = component.input_definitions
     parameters: dict[str, Json] = {}
     for key, source in task.inputs.parameters.items():
-        is_set, value = _parameter(document, name, key, source, outer, ended, run)
+        is_set, value = _parameter(document, name, source, outer, ended, run)
         if is_set:
             selector = source.parameter_expression_selector
             parameters[key] = _selected(value, selector) if selector else value
@@ -167,7 +167,7 @@ def whole(value: Json) -> Json:
 
 
 def _parameter(
-    document: Document, name: str, key: str, source: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
+    document: Document, name: str, source: Any, outer: TaskValues, ended: Mapping[str, TaskEnd], run: str
 ) -> tuple[bool, Json]:
     kind = source.WhichOneof("kind")
     if kind == "runtime_value":

@@ -106,7 +106,7 @@ class Kubelet:
             async with self.limit:
                 if self.stopping.is_set():
                     return TaskEnd("FAILED")
-                ended = await self._attempt(where, task, component, values, attempt, retries=most > 0)
+                ended = await self._attempt(where, component, values, attempt, retries=most > 0)
             if ended.succeeded or attempt == most or self.stopping.is_set():
                 return ended
             with suppress(asyncio.TimeoutError):
@@ -116,9 +116,7 @@ class Kubelet:
                 pause = min(pause, float(longest))
         raise AssertionError("unreachable")
 
-    async def _attempt(
-        self, where: str, task: Any, component: Any, values: TaskValues, attempt: int, *, retries: bool
-    ) -> TaskEnd:
+    async def _attempt(self, where: str, component: Any, values: TaskValues, attempt: int, *, retries: bool) -> TaskEnd:
         label = component.executor_label
         container = self.document.executors[label].container
         name = f"{where.replace('/', '-')}-{attempt}"

@@ -192,7 +192,7 @@ def test_a_key_may_be_an_input(tmp_path: Path) -> None:
         ({"prediction": "score"}, "no output 'score'"),
         ({"baseline": 7}, "no answers of version 7"),
         ({"signature": "classify"}, "signature 'classify'"),
-        ({"since": "yesterday"}, "since='yesterday' is no time"),
+        ({"since": "yesterday"}, "since='yesterday' is not a time"),
         ({"until": "2026-11-26"}, "not one of the log's 40 rows is of a request of this time"),
         ({"since": "2026-11-26T00:00:00.000020"}, "not one of the log's 40 rows"),
         ({"shares": {}}, "the shares {} are none"),
@@ -201,8 +201,8 @@ def test_a_key_may_be_an_input(tmp_path: Path) -> None:
         ({"shares": {3: 40, 4: 40}}, "leave 20% of the requests for other versions, and the log has none"),
         ({"shares": {4: 100}}, "leave 0% of the requests for other versions, and the log has those of 3"),
         ({"shares": {5: 10}}, "leave 90% of the requests for other versions, and the log has those of 3, 4"),
-        ({"since": "0001-01-01T00:00+14:00"}, "is no time"),
-        ({"until": "9999-12-31T23:00-14:00"}, "is no time"),
+        ({"since": "0001-01-01T00:00+14:00"}, "is not a time"),
+        ({"until": "9999-12-31T23:00-14:00"}, "is not a time"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -341,4 +341,4 @@ def test_the_verb_prints_the_table_and_json(tmp_path: Path) -> None:
         assert f"version 4 50.00% of {ratio['shares']['4']:g}%" in printed
         assert ("warning: requests by version" in printed) == is_mismatch
     refused = CliRunner().invoke(cli, [*arguments, "--share", "4=ten"])
-    assert "--share '4=ten' is no share" in str(refused.exception) + refused.output
+    assert "--share '4=ten' is not a share" in str(refused.exception) + refused.output

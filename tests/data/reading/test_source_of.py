@@ -90,8 +90,8 @@ def test_an_index_with_a_name_is_a_column() -> None:
         (pd.DataFrame({"a": []}), "no rows"),
         (pa.table({"a": pa.array([], pa.int64())}), "no rows"),
         (pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), "two columns are named 'a'"),
-        (7, "'int' is nothing that rows can be read from"),
-        ([], "'list' is nothing"),
+        (7, "'int' cannot be read as rows"),
+        ([], "'list' cannot be read as rows"),
         ("nowhere/*.csv", "no file matches"),
         ("nowhere.csv", "does not exist"),
     ],
@@ -220,9 +220,9 @@ def test_columns_by_name() -> None:
         (pd.DataFrame({"a": [1, "x", None]}), "column 'a' is not a column of one type", "frame['a'].astype('string')"),
         ({"a": 1}, "1 is not a list or array; one row of values goes to run_row", "a list"),
         ({"a": "text"}, "'text' is not a list or array", "a list"),
-        (np.arange(3), "'ndarray' is nothing that rows can be read from", "pyarrow.table({name: values})"),
+        (np.arange(3), "'ndarray' cannot be read as rows", "pyarrow.table({name: values})"),
         (pa.chunked_array([[1]]), "a ChunkedArray has no columns with names", "pa.table"),
-        ([1, 2], "'list' is nothing that rows can be read from", "pyarrow.table"),
+        ([1, 2], "'list' cannot be read as rows", "pyarrow.table"),
     ],
 )
 def test_what_is_no_table_is_told(data: object, says: str, fix: str) -> None:

@@ -309,7 +309,7 @@ class Failing(GeometricMean):
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
-        (lambda c: {"y": ops.mean(c["x"], elementwise=True)}, "looks at the places of a vector"),
+        (lambda c: {"y": ops.mean(c["x"], elementwise=True)}, "takes vectors, and column"),
         (lambda c: {"y": ops.pca(jnp.stack([c["x"]], -1), 2)}, "k is 2, x has 1"),
         (lambda c: {"y": ops.histogram(c["x"], [1.0, 1.0])[0]}, "do not rise"),
         (lambda c: {"y": ops.median(c["w"])}, "column 'w' is text"),

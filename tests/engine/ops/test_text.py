@@ -251,7 +251,7 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
         (lambda c: ops.ngrams(c["l"], (2, 1)), "the largest n-gram is 1"),
         (lambda c: ops.tfidf(c["l"], 3), "which takes list<int64>"),
         (lambda c: ops.tfidf(c["n"], 0), "size is 0"),
-        (lambda c: ops.to_dense(c["n"], 3), "the fill None is none"),
+        (lambda c: ops.to_dense(c["n"], 3), "the fill None is not one"),
         (lambda c: ops.to_dense(c["l"], 3), "which takes list<int64> or list<float64>"),
         (lambda c: ops.multi_hot(ops.vocabulary(c["l"])), "not known while tracing"),
         (lambda c: ops.one_hot(c["n"], 3), "column 'n' is a list"),

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.engine.training.loader import Loader, split_rows
+from drivetrain.engine.training.loader import Loader
 from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,8 +123,6 @@ def test_a_column_that_cannot_be_trained_on(
 def test_wrong_names_and_sizes(numbered: Path) -> None:
     with pytest.raises(InputError, match="split 'test'"):
         Loader(numbered, "test", ROW, batch_size=1)
-    with pytest.raises(InputError, match="split 'test'"):
-        split_rows(numbered, "test")
     with pytest.raises(InputError, match="'nope'"):
         Loader(numbered, "train", {"nope": FieldSpec("int32")}, batch_size=1)
     with pytest.raises(InputError, match=r"1003 rows, fewer than one batch of 2000\n.*1003 or less"):

@@ -374,8 +374,8 @@ def test_a_forked_child_has_a_connection_of_its_own(running: MetadataServerProce
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://127.0.0.1:1/", "is no namespace"),
-        ("http://127.0.0.1:1/a/b", "is no namespace"),
+        ("http://127.0.0.1:1/", "is not a namespace"),
+        ("http://127.0.0.1:1/a/b", "is not a namespace"),
         ("http://me:hunter2secret@127.0.0.1:1/flights", "cannot be used"),
         ("http://127.0.0.1:1/flights?key=hunter2secret", "cannot be used"),
         ("http://127.0.0.1:x/flights", "cannot be used"),

@@ -93,7 +93,7 @@ def test_a_server_that_hangs_or_is_not_there_is_given_up(web: WebReceiver, monke
 
 @pytest.mark.parametrize("url", ["https://", "file:///etc/passwd", "ftp://h/", "https://h:99999/", "https://h/\n", "x"])
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(InputError, match="is no address of the web"):
+    with pytest.raises(InputError, match="is not a web address"):
         refuse_address(url, "env:HOOK", insecure=True)
 
 

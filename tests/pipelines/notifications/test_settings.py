@@ -81,7 +81,7 @@ RULE = "rules:\n  all: {events: [failed], channels: [pager]}\n"
         (
             "channels:\n  a: {kind: webhook, url: ftp://example.org/}\n" + RULE,
             2,
-            "is no address of the web",
+            "is not a web address",
             "https://",
         ),
         ("channels:\n  a: {kind: webhook, url: https://me:it@example.org/}\n" + RULE, 2, "holds a password", "take it"),
@@ -104,7 +104,7 @@ RULE = "rules:\n  all: {events: [failed], channels: [pager]}\n"
             "is the password itself",
             "env:NAME",
         ),
-        ("channels:\n  a: {kind: email, host: h, from: a@x.org, to: a}\n" + RULE, 2, "'a' is no address", "team@"),
+        ("channels:\n  a: {kind: email, host: h, from: a@x.org, to: a}\n" + RULE, 2, "'a' is not an address", "team@"),
         (
             "channels:\n  a: {kind: email, host: mail.org, from: a@x.org, to: a@x.org, security: none}\n" + RULE,
             2,

@@ -392,7 +392,7 @@ def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[.
         register_schedule(home, write("None"))
     with pytest.raises(InputError, match="no parameter 'rows'"):
         register_schedule(home, write('on.Schedule(on.Every("1h"), parameters={"rows": 5})'))
-    with pytest.raises(BuildError, match="is no trigger"):
+    with pytest.raises(BuildError, match="is not a trigger"):
         write('"0 3 * * *"')
 
 

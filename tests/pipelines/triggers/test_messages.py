@@ -90,7 +90,7 @@ def test_offsets_of_a_topic(producer: Any, monkeypatch: pytest.MonkeyPatch) -> N
         fetch_offsets("env:KAFKA", "clicks")
     assert "sesame" not in str(error.value)
     monkeypatch.setenv("KAFKA", "{half")
-    with pytest.raises(InputError, match="is no JSON object"):
+    with pytest.raises(InputError, match="is not a JSON object"):
         fetch_offsets("env:KAFKA", "clicks")
     monkeypatch.delenv("KAFKA")
     with pytest.raises(InputError, match="the environment variable KAFKA is not set"):

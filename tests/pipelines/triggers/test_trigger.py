@@ -84,9 +84,9 @@ def test_a_feature_that_is_named_alone() -> None:
 
 
 def test_a_schedule_refuses_what_makes_no_sense() -> None:
-    with pytest.raises(BuildError, match="is no trigger"):
+    with pytest.raises(BuildError, match="is not a trigger"):
         Schedule("0 3 * * *")  # type: ignore[arg-type]
-    with pytest.raises(BuildError, match="is no trigger"):
+    with pytest.raises(BuildError, match="is not a trigger"):
         SPANS & "0 3 * * *"  # type: ignore[operator]
     with pytest.raises(InputError, match="max_active"):
         Schedule(SPANS, max_active=0)
