@@ -36,6 +36,7 @@ def Trainer(
     examples: Examples,
     graph: TransformGraph,
     *,
+    base_model: Model | None = None,
     fn: Fn,
     epochs: int = 1,
     batch_size: int = 512,
@@ -52,6 +53,8 @@ def Trainer(
     Args:
         examples: Transformed examples.
         graph: The preprocessing they came from.
+        base_model: A model whose parameters `run.fit` begins with, such as `dt.latest_blessed()`: a warm start. Arrays
+            of another shape begin anew, as where a vocabulary grew; the log says which.
         fn: The user's `train(run: TrainingRun) -> Trained`, e.g. "model:train".
         epochs: Passes over the train split.
         batch_size: Rows per step; the rows of an epoch that fill no batch are left out of it.
@@ -63,7 +66,8 @@ def Trainer(
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
 
     Returns:
-        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html. `loss`,
+        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; in
+        extra/variables.safetensors what a warm start needs and the bundle does not hold as it was trained. `loss`,
         `eval_loss` and the metrics that `fit` was given are recorded for each epoch.
 
     Raises:
@@ -76,6 +80,7 @@ def Trainer(
     from .. import engine
     from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
+    from ..engine.training.warm_start import read_variables, save_variables
 
     launch = current()
     together = ClusterSpec.from_environment()
@@ -98,6 +103,7 @@ def Trainer(
         strategy=find_strategy(strategy),
         train_split=train_split,
         eval_split=eval_split,
+        base_model=None if base_model is None else read_variables(base_model.content, base_model.extra),
         work_dir=launch.work_dir if kept else None,
         progress=launch.progress,
         note=launch.note,
@@ -114,6 +120,7 @@ def Trainer(
         label=trained.label,
         out=model.content,
     )
+    save_variables(trained.params, model.content, model.extra)
     _record(trained, launch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model

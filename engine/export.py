@@ -197,7 +197,7 @@ class _Model:
     ) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
         self._count = len(leaves)
-        self._arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
+        self._arrays = {weight_name(path): _array(path, leaf) for path, leaf in leaves}
         if len(self._arrays) != len(leaves):
             raise InputError("two of the model's params have the same path", fix="name them apart")
         self._apply, self._predict, self._features = apply, predict, features
@@ -274,7 +274,8 @@ def _dim(name: str, batch: Any) -> Any:  # symbolic dimensions
     return dim
 
 
-def _weight_name(path: Any) -> str:
+def weight_name(path: Any) -> str:
+    """The name in a bundle of the array at a path of a model's params (one of JAX's)."""
     return "model/" + (jax.tree_util.keystr(path, simple=True, separator="/") or "params")
 
 
@@ -286,7 +287,7 @@ def _array(path: Any, leaf: Any) -> NDArray[Any]:
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
     if array is None or (str(array.dtype) not in ARRAY_DTYPES and array.dtype != bool):
         raise InputError(
-            f"param {_weight_name(path)} is {type(leaf).__name__}, no array of numbers",
+            f"param {weight_name(path)} is {type(leaf).__name__}, no array of numbers",
             fix="keep only arrays in params",
         )
     return array

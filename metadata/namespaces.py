@@ -162,7 +162,9 @@ def _adopt(tx: Transaction, database: str, name: str, agreed: bool) -> None:
     """Give what is in a schema to the admins of a namespace of its name, and take every right from all others."""
     relations = {row["name"]: row["plain"] for row in tx.all(_RELATIONS, name=name)}
     if not {"schema_version", "artifact", "execution"} <= relations.keys():
-        raise InputError(f"{database} has a schema {name} that is neither a namespace nor a store", fix="choose another name")
+        raise InputError(
+            f"{database} has a schema {name} that is neither a namespace nor a store", fix="choose another name"
+        )
     functions = {row["name"] for row in tx.all(_FUNCTIONS, name=name)}
     strange = [each for each, plain in relations.items() if each not in _TABLES or not plain]
     if strange := [*strange, *sorted(functions - {"event_law", "journal_law"})]:

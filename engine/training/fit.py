@@ -21,6 +21,7 @@ from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, Checkpoints
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
+from .warm_start import fitting
 
 if TYPE_CHECKING:
     import optax
@@ -141,7 +142,10 @@ class Fit:
         saved = shapes if self._options.keep_best is None else {**shapes, "best": variables}
         checkpoint = self._checkpoints.restore(saved) if self._checkpoints else None
         if checkpoint is None:
-            self._state = self._program.init(key)
+            base = self._run.base_model
+            if base is not None:
+                base = fitting(base, jax.eval_shape(self._model.init, key), self._run.note)
+            self._state = self._program.init(key, base)
             return
         self._step, state, record = checkpoint
         if record["plan"] != self._plan():

@@ -12,6 +12,7 @@ import optax
 
 from ...errors import InputError
 from .precision import PRECISIONS, Precision, in_float32
+from .warm_start import replaced
 
 if TYPE_CHECKING:
     from .loader import Batch
@@ -96,8 +97,8 @@ class Program:
         self._evaluate = jax.jit(self._sums, out_shardings=self._losses_sharding, compiler_options=self._options)
         self._train: Any = None  # jitted when the state's structure is known
 
-        def initial(key: jax.Array) -> State:
-            params, model_state = model.parts(model.init(key))
+        def initial(key: jax.Array, base: Mapping[str, jax.Array]) -> State:
+            params, model_state = model.parts(replaced(model.init(key), base))
             state = {"params": params, "optimizer": optimizer.init(params), "model": model_state}
             if step_options.ema is not None:
                 state["ema"] = jax.tree.map(jnp.copy, params)  # the arrays of a state are given away one by one
@@ -109,13 +110,13 @@ class Program:
 
     def shapes(self, key: jax.Array) -> State:
         """The state's structure, shapes and dtypes."""
-        shapes: State = jax.eval_shape(self._initial, key)
+        shapes: State = jax.eval_shape(self._initial, key, {})
         return shapes
 
-    def init(self, key: jax.Array) -> State:
-        """The state before the first step, on the devices."""
+    def init(self, key: jax.Array, base: Mapping[str, Any] | None = None) -> State:
+        """The state before the first step, on the devices; `base` has variables of another model, by name."""
         sharding = self._placement.state(self.shapes(key))
-        state: State = jax.jit(self._initial, out_shardings=sharding, compiler_options=_RUN_ONCE)(key)
+        state: State = jax.jit(self._initial, out_shardings=sharding, compiler_options=_RUN_ONCE)(key, base or {})
         return state
 
     def put(self, state: State) -> State:

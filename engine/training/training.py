@@ -103,6 +103,8 @@ class TrainingRun:
         strategy: How state and batches lie on the devices.
         train_split: The split to train on.
         eval_split: The split whose loss is measured after each epoch, None for none.
+        base_model: Arrays by name that `fit` begins with, where they have the same path, shape and dtype (see
+            `warm_start.read_variables`); None: it begins with `Model.init` alone.
         work_dir: Where checkpoints go and are looked for; None keeps none. It must belong to this configuration alone.
         checkpoint_seconds: Save at least this often, besides each eighth of the run where saving is cheap beside it.
         depth: Steps per dispatch to the device.
@@ -123,6 +125,7 @@ class TrainingRun:
     strategy: Strategy = STRATEGIES["single"]
     train_split: str = "train"
     eval_split: str | None = "eval"
+    base_model: Mapping[str, Any] | None = None  # Any: NumPy arrays of several dtypes
     work_dir: Path | None = None
     checkpoint_seconds: float = 30.0
     depth: int = 32

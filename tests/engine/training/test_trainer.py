@@ -20,6 +20,7 @@ from drivetrain.components.evaluator import Evaluator
 from drivetrain.components.trainer import Trainer
 from drivetrain.digest import digest_tree
 from drivetrain.engine import Trained, TrainingRun, nnx_model, ops
+from drivetrain.engine.training.warm_start import FILE, fitting, read_variables
 from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata import Examples, Model, TransformGraph
 from drivetrain.pipelines import FunctionRef, current
@@ -122,6 +123,36 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     page = (model.extra / "report.html").read_text()
     assert page.count("<polyline") == 2
     assert "eval split" in page
+
+
+def test_a_warm_start_begins_with_another_models_arrays(inputs: tuple[Examples, TransformGraph]) -> None:
+    kept: list[Trained] = []
+
+    def fn(run: TrainingRun) -> Trained:
+        kept.append(train(run))
+        return kept[-1]
+
+    base = Trainer(*inputs, fn=fn, batch_size=100)
+    Trainer(*inputs, base_model=base, fn=fn, batch_size=100, seed=7, hyperparameters={"rate": 0.0})
+    jax.tree.map(np.testing.assert_array_equal, kept[1].params, kept[0].params)
+    notes: list[str] = []
+    shapes = jax.eval_shape(lambda: {**kept[0].params, "more": np.zeros(2, np.float32)})
+    shapes["carrier"]["embedding"] = jax.ShapeDtypeStruct((9, 1), np.float32)
+    saved = read_variables(base.content, base.extra)
+    arrays = fitting(saved, shapes, notes.append)
+    assert set(arrays) == {"model/delay/bias", "model/delay/kernel"}
+    assert re.fullmatch(
+        r"2 of 4 arrays are those of the base model; the others begin anew: model/carrier/embedding is float32 "
+        r"\[5, 1\] there, not float32 \[9, 1\]; model/more is not in it",
+        notes[0],
+    )
+    with pytest.raises(
+        InputError, match="base model has no array that this model begins with: model/dense is not in it"
+    ):
+        fitting(saved, {"dense": shapes["more"]}, notes.append)
+    (base.extra / FILE).write_bytes(b"nothing")
+    with pytest.raises(InputError, match=f"{FILE} is damaged"):
+        read_variables(base.content, base.extra)
 
 
 def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, TransformGraph]) -> None:
