@@ -54,7 +54,7 @@ def Trainer(
         examples: Transformed examples.
         graph: The preprocessing they came from.
         base_model: A model whose parameters `run.fit` begins with, such as `dt.latest_blessed()`: a warm start. Arrays
-            of another shape begin anew, as where a vocabulary grew; the log says which.
+            of another shape keep their initial values, as where a vocabulary grew; the log says which.
         fn: The user's `train(run: TrainingRun) -> Trained`, e.g. "model:train".
         epochs: Passes over the train split.
         batch_size: Rows per step; the rows of an epoch that fill no batch are left out of it.

@@ -67,7 +67,7 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
     Args:
         arrays: Of the base model.
         shapes: The variables' shapes and dtypes, a pytree; their names are the paths in it.
-        note: Told which of them begin anew, and why: another shape, as of a vocabulary that grew, or not there.
+        note: Told which variables keep their initial values, and why: another shape, as of a vocabulary that grew, or not there.
 
     Raises:
         InputError: None of them fits.
@@ -88,7 +88,7 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
             f"the base model has no array that this model begins with: {listed}",
             fix="give a model that the same `train` made, or none",
         )
-    anew = f"; the others begin anew: {listed}" if problems else ""
+    anew = f"; the others keep their initial values: {listed}" if problems else ""
     note(f"{len(chosen)} of {len(leaves)} arrays are those of the base model{anew}")
     return chosen
 

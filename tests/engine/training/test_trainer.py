@@ -136,13 +136,18 @@ def test_a_warm_start_begins_with_another_models_arrays(inputs: tuple[Examples, 
     Trainer(*inputs, base_model=base, fn=fn, batch_size=100, seed=7, hyperparameters={"rate": 0.0})
     jax.tree.map(np.testing.assert_array_equal, kept[1].params, kept[0].params)
     notes: list[str] = []
-    shapes = jax.eval_shape(lambda: {**kept[0].params, "more": np.zeros(2, np.float32)})
-    shapes["carrier"]["embedding"] = jax.ShapeDtypeStruct((9, 1), np.float32)
+    shapes: Any = jax.eval_shape(
+        lambda: {
+            **kept[0].params,
+            "carrier": {"embedding": np.zeros((9, 1), np.float32)},
+            "more": np.zeros(2, np.float32),
+        }
+    )
     saved = read_variables(base.content, base.extra)
     arrays = fitting(saved, shapes, notes.append)
     assert set(arrays) == {"model/delay/bias", "model/delay/kernel"}
     assert re.fullmatch(
-        r"2 of 4 arrays are those of the base model; the others begin anew: model/carrier/embedding is float32 "
+        r"2 of 4 arrays are those of the base model; the others keep their initial values: model/carrier/embedding is float32 "
         r"\[5, 1\] there, not float32 \[9, 1\]; model/more is not in it",
         notes[0],
     )
