@@ -67,7 +67,8 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
     Args:
         arrays: Of the base model.
         shapes: The variables' shapes and dtypes, a pytree; their names are the paths in it.
-        note: Told which variables keep their initial values, and why: another shape, as of a vocabulary that grew, or not there.
+        note: Told which variables keep their initial values, and why: another shape, as of a vocabulary that grew, or
+            not in the base model.
 
     Raises:
         InputError: None of them fits.

@@ -147,8 +147,8 @@ def test_a_warm_start_begins_with_another_models_arrays(inputs: tuple[Examples, 
     arrays = fitting(saved, shapes, notes.append)
     assert set(arrays) == {"model/delay/bias", "model/delay/kernel"}
     assert re.fullmatch(
-        r"2 of 4 arrays are those of the base model; the others keep their initial values: model/carrier/embedding is float32 "
-        r"\[5, 1\] there, not float32 \[9, 1\]; model/more is not in it",
+        r"2 of 4 arrays are those of the base model; the others keep their initial values: model/carrier/embedding is "
+        r"float32 \[5, 1\] there, not float32 \[9, 1\]; model/more is not in it",
         notes[0],
     )
     with pytest.raises(
