@@ -92,7 +92,9 @@ class ConfigFile:
 
     def _read(self, changed: bool) -> tuple[list[ModelConfig], list[ModelConfig]]:
         """What the file says, and what of it is served now."""
-        said = self._said if self._path is None or not changed else read_models(self._path)
+        if self._path is None or not changed:
+            return self._said, [self._resolve(config) for config in self._said]
+        said = read_models(self._path)
         require_surroundings(said)
         for config in said:
             start = self._start.get(config.name) or ModelConfig(config.name, config.base_path)
