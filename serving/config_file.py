@@ -59,7 +59,7 @@ class ConfigFile:
             if (stamp := await self._stamp_now()) == self._stamp:
                 return
             if not stamp:
-                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
+                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it again")
             configs = await asyncio.get_running_loop().run_in_executor(None, self._read)
             if await self._stamp_now() != stamp:
                 return  # it was written to meanwhile
