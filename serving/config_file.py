@@ -69,7 +69,7 @@ class ConfigFile:
             if stamp == self._stamp and not follows:
                 return
             if not stamp and stamp != self._stamp:
-                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
+                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it again")
             said, configs = await asyncio.get_running_loop().run_in_executor(None, self._read, stamp != self._stamp)
             if await self._stamp_now() != stamp:
                 return  # it was written to meanwhile
