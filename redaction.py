@@ -24,28 +24,30 @@ _COMMON: Final = frozenset({
     "progress", "pusher", "python", "running", "schema", "secret", "serving", "skipped", "staging", "statistics",
     "testing", "trainer", "training", "transform", "username", "version", "warning",
 })  # fmt: skip
+# The patterns below are compiled where they are first used: most processes meet neither a secret nor a URL.
 # What stands before the host: a name, or a password up to the last @: it may hold a slash, and what follows an @ in it
 # would pass for a host. So a path's @ is taken for the password's, but where there is a port or no password, or where
 # a text in quotes ends before it. Where a URL was taken for a path, one of its slashes is gone; JSON may write them as
 # `\/`.
-_URL: Final = re.compile(
+_URL: Final = (
     r"(?<![A-Za-z0-9+.-])(?=[0-9+.-]*[A-Za-z])([A-Za-z0-9+.-]++)(:\\?/(?:\\?/)?)(?:([^/?#\s\"<>:]*)@|"
     r"[^/?#\s\"<>:]*:(?:[^/?#\s\"<>]*|(?!\d*/)[^\s@]*)@(?:(?:[^\s@\"']|[\"'](?!\\*+[,:;(){}\[\]+=>]))*@)*)"
 )
 # A password may hold quotes, so they end no URL; but what stands between two texts in quotes does.
-_STRETCH: Final = re.compile(
+_STRETCH: Final = (
     r"(?:[^\s\"']++|[\"'](?!\\*+[,:;(){}\[\]+=>][\\,:;(){}\[\]+=>]*+(?:\w++[\\,:;(){}\[\]+=>]++)?[\"']))++"
 )
 # A password with blanks, where a URL begins a text or a text in quotes. What it has behind a quote is left to `_URL`.
-_BLANKS: Final = re.compile(
-    r"(\A\s*|[\"'])((?=[0-9+.-]*[A-Za-z])[A-Za-z0-9+.-]++:\\?/\\?/)[^/?#\s\"'<>:]*:(?!\s|\d*[\s/])[^/?#\r\n\"']*@(?=[^\s@/])"
+_BLANKS: Final = (
+    r"(\A\s*|[\"'])((?=[0-9+.-]*[A-Za-z])[A-Za-z0-9+.-]++:\\?/\\?/)"
+    r"[^/?#\s\"'<>:]*:(?!\s|\d*[\s/])[^/?#\r\n\"']*@(?=[^\s@/])"
 )
-_PARAMETER: Final = re.compile(r"(?:[?&;#]|\\u0026)([\w.%~\[\]-]++)=")
+_PARAMETER: Final = r"(?:[?&;#]|\\u0026)([\w.%~\[\]-]++)="
 # RFC 3986 allows ' and ; in a value; people write " < > too. They belong to it where it goes on behind them.
-_VALUE: Final = re.compile(
+_VALUE: Final = (
     r"(?:[^&;#\s\"'<>\\]++|;(?![\w.%~\[\]-]++=)|'(?=[^\s\"'<>&#]*\w)|(?:[\"'<>]\\*+)++(?=[\w%+/=-])|\\(?!u0026))++"
 )
-_PERCENT: Final = re.compile("%[0-9A-F]{2}")
+_PERCENT: Final = "%[0-9A-F]{2}"
 _WRAPPED: Final = 16
 """Characters without a blank that stand before a line break where a text is wrapped: base64 is at 64 or 76."""
 _INDENTED: Final = 32
@@ -53,17 +55,17 @@ _INDENTED: Final = 32
 _INDENT: Final = rf"[ \t]{{0,{_INDENTED}}}"
 _YAML_BREAK: Final = rf"\\\r?\n{_INDENT}(?:\\(?= ))?"
 _FOLDS: Final = (
-    (re.compile("(?!)"), ""),
-    (re.compile(rf"\r?\n(?:(?<=\S{{{_WRAPPED}}}\n)|(?<=\S{{{_WRAPPED}}}\r\n)){_INDENT}(?=\S)|{_YAML_BREAK}"), ""),
-    (re.compile(rf"(?<=\S)\r?\n{_INDENT}(?=\S)"), " "),
+    ("(?!)", ""),
+    (rf"\r?\n(?:(?<=\S{{{_WRAPPED}}}\n)|(?<=\S{{{_WRAPPED}}}\r\n)){_INDENT}(?=\S)|{_YAML_BREAK}", ""),
+    (rf"(?<=\S)\r?\n{_INDENT}(?=\S)", " "),
 )  # fmt: skip
 """How a text may be folded, not at all first: what then breaks its lines, and what stood there before."""
 _YAML_ESCAPES: Final = {
     '"': '\\"', "\\": "\\\\", "\0": "\\0", "\a": "\\a", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\v": "\\v",
     "\f": "\\f", "\r": "\\r", "\x1b": "\\e", "\x85": "\\N", "\xa0": "\\_", "\u2028": "\\L", "\u2029": "\\P",
 }  # fmt: skip
-_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
-_VERSION: Final = re.compile(r"v?\d+")
+_WORD: Final = r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])"
+_VERSION: Final = r"v?\d+"
 _SECRET_WORDS: Final = (
     "key", "auth", "pwd", "pass", "pw", "sig", "jwt", "sas", "bearer", "session", "otp", "hmac", "creds",
 )  # fmt: skip
@@ -80,7 +82,7 @@ _BEFORE_SECRET_WORDS: Final = (
 )  # fmt: skip
 # Of words that are run together, the last decides. Where it is so short that it ends other words, as `key` ends
 # `monkey`, what stands before it has to be a word as well.
-_SECRET_NAME: Final = re.compile(
+_SECRET_NAME: Final = (
     f"(?:(?:{'|'.join(_BEFORE_SECRET_WORDS)}){{0,4}}(?:{'|'.join(_SECRET_WORDS)})|.*(?:{'|'.join(_LONG_SECRET_WORDS)}))"
 )
 _USERS: Final = frozenset({"http", "https", "ftp", "ftps"})
@@ -90,9 +92,7 @@ CREDENTIALS: Final = "take it out, and give it by the environment; a component g
 _HIDDEN: Final = "…"
 _MARK: Final = "***"
 _NO_LETTERS: Final = "0123456789+.-"
-_CONTROL: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
+_CONTROL: Final = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 
 _secrets: frozenset[str] = frozenset()
 _LOCK: Final = threading.Lock()
@@ -192,7 +192,7 @@ def without_credentials(text: str) -> str:
     if ":/" not in text and ":\\/" not in text:
         return text
     if "@" in text:
-        text = _STRETCH.sub(_hide_users, _BLANKS.sub(r"\1\2:@", text))
+        text = re.sub(_STRETCH, _hide_users, re.sub(_BLANKS, r"\1\2:@", text))
     return _hide_values(text)
 
 
@@ -206,7 +206,7 @@ def printable(text: str) -> str:
 
     Those are control characters but line feeds and tabs, marks of the writing direction, and lone surrogates.
     """
-    return _CONTROL.sub(_escape, redact(text))
+    return re.sub(_CONTROL, _escape, redact(text))
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -221,7 +221,7 @@ def _hide_users(match: re.Match[str]) -> str:
     """
     stretch = match.group()
     end = stretch.rfind("@") + 1
-    return _URL.sub(_hide_user, stretch[:end]) + stretch[end:]
+    return re.sub(_URL, _hide_user, stretch[:end]) + stretch[end:]
 
 
 def _hide_user(match: re.Match[str]) -> str:
@@ -235,22 +235,22 @@ def _hide_user(match: re.Match[str]) -> str:
 
 def _hide_values(text: str) -> str:
     """The text without the values of parameters that are secret; the value of another may hold a URL of its own."""
-    parts, at = [], 0
-    for match in _PARAMETER.finditer(text):
-        if match.start() >= at and _is_secret(match[1]) and (value := _VALUE.match(text, match.end())) is not None:
+    parts, at, value_at = [], 0, re.compile(_VALUE).match
+    for match in re.finditer(_PARAMETER, text):
+        if match.start() >= at and _is_secret(match[1]) and (value := value_at(text, match.end())) is not None:
             parts += [text[at : match.end()], _HIDDEN]
             at = value.end()
     return "".join([*parts, text[at:]])
 
 
 def _is_secret(parameter: str) -> bool:
-    words = [word.lower() for word in _WORD.findall(unquote(unquote(parameter)))]
-    while len(words) > 1 and _VERSION.fullmatch(words[-1]):
+    words = [word.lower() for word in re.findall(_WORD, unquote(unquote(parameter)))]
+    while len(words) > 1 and re.fullmatch(_VERSION, words[-1]):
         words.pop()
     if not words:
         return False
     last = "".join(words[-2:]) if words[-1] == "id" else words[-1].rstrip("0123456789")
-    return _SECRET_NAME.fullmatch(last) is not None
+    return re.fullmatch(_SECRET_NAME, last) is not None
 
 
 @lru_cache(1)
@@ -270,9 +270,11 @@ def _longest_spelling(secrets: frozenset[str]) -> int:
 
 def _secret_spans(text: str) -> list[tuple[int, int]]:
     """Where the secrets stand in a text, in order, none beside or within another."""
+    if not _secrets:
+        return []
     spans = []
     for fold, joint in _FOLDS if "\n" in text else _FOLDS[:1]:
-        unfolded = fold.sub(joint, text) if fold is not _FOLDS[0][0] else text
+        unfolded = re.sub(fold, joint, text) if fold is not _FOLDS[0][0] else text
         if matches := _matches(unfolded, [text for text in _spellings(_secrets) if joint in text]):
             position = _positions(text, fold, joint)
             spans += [(position(begin), position(end - 1) + 1) for begin, end in matches]
@@ -290,10 +292,10 @@ def _matches(text: str, spellings: Iterable[str]) -> list[tuple[int, int]]:
     return [match.span() for match in re.finditer("|".join(map(re.escape, present)), text)] if present else []
 
 
-def _positions(text: str, fold: re.Pattern[str], joint: str) -> Callable[[int], int]:
+def _positions(text: str, fold: str, joint: str) -> Callable[[int], int]:
     """From a position in the text without its folds to that in the text."""
     begins, shifts = [0], [0]
-    for match in fold.finditer(text):
+    for match in re.finditer(fold, text):
         shifts.append(shifts[-1] + len(match.group()) - len(joint))
         begins.append(match.end() - shifts[-1])
     return lambda position: position + shifts[bisect_right(begins, position) - 1]
@@ -312,7 +314,7 @@ def _begun(text: str, cut: int) -> int:
     begin = max(0, len(text) - _longest_spelling(_secrets))
     for (fold, joint), next_characters in product(_FOLDS, ("x", "\nx", " x")):  # a fold may have come in part
         tail = text[begin:] + next_characters
-        unfolded, position = fold.sub(joint, tail)[:-1], _positions(tail, fold, joint)
+        unfolded, position = re.sub(fold, joint, tail)[:-1], _positions(tail, fold, joint)
         for spelling in [text for text in _spellings(_secrets) if joint in text]:
             first = unfolded.find(spelling[0], max(0, len(unfolded) - len(spelling) + 1))
             while first >= 0 and not spelling.startswith(unfolded[first:]):
@@ -339,7 +341,7 @@ def _spelled(secret: str) -> Iterator[str]:
         yield data.hex().upper()
         yield repr(data)[2:-1]
         for quoted in (quote(data, safe=""), quote(data), quote_plus(data)):
-            for percent in (quoted, _PERCENT.sub(lambda match: match.group().lower(), quoted)):
+            for percent in (quoted, re.sub(_PERCENT, lambda match: match.group().lower(), quoted)):
                 yield percent
                 yield percent.replace("%", "%25")
         yield from _in_base64(data)

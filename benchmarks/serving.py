@@ -146,6 +146,13 @@ def wrk(target: Target, connections: int, seconds: float, folder: Path) -> Rate:
     return Rate(float(qps[1]), float(percentile[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[percentile[2]])
 
 
+class GrpcRate(NamedTuple):
+    """Answers a second, and the server's CPU in microseconds for each."""
+
+    qps: float
+    cpu: float
+
+
 class GrpcTarget(NamedTuple):
     """What is called: an address, a method of the Open Inference Protocol's service, and the bytes of its message."""
 
@@ -154,8 +161,8 @@ class GrpcTarget(NamedTuple):
     message: bytes
 
 
-def h2load(target: GrpcTarget, connections: int, seconds: float, folder: Path) -> float:
-    """One pass: answers a second.
+def h2load(target: GrpcTarget, connections: int, seconds: float, folder: Path) -> GrpcRate:
+    """One pass.
 
     Raises:
         RuntimeError: A call failed.
@@ -168,11 +175,21 @@ def h2load(target: GrpcTarget, connections: int, seconds: float, folder: Path) -
     frame.write_bytes(b"\0" + len(target.message).to_bytes(4, "big") + target.message)
     headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
     command = ["h2load", "-t1", f"-c{connections}", "-m1", f"-D{seconds:g}", f"-d{frame}", *headers]
+    server = _listener(target.address)
+    before = _cpu_seconds(server)
     text = subprocess.run([*command, target.address + path], capture_output=True, text=True, check=True).stdout
+    cpu = _cpu_seconds(server) - before
     rate, failures = re.search(r", ([\d.]+) req/s", text), re.search(r"(\d+) failed, (\d+) errored", text)
     if rate is None or failures is None or failures.groups() != ("0", "0"):
         raise RuntimeError(text)
-    return float(rate[1])
+    return GrpcRate(float(rate[1]), cpu / (float(rate[1]) * seconds) * 1e6)
+
+
+def _listener(address: str) -> psutil.Process:
+    """The process that listens at an address of this machine."""
+    port = int(address.rpartition(":")[2])
+    listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+    return psutil.Process(next(each.pid for each in listening if each.laddr.port == port))
 
 
 @contextmanager
@@ -303,8 +320,8 @@ def swaps(folder: Path) -> dict[str, float]:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
 
 
 def _version_of(address: str) -> int:
@@ -353,6 +370,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=[])
+    parser.add_argument("--grpc-only", action="store_true", help="neither REST nor starts nor new versions")
     parser.add_argument("--environments", type=Path, help="where peers are installed, and found by the next run")
     options = parser.parse_args()
     for program, package in (("wrk", "wrk"), ("h2load", "nghttp2-client")):
@@ -362,13 +380,15 @@ def main() -> None:
         folder = Path(scratch)
         targets = write_models(folder)
         server = stack.enter_context(ours(folder, "--config", "models.yaml"))
-        asked = {name: Target(server.rest + target.url, target.body) for name, target in targets.items()}
-        bare = stack.enter_context(ours(folder, "--config", "models.yaml", bare=True))
-        asked["bare"] = Target(bare.rest + targets["network"].url, targets["network"].body)
+        asked: dict[str, Target] = {}
+        if not options.grpc_only:
+            asked = {name: Target(server.rest + target.url, target.body) for name, target in targets.items()}
+            bare = stack.enter_context(ours(folder, "--config", "models.yaml", bare=True))
+            asked["bare"] = Target(bare.rest + targets["network"].url, targets["network"].body)
         (row,) = json.loads(targets["network"].body or "")["instances"]
         weights_file = folder / "weights.npz"
         np.savez(weights_file, **weights(0, 64))  # type: ignore[arg-type]  # its stub means an option
-        for name in options.peers:
+        for name in [] if options.grpc_only else options.peers:
             peer = stack.enter_context(start(name, folder / name, weights_file, options.environments))
             asked[name] = Target(peer + PEERS[name].path, PEERS[name].body(row))
         grpc_peers = {
@@ -378,7 +398,7 @@ def main() -> None:
         }
         called = grpc_targets(server.grpc, stack.enter_context(bare_grpc()), row, grpc_peers)
         rates: dict[tuple[str, int], list[Rate]] = {}
-        grpc_rates: dict[tuple[str, int], list[float]] = {}
+        grpc_rates: dict[tuple[str, int], list[GrpcRate]] = {}
         for turn in range(options.repeat + 1):
             for connections in CONNECTIONS:
                 for name, target in asked.items():
@@ -390,12 +410,14 @@ def main() -> None:
                     if turn:
                         grpc_rates.setdefault((name, connections), []).append(calls)
         stack.close()  # what is idle takes a little all the same
-        seconds = start_seconds(folder, folder / "network", options.repeat, cold=True)
-        figures = {"network, cold: start to ready s": seconds}
-        if FLIGHTS.is_dir():
-            seconds = start_seconds(folder, FLIGHTS, options.repeat, cold=False)
-            figures["flights, compilations kept: start to ready s"] = seconds
-        figures.update(swaps(folder))
+        figures: dict[str, float] = {}
+        if not options.grpc_only:
+            seconds = start_seconds(folder, folder / "network", options.repeat, cold=True)
+            figures["network, cold: start to ready s"] = seconds
+            if FLIGHTS.is_dir():
+                seconds = start_seconds(folder, FLIGHTS, options.repeat, cold=False)
+                figures["flights, compilations kept: start to ready s"] = seconds
+            figures.update(swaps(folder))
     middle = {cell: statistics.median(rate.qps for rate in each) for cell, each in rates.items()}
     for (name, connections), each in rates.items():
         figures[f"{name}, {connections} connections: QPS"] = middle[name, connections]
@@ -408,13 +430,17 @@ def main() -> None:
             if above in asked and below in asked:
                 ratio = middle[above, connections] / middle[below, connections]
                 figures[f"{above} / {below}, {connections} connections"] = ratio
-    grpc_middle = {cell: statistics.median(each) for cell, each in grpc_rates.items()}
-    for (name, connections), qps in grpc_middle.items():
-        figures[f"gRPC {name}, {connections} connections: QPS"] = qps
+    grpc_middle = {
+        cell: GrpcRate(*(statistics.median(values) for values in zip(*each, strict=True)))
+        for cell, each in grpc_rates.items()
+    }
+    for (name, connections), rate in grpc_middle.items():
+        figures[f"gRPC {name}, {connections} connections: QPS"] = rate.qps
+        figures[f"gRPC {name}, {connections} connections: CPU us"] = rate.cpu
         if name != "network":
-            figures[f"gRPC network / gRPC {name}, {connections} connections"] = (
-                grpc_middle["network", connections] / qps
-            )
+            network = grpc_middle["network", connections]
+            figures[f"gRPC network / gRPC {name}, {connections} connections"] = network.qps / rate.qps
+            figures[f"CPU: gRPC network / gRPC {name}, {connections} connections"] = network.cpu / rate.cpu
     if "kserve" in asked:
         pair = (statistics.median(rate.p99 for rate in rates[name, 64]) for name in ("network", "kserve"))
         figures["network / kserve, 64 connections: p99"] = next(pair) / next(pair)

@@ -290,10 +290,10 @@ def _check_names(calls: Sequence[ModelCall], kept: Sequence[str]) -> None:
     outputs = Counter(column for call in calls for column in call.outputs.values())
     for name, count in outputs.items():
         if count > 1:
-            raise InputError(f"two outputs would be the column {name!r}", fix="call the models otherwise by names=")
+            raise InputError(f"two outputs would be the column {name!r}", fix="give the models other names by names=")
         if name in kept:
             raise InputError(
-                f"the output {name!r} is called like a column of the examples that is kept",
+                f"the output {name!r} has the name of a column of the examples that is kept",
                 fix=f"leave {name!r} out of keep=, or call the model something by names=",
             )
 

@@ -128,11 +128,11 @@ def ExampleGen(
 
 
 def _refuse_long(names: Iterable[str]) -> None:
-    """Refuse names of splits of which files cannot be called, here or by what reads the examples."""
+    """Refuse names of splits too long for a file's name, here or for what reads the examples."""
     for name in names:
         if len(name) > _LONGEST:
             raise InputError(
-                f"the name of the split {name[:40]!r}… has {len(name)} characters, of which no file can be called",
+                f"the name of the split {name[:40]!r}… has {len(name)} characters, too many for a file",
                 fix=f"use at most {_LONGEST}",
             )
 

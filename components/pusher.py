@@ -179,7 +179,9 @@ def _warmup_of(validation: InfraValidation) -> bytes | None:
         InputError: It was not passed.
     """
     if not validation.passed:
-        raise InputError(f"the model may not be pushed: {validation.summary}", fix="see its server.log, and train anew")
+        raise InputError(
+            f"the model may not be pushed: {validation.summary}", fix="see its server.log, then train again"
+        )
     with contextlib.suppress(FileNotFoundError):  # of a release that kept none
         from .infra_validator import WARMUP_FILE  # late: a cached run needs none of it
 

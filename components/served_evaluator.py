@@ -30,7 +30,7 @@ def ServedEvaluator(
 ) -> Evaluation:
     """Measure the answers in a model server's request log against labels that came later, by version.
 
-    `dt.triggers.MetricDrop("auc", below=0.7, pipeline=…, made_by="ServedEvaluator")` trains anew when they get worse.
+    `dt.triggers.MetricDrop("auc", below=0.7, pipeline=…, made_by="ServedEvaluator")` trains again when they get worse.
 
     Args:
         log: Its files of one model, e.g. `"request-log/flights/*/*/*.parquet"`.

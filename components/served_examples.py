@@ -51,7 +51,7 @@ def ServedExamples(
         Examples: Rows in the order of the files' paths, and in each as they were answered.
 
     Raises:
-        InputError: A file is missing, damaged or of no request log, they are of several models or their columns differ,
+        InputError: A file is missing, damaged or no request log's, they are of several models or their columns differ,
             no request is of these versions, this signature and this time, or an option makes no sense.
     """
     from ..data import HashSplit, executor, sinks
@@ -155,7 +155,7 @@ def logged_files(
     """The files of a request log that are of these versions and this signature, with their footers.
 
     Raises:
-        InputError: A file is of no request log, or none is of these; files are of several models, or of several
+        InputError: A file is not of a request log, or none is of these; files are of several models, or of several
             signatures and none is named.
     """
     logged = [(path, footer_of(path)) for path in paths]
@@ -184,7 +184,7 @@ def footer_of(path: str) -> LogFooter:
     """What a file of a request log says of its rows.
 
     Raises:
-        InputError: It is damaged, or of no request log.
+        InputError: It is damaged, or not of a request log.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -200,7 +200,8 @@ def footer_of(path: str) -> LogFooter:
         return LogFooter.from_bytes(metadata[FOOTER])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{path} is of no request log", fix="ServedExamples reads what `drivetrain serve --request-log` writes"
+            f"{path} is not a file of a request log",
+            fix="ServedExamples reads what `drivetrain serve --request-log` writes",
         ) from error
 
 
@@ -219,7 +220,7 @@ def _opened(chosen: Sequence[tuple[str, LogFooter]], *, inputs_only: bool) -> tu
             )
         if (footer.inputs, footer.outputs, footer.facts) != (first.inputs, first.outputs, first.facts):
             raise InputError(
-                f"version {footer.version} has other columns than version {first.version}: {path} than {first_path}",
+                f"versions {footer.version} and {first.version} have different columns: {path}, {first_path}",
                 fix="name versions with the same columns by versions=",
             )
     source = open_parquet([path for path, _ in chosen])

@@ -54,9 +54,9 @@ def audit() -> None:
 @click.option("--payloads", is_flag=True, help="Check every payload against its digest too, as `fsck` does.")
 @shared
 def verify(settings: ConsoleSettings, head_file: Path | None, public_key: Path | None, payloads: bool) -> int:
-    """Compute the journal's chain anew and compare each row with its last entry, naming what was changed past it.
+    """Recompute the journal's chain and compare each row with its last entry, naming what was changed past it.
 
-    That its end was cut off, or all of it written anew, shows only beside a head that was kept elsewhere.
+    That its end was cut off, or all of it rewritten, shows only beside a head that was kept elsewhere.
     """
     from ..metadata.audit import verify as check
     from ..metadata.fsck import fsck

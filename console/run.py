@@ -179,7 +179,7 @@ def _advice(result: RunResult, settings: ConsoleSettings, code: int, *, new: boo
             "What waits for this check did not run. Mend the data and run again; or, where the data is right, change "
             "what it is held to and run again: a component's thresholds, or schema.yaml in the project. "
             f"`drivetrain schema update{options}` proposes its changes. For other data than it was written for, "
-            f"`drivetrain schema infer{options}` proposes it anew, and `drivetrain schema accept --replace{options}` "
+            f"`drivetrain schema infer{options}` proposes it again, and `drivetrain schema accept --replace{options}` "
             "writes that.",
         ]
     if result.state is RunState.FAILED:

@@ -326,6 +326,10 @@ class Sqlite:
         if kind == "any":
             return f"nullif(json_type({column}, {path}), 'null')"
         value = f"json_type({column}, {path})" if kind == "truth" else f"json_extract({column}, {path})"
+        if (
+            kind == "number"
+        ):  # as PostgreSQL reads it, and the filter's own numbers are: integers beyond 2**53 are rounded
+            value = f"CAST({value} AS REAL)"
         return f"CASE WHEN json_type({column}, {path}) IN ({types[kind]}) THEN {value} END"
 
     def as_json(self, text: str) -> str:

@@ -75,7 +75,7 @@ def check_root(url: str) -> str:
         allowed = ", ".join(f"{name}://" for name, each in SCHEMES.items() if each.artifacts)
         raise InputError(
             f"artifacts cannot be kept behind {scheme!r:.40}",
-            fix=f"give one of {allowed}; another is a line in addresses.py",
+            fix=f"give one of {allowed}; another needs a line in drivetrain/addresses.py",
         )
     host, *folders = rest.removesuffix("/").split("/")
     user, at, name = host.rpartition("@")

@@ -212,7 +212,7 @@ def read_keys(text: str, path: Path) -> dict[str, AccessKey]:
             raise value.error("a key's name has other characters than letters, digits, . _ -", "rename it")
         digest, key = _key(name, value)
         if digest in keys:
-            raise value.error(f"the keys {keys[digest].name!r} and {name!r} are the same", "make one of them anew")
+            raise value.error(f"the keys {keys[digest].name!r} and {name!r} are the same", "make one of them again")
         keys[digest] = key
     return keys
 

@@ -69,7 +69,7 @@ class ConfigFile:
             if stamp == self._stamp and not follows:
                 return
             if not stamp and stamp != self._stamp:
-                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it anew")
+                raise InputError(f"{self._path} cannot be read: there is no such file", fix="write it again")
             said, configs = await asyncio.get_running_loop().run_in_executor(None, self._read, stamp != self._stamp)
             if await self._stamp_now() != stamp:
                 return  # it was written to meanwhile
@@ -92,7 +92,9 @@ class ConfigFile:
 
     def _read(self, changed: bool) -> tuple[list[ModelConfig], list[ModelConfig]]:
         """What the file says, and what of it is served now."""
-        said = self._said if self._path is None or not changed else read_models(self._path)
+        if self._path is None or not changed:
+            return self._said, [self._resolve(config) for config in self._said]
+        said = read_models(self._path)
         require_surroundings(said)
         for config in said:
             start = self._start.get(config.name) or ModelConfig(config.name, config.base_path)

@@ -175,7 +175,7 @@ def read_access(text: str, path: Path) -> MetadataAccess:
                 "drivetrain metadata-server --new-key NAME prints one",
             )
         if digest in keys:
-            raise value.error(f"the keys {keys[digest].person.name!r} and {name!r} are the same", "make one anew")
+            raise value.error(f"the keys {keys[digest].person.name!r} and {name!r} are the same", "make a new one")
         keys[digest] = _grant(name, value, fields, namespaces)
     return MetadataAccess(namespaces, keys, _proxy(entries["proxy"], namespaces) if "proxy" in entries else None)
 

@@ -72,6 +72,8 @@ SECURITY: answers nobody without a known key but for its health, over HTTP and g
 SECURITY: does for each what its roles allow in its namespaces
   test_a_reader_reads test_a_writer_neither_approves_nor_collects
   test_another_namespace_is_refused_as_one_that_is_not_there
+SECURITY: it looks at the key before it reads a body
+  test_a_key_is_looked_at_before_the_body_and_may_ask_only_so_often
 SECURITY: refuses to listen beyond this machine in plain text unless told so
   test_keys_leave_no_machine_in_plain_text
 SECURITY: Clients take the key from the environment or a file, never from a URL

@@ -34,6 +34,7 @@ _STATE: Final = StateFormat("metrics state", b"DTEV", 4, "QQ", "evaluate again")
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 _AT_ONCE: Final = 1 << 19  # rows that are put into their slices together
+_NEW: Final = 1 << 18  # rows that are summed early together
 _SLICES: Final = 1024  # slices whose sums are at hand together
 _ROWS_OF_A_SLICE: Final = 1024  # from which on a slice's sums cost little beside those of its rows
 _SPARSE: Final = 4096  # elements from which an array that is mostly zeros is written as positions and values
@@ -70,6 +71,7 @@ class MetricsAccumulator:
         self._slices = SliceTable(config.specs)
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[RowTable] = []  # in no state but the sums of `_early`
+        self._new: list[RowTable] = []  # likewise, and not in these either
         self._unspilled = 0  # rows kept since slices were last turned into states
         self._widths: dict[str, int] = {}  # values in a row, of labels and predictions that have several
         self._leaves: dict[int, list[list[Leaves | None]]] = {}  # code → for each model, for each state
@@ -168,8 +170,14 @@ class MetricsAccumulator:
                 ]
         # Rows of a slice that is summed up on this side join it: its count is beyond `exact_rows` already. They come in
         # canonical order where float sums depend on it: to sort them in every merge takes as long as to measure them.
-        for table in other._sorted() if self._in_order else other._kept:
-            self._keep(table.renumbered(renumber))
+        if self._in_order:
+            for table in other._sorted():
+                self._keep(table.renumbered(renumber))
+        else:
+            self._kept += [table.renumbered(renumber) for table in other._kept]
+            self._new += [table.renumbered(renumber) for table in other._new]
+            self._unspilled += sum(map(len, (*other._kept, *other._new)))
+            self._sum_new()
         self._spill_large()
 
     def set_aside(self) -> tuple[int, list[tuple[str, int, str]]]:
@@ -190,12 +198,13 @@ class MetricsAccumulator:
         waiting, self._waiting, self._waiting_rows = joined(self._waiting), [], 0
         for table in waiting:
             self._counts += np.array(table.cells(len(self._slices)).counts(), dtype=np.int64)
-            if self._early:
+            if self._early and self._in_order:
                 self._sum_up(table, early=True)
             self._keep(table)
         rows = sum(map(len, self._kept))
         if len(self._slices) <= _SLICES and rows >= _ROWS_OF_A_SLICE * len(self._slices):
             self._sum_early(True)
+        self._sum_new()
         self._spill_large()
 
     def _count(self) -> None:
@@ -209,7 +218,7 @@ class MetricsAccumulator:
             mine, table = table.split(self._spilled, len(self._slices))
             self._sum_up(mine)
         if len(table):
-            self._kept.append(table)
+            (self._new if self._early and not self._in_order else self._kept).append(table)
             self._unspilled += len(table)
 
     def _sum_early(self, early: bool) -> None:
@@ -221,12 +230,20 @@ class MetricsAccumulator:
         if early == self._early:
             return
         if early:
-            for table in self._kept:
-                self._sum_up(table, early=True)
+            self._new, self._kept = self._kept, []
+            self._sum_new(all_rows=self._in_order)
         else:
             self._spill(())
             self._leaves = {code: leaves for code, leaves in self._leaves.items() if code in self._spilled}
         self._early = early
+
+    def _sum_new(self, *, all_rows: bool = False) -> None:
+        """Put rows into the sums of `_early`: all, or as soon as their slices cost little beside them."""
+        if self._new and (all_rows or sum(map(len, self._new)) >= _NEW):
+            for table in joined(self._new):
+                self._sum_up(table, early=True)
+                self._kept.append(table)
+            self._new = []
 
     def _spill_large(self, *, all_rows: bool = False) -> None:
         """Turn large slices into states; soon enough to bound the memory, or all of them."""
@@ -239,6 +256,7 @@ class MetricsAccumulator:
         new = {code for code in codes if code not in self._spilled}
         chosen = new if self._in_order else new | self._spilled  # of these, rows may have been kept
         self._unspilled = 0
+        self._sum_new(all_rows=True)
         if not chosen:
             return
         self._spilled |= new
@@ -295,16 +313,17 @@ class MetricsAccumulator:
     def _view(self, table: RowTable, model: int) -> SliceRows:
         """The rows as the metrics of a model see them."""
         columns = table.columns
-        weight = columns["weight"] if "weight" in columns else np.ones(len(table))
         before = columns[BASELINE] if model == 0 and len(self.models) > 1 else None
-        score = columns[self.models[model]]
-        return SliceRows(columns["label"], score, weight, before, columns.get("bucket"), columns.get("query"))
+        score, others = columns[self.models[model]], (columns.get("bucket"), columns.get("query"))
+        if "weight" in columns:
+            return SliceRows(columns["label"], score, columns["weight"], before, *others)
+        return SliceRows.of_weight_1(columns["label"], score, before, *others)
 
     def compact(self) -> None:
         """Bound the size of the state."""
         if self.config.query is None:
             self._settle()
-        self._kept, self._waiting = joined(self._kept), joined(self._waiting)
+        self._kept, self._new, self._waiting = joined(self._kept), joined(self._new), joined(self._waiting)
 
     def _sorted(self) -> list[RowTable]:
         """The rows kept, in canonical order: whatever way equal rows came in, they stand alike."""
@@ -319,6 +338,7 @@ class MetricsAccumulator:
         Without `ties`, rows of the same score stand in any order.
         """
         self._settle()
+        self._sum_new(all_rows=True)
         self._spill_large(all_rows=True)
         renumber = self._slices.sort()
         counts = np.empty_like(self._counts)
@@ -326,8 +346,8 @@ class MetricsAccumulator:
         self._counts = counts
         self._leaves = dict(sorted((int(renumber[code]), leaves) for code, leaves in self._leaves.items()))
         self._spilled = {int(renumber[code]) for code in self._spilled}
-        renumber = np.append(renumber, SUMMED).astype(np.int32)
-        self._kept = [self._ordered(table.renumbered(renumber), ties=ties) for table in joined(self._kept)]
+        of_code = np.append(renumber, SUMMED).astype(np.int32)
+        self._kept = [self._ordered(table.renumbered(of_code), ties=ties) for table in joined(self._kept)]
 
     def measured(self) -> Iterator[tuple[list[tuple[str, Any]], int, bool, list[dict[MetricState, Any]]]]:
         """Each slice, the overall one first, with what its metrics are computed from.

@@ -48,7 +48,7 @@ class Cells:
             return self
 
         def halved() -> Cells:
-            codes, buckets = (np.repeat(values, 2, axis=0) for values in (self.codes, self.buckets))
+            codes, buckets = np.repeat(self.codes, 2, axis=0), np.repeat(self.buckets, 2)
             labels = np.arange(len(codes)) % 2 == 1
             return Cells(self.of * 2 + label, codes, buckets, self.slices, labels)
 

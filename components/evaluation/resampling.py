@@ -149,7 +149,7 @@ class BucketScores(MetricState):
         return _of_scores(occupied, scores[starts], _mass(rows, group, (self.buckets, 2, len(starts))))
 
 
-def _mass(rows: SliceRows, cell: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[Any]:
+def _mass(rows: SliceRows, cell: NDArray[np.signedinteger[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     """Σw by bucket, class and cell: floats, or integers where all rows weigh 1."""
     buckets, _, cells = shape
     at = (rows.buckets * 2 + rows.label) * cells + cell

@@ -36,6 +36,13 @@ class SliceRows:
     bucket: NDArray[np.int16] | None = None
     query: NDArray[np.uint64] | None = None
 
+    @classmethod
+    def of_weight_1(cls, label: NDArray[Any], prediction: Floats, *others: Any) -> SliceRows:
+        """Rows without weights, which take no memory then; further arguments as those behind `weight`."""
+        rows = cls(label, prediction, np.broadcast_to(1.0, len(label)), *others)
+        rows.__dict__["unweighted"] = True
+        return rows
+
     def __len__(self) -> int:
         return len(self.weight)
 

@@ -145,11 +145,15 @@ class ScoreTable(MetricState):
             rows = rows.take(np.argsort(scores, kind="stable"))
             scores = rows.prediction
             rising = scores[1:] > scores[:-1]
-        weight = np.int64(1) if rows.unweighted else rows.weight
-        positives, negatives = np.where(rows.label, weight, 0), np.where(rows.label, 0, weight)
-        if not rising.all():
-            starts = np.flatnonzero(np.concatenate([[True], rising]))
-            positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
+        starts = np.flatnonzero(np.concatenate([[True], rising])[: len(scores)])
+        if rows.unweighted:
+            ends = np.append(starts[1:], len(scores))[: len(starts)]
+            positives = np.diff(np.cumsum(rows.label, dtype=np.int64)[ends - 1], prepend=0)
+            negatives = np.diff(ends, prepend=0) - positives
+        else:
+            masses = (np.where(rows.label, rows.weight, 0), np.where(rows.label, 0, rows.weight))
+            positives, negatives = (np.add.reduceat(mass, starts) if len(starts) else mass for mass in masses)
+        if len(starts) < len(scores):
             scores = scores[starts]
         return ScoreTally(scores, positives, negatives, exact=True)
 

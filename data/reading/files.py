@@ -33,11 +33,8 @@ def open_files(
 ) -> Source:
     """One source over files of one format, which follows from their names, in this order.
 
-    CSV (`.csv`, `.tsv`, either with `.gz`, a `.zip` with one CSV), Parquet (`.parquet`, `.pq`), JSON lines (`.jsonl`,
-    `.ndjson`, either with `.gz`), Avro (`.avro`) and TFRecords of tf.Example (`.tfrecord`, `….tfrecord.gz`,
-    `data_tfrecord-00000-of-00002.gz`), images (`.png`, `.jpg`, …, or archives of them); what each makes of its values
-    is said in its module, e.g. `jsonl_files`; `formats` lists all of them. A URI (`s3://…`, `https://…`) is fetched
-    first, see `remote`.
+    `formats` lists the formats: CSV, Parquet, JSON lines, Avro, TFRecord, images. What each makes of its values is said
+    in its module, e.g. `jsonl_files`. A URI (`s3://…`, `https://…`) is fetched first, see `remote`.
 
     Args:
         paths: A file, or several, all of one format, with the same columns; column types are unified over all of them.

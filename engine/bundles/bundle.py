@@ -433,7 +433,7 @@ class Bundle:
             signature: The bytes of that signature where it does not lie beside the folder.
 
         Warns:
-            FutureWarning: A coming JAX will refuse its programs; `drivetrain bundle refresh` writes them anew.
+            FutureWarning: A newer JAX will refuse its programs; `drivetrain bundle refresh` exports them again.
 
         Raises:
             BundleError: A file is missing or was changed, the manifest is not such a manifest, the bundle is of a newer

@@ -350,10 +350,10 @@ def component(
         preflight: Tells early what the component would refuse: when the pipeline is built, before any work upstream of
             it, and once a component upstream says what it is about to make.
         absent: What to do where a file that it is to read is not there: the fix that the error names.
-        deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
+        deterministic: False for a component whose equal inputs may give another content: it runs each time, unless
             `.options(cache=True)` says that what it gave before will do.
         asks: Whether it waits for what a person decides (`current().decision()`): `drivetrain approve` lists its nodes,
-            and each run asks anew.
+            and each run asks again.
 
     Raises:
         BuildError: When used in a pipeline: an annotation is missing or not one of these.

@@ -40,7 +40,7 @@ class BudgetState:
     def __str__(self) -> str:
         spent = self.budget.spelled(self.spent)
         used_up = "is used up" if self.is_used_up else "is not used up"
-        return f"{self.budget} {used_up}: {spent} by now; it begins anew on {self.end:%Y-%m-%d} at 00:00 UTC"
+        return f"{self.budget} {used_up}: {spent} by now; it starts again on {self.end:%Y-%m-%d} at 00:00 UTC"
 
     def to_json(self) -> dict[str, Any]:
         """As `cost --json` prints it."""

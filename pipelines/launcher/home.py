@@ -150,7 +150,7 @@ class Home:
             )
         return NoStore(
             f"{how}, though {self.root} holds artifacts: it was lost or damaged, or lies elsewhere",
-            fix=f"{RESTORE}; name it with --store; or move the root away to begin anew",
+            fix=f"{RESTORE}; name it with --store; or move the root away to start afresh",
         )
 
     @property

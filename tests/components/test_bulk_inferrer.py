@@ -310,7 +310,7 @@ def test_what_cannot_be(examples: Examples, model: Model, options: dict[str, Any
 
 def test_columns_that_collide_or_are_not_there(tmp_path: Path, examples: Examples, model: Model, other: Model) -> None:
     taken = examples_of(tmp_path, {"eval": table(5).append_column("p", pa.array([0.5] * 5))})
-    with pytest.raises(InputError, match=r"the output 'p' is called like a column .* kept\n.*leave 'p' out of keep="):
+    with pytest.raises(InputError, match=r"the output 'p' has the name of a column .* kept\n.*leave 'p' out of keep="):
         apply(taken, model)
     assert rows_of(apply(taken, model, keep=["id"]).content, "eval").column_names == ["id", "p", "pair"]
     assert "old_p" in apply(taken, model, names=["old"]).outputs

@@ -195,10 +195,12 @@ def test_equal_inputs_give_equal_content(examples: Examples, model: Model) -> No
 def test_what_was_compiled_for_a_model_is_kept(
     examples: Examples, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is judged again when thresholds change, and then compiles nothing."""
+    """It is judged again when thresholds change, in another process, and then compiles nothing."""
+    from drivetrain.engine.lowering import programs
     from jax import monitoring
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(programs, "_recent", {})
     hits: list[str] = []
 
     def count(event: str, **_: str | int) -> None:
@@ -207,6 +209,7 @@ def test_what_was_compiled_for_a_model_is_kept(
     Evaluator(examples, model, config=named("judged"))
     kept = sorted((tmp_path / "drivetrain" / "compiled").rglob("*-cache"))
     assert kept
+    monkeypatch.setattr(programs, "_recent", {})
     monitoring.register_event_listener(count)
     try:
         Evaluator(examples, model, config=named("judged"))

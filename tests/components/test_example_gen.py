@@ -142,7 +142,7 @@ def test_a_split_of_whose_name_no_file_can_be_called_is_refused(csv: str, tmp_pa
         (str(tmp_path / "parts" / "1.csv"), {"split_column": "part"}),
     ]
     for data, options in ways:
-        with pytest.raises(InputError, match=r"the name of the split .* of which no file can be called"):
+        with pytest.raises(InputError, match=r"the name of the split .* too many for a file"):
             ExampleGen(data, **options)
 
 

@@ -101,6 +101,17 @@ def test_a_pipeline_runs_where_no_database_can_be_used(
     assert not [path for path in logs if server.secret("ada").encode() in path.read_bytes()]
 
 
+def until_trains(shell: Shell, store: MetadataStore, parameter: str) -> subprocess.Popen[str]:
+    """A run whose node Train is at work."""
+    process = shell.start("run", "shop", "--runner", "process", "-p", parameter, "--json")
+    deadline = time.monotonic() + 120
+    while not [each for each in store.executions(state="RUNNING") if each.component.endswith("Train")]:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    return process
+
+
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_a_run_is_stopped_resumed_and_collected_over_tls_before_postgresql(
@@ -120,28 +131,17 @@ def test_a_run_is_stopped_resumed_and_collected_over_tls_before_postgresql(
         shell = Shell(shop.parent, server, url)
         assert "cannot be trusted" in shell.run("runs", code=2, says=True)
         shell.environment["SSL_CERT_FILE"] = str(certificate)
-        process = shell.start("run", "shop", "--runner", "process", "-p", "seconds=60", "--json")
         with MetadataStore.open(f"{database.url}?namespace=shop") as store:
-            deadline = time.monotonic() + 120
-            while not [each for each in store.executions(state="RUNNING") if each.component.endswith("Train")]:
-                assert time.monotonic() < deadline, process.poll()
-                assert process.poll() is None, process.communicate()
-                time.sleep(0.05)
+            process = until_trains(shell, store, "seconds=10")
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=120)
             assert {each.state for each in store.executions()} == {"COMPLETE", "CANCELED"}
             assert store.claims() == []
             assert json.loads(shell.run("runs", "--json").splitlines()[-1])["runs"][0]["state"] == "CANCELED"
-            # With its own parameter it would work for a minute: the next run is another one.
-            assert (
-                json.loads(shell.run("run", "shop", "-p", "rows=2", "--json").splitlines()[-1])["state"] == "COMPLETE"
-            )
-            resumed = shell.start("resume", store.contexts("run")[1].name, "--json")
-            while not [each for each in store.executions(state="RUNNING") if each.component.endswith("Train")]:
-                assert resumed.poll() is None, resumed.communicate()
-                time.sleep(0.05)
-            resumed.kill()  # and what the dead held is free
-            resumed.communicate()
+            assert json.loads(shell.run("resume", "--json").splitlines()[-1])["state"] == "COMPLETE"
+            process = until_trains(shell, store, "seconds=600")
+            process.kill()  # and what the dead held is free
+            process.communicate()
             models = store.artifacts(type="Model")
             shell.run("pin", models[0].uri, "--reason", "for the audit")
             shell.run("run", "shop", "-p", "rows=4", "--json")

@@ -315,4 +315,4 @@ def test_a_log_that_is_none_is_named(traced: Traced) -> None:
     pq.write_table(rows_of(1, 1), traced.folder / "elsewhere" / "rows.parquet")
     result = drivetrain("trace", "some-request", "--log", "elsewhere", ok=False)
     assert result.exit_code == 2
-    assert "rows.parquet is of no request log" in result.output
+    assert "rows.parquet is not a file of a request log" in result.output

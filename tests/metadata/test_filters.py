@@ -314,6 +314,20 @@ def test_a_value_is_only_a_value(store: MetadataStore, value: str) -> None:
     assert [each.id for each in store.find_artifacts(RecordQuery(where)).records] == [stored.id]
 
 
+NUMBERS: Final = [0, 1, -1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 0.1 + 0.2, 0.3, 1e308, -1e-308, 1e16]
+
+
+def test_numbers_are_compared_as_floats_are(store: MetadataStore) -> None:
+    ids = [store.start("Counted", properties={"number": number}).id for number in NUMBERS]
+    for wanted in NUMBERS:
+        for sign, compare in _COMPARE.items():
+            query = RecordQuery(f"component = 'Counted' and property.number {sign} {wanted!r}", "id")
+            expected = [
+                each for each, number in zip(ids, NUMBERS, strict=True) if compare(float(number), float(wanted))
+            ]
+            assert [each.id for each in store.find_executions(query).records] == expected, (sign, wanted)
+
+
 LETTERS: Final = "aAzZüÜéÉßſKkİıiIσςΣ日🚂_%'\"\\ .\n\u0301"
 """With what comes in two cases in some languages, is put together from two, or means something in patterns or JSON."""
 

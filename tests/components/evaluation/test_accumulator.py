@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from drivetrain import InputError
 from drivetrain.components.evaluation import Confidence, EvaluationConfig, Slice, metric
+from drivetrain.components.evaluation import accumulator as accumulator_module
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.metrics import METRICS, without_options
 from drivetrain.components.evaluation.rows import TASKS, Task
@@ -63,10 +64,26 @@ def rows_of(task: Task, seed: int, rows: int) -> pa.RecordBatch:
     exact_rows=st.sampled_from([0, 5, 99]),
     weighted=st.booleans(),
     least=st.sampled_from([0, 4]),
+    limits=st.fixed_dictionaries(
+        {
+            "_AT_ONCE": st.sampled_from([1, 7, 1 << 19]),
+            "_NEW": st.sampled_from([1, 7, 1 << 18]),
+            "_ROWS_OF_A_SLICE": st.sampled_from([0, 1, 1024]),
+            "_SLICES": st.sampled_from([4, 12, 1024]),
+        }
+    ),
 )
 def test_equal_rows_give_equal_bytes(
-    task: Task, seed: int, rows: int, cuts: list[int], exact_rows: int, weighted: bool, least: int
+    task: Task,
+    seed: int,
+    rows: int,
+    cuts: list[int],
+    exact_rows: int,
+    weighted: bool,
+    least: int,
+    limits: dict[str, int],
 ) -> None:
+    """Whenever rows are put into sums and states, too."""
     config = EvaluationConfig(
         "y", "p", slices=[["c"], ["c", "m"], ["m", IN], ["tags"], ["tags", "m"]], metrics=every(task),
         exact_rows=99 if task == "ranking" else exact_rows, weight="w" if weighted else None, task=task,
@@ -90,11 +107,17 @@ def test_equal_rows_give_equal_bytes(
     shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(rows)))
     bounds = [0, *sorted(min(cut, rows) for cut in cuts), rows]
     parts = [shuffled.slice(low, high - low) for low, high in itertools.pairwise(bounds)]
-    for together in (state(parts), reduce(merged, [state([part]) for part in parts])):
-        assert together.to_bytes() == expected
-        assert together.result() == result
-    through = [MetricsAccumulator.from_bytes(state([part]).to_bytes()) for part in parts]
-    assert reduce(merged, through).to_bytes() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(accumulator_module, name, limit)
+        for together in (state(parts), reduce(merged, [state([part]) for part in parts])):
+            assert together.to_bytes() == expected
+            assert together.result() == result
+        through = [MetricsAccumulator.from_bytes(state([part]).to_bytes()) for part in parts]
+        assert reduce(merged, through).to_bytes() == expected
+        mixed = [state([part]) for part in parts]
+        mixed[::2] = [MetricsAccumulator.from_bytes(each.to_bytes()) for each in mixed[::2]]
+        assert reduce(merged, mixed).result() == result
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -114,3 +114,48 @@ def test_a_stage_runs_where_its_program_was_exported_for(
     monkeypatch.setattr(programs.Programs, "_bind", lambda self, stage, device: device)
     chosen = bundle._programs._choose((stage.program, stage.weights, 512), stage)
     assert chosen is (cpu if processor else None)
+
+
+def of_weight(path: Path, graph: Path, weight: float) -> Path:
+    """A model that gives so many times the first of "y"; the same program for every weight."""
+    export_model(
+        graph,
+        lambda params, features: features["y"][:, 0] * params["w"],
+        {"w": np.full((), weight, np.float32)},
+        lambda outputs: {"p": outputs},
+        label="z",
+        out=path,
+    )
+    return path
+
+
+def test_a_bundle_that_is_loaded_again_compiles_nothing_and_has_its_own_weights(tmp_path: Path) -> None:
+    from jax import monitoring
+
+    graph = looked_up(64)[0]
+    graph.save(tmp_path / "graph")
+    models = {weight: of_weight(tmp_path / f"{weight}", tmp_path / "graph", weight) for weight in (2.0, 3.0)}
+    few, compiled = rows(slice(0, 100)), [0]
+    first = graph.run("transform", few)["y"][:, 0]
+
+    def count(event: str, duration_secs: float, **_: str | int) -> None:
+        compiled[0] += event.endswith("backend_compile_duration")
+
+    monitoring.register_event_duration_secs_listener(count)
+    try:
+        counts = []
+        for weight in (2.0, 3.0, 2.0, 3.0):
+            outputs = Bundle.load(models[weight]).run("predict", few)["p"]
+            np.testing.assert_allclose(outputs, weight * first, rtol=1e-5)
+            counts.append(compiled[0])
+    finally:
+        monitoring.unregister_event_duration_listener(count)
+    assert 0 < counts[0] < counts[1] == counts[2] == counts[3]
+
+
+def test_few_programs_are_kept(tmp_path: Path) -> None:
+    looked_up(64)[0].save(tmp_path / "graph")
+    for number in range(programs._RECENT + 1):
+        path = of_weight(tmp_path / f"{number}", tmp_path / "graph", float(number))
+        Bundle.load(path).run("predict", rows(slice(0, 10)))
+    assert len(programs._recent) == programs._RECENT

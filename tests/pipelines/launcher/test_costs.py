@@ -219,8 +219,8 @@ def test_a_used_up_budget_stops_runs_until_its_period_is_over(
     with pytest.raises(InputError) as error:
         run_pipeline(home, pipeline)
     assert str(error.value).splitlines() == [
-        "costs.yaml:2: the budget of 2 CPU hours a month for pipelines sh* is used up: 2 CPU hours by now; it begins "
-        "anew on 2026-12-01 at 00:00 UTC",
+        "costs.yaml:2: the budget of 2 CPU hours a month for pipelines sh* is used up: 2 CPU hours by now; it starts "
+        "again on 2026-12-01 at 00:00 UTC",
         "  fix: wait until then, raise the limit, or begin it all the same with --over-budget or "
         "DRIVETRAIN_OVER_BUDGET=1, which the run records",
     ]
