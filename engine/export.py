@@ -16,6 +16,7 @@ from ..errors import DrivetrainError, InputError
 from ..user_code import mistake
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
+from .bundles.weights import weight_name
 from .custom_ops.device import exporting
 from .graphs.graph import Graph, RowCheck
 from .graphs.nodes import ARRAY_DTYPES, BATCH, SYMBOL, HostNode, Tensor
@@ -272,11 +273,6 @@ def _dim(name: str, batch: Any) -> Any:  # symbolic dimensions
     """The dimension of that name, in the scope of the batch."""
     (dim,) = jax.export.symbolic_shape(name, scope=batch.scope)
     return dim
-
-
-def weight_name(path: Any) -> str:
-    """The name in a bundle of the array at a path of a model's params (one of JAX's)."""
-    return "model/" + (jax.tree_util.keystr(path, simple=True, separator="/") or "params")
 
 
 def _array(path: Any, leaf: Any) -> NDArray[Any]:

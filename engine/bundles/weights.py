@@ -21,6 +21,13 @@ _DTYPES: Final = {
 _LENGTH_BYTES: Final = 8  # at the file's begin: how long the header is, little-endian
 
 
+def weight_name(path: Any) -> str:
+    """The name of the array at a path (one of JAX's) of a model's params."""
+    import jax
+
+    return "model/" + (jax.tree_util.keystr(path, simple=True, separator="/") or "params")
+
+
 def mapped(path: Path) -> memoryview:
     """A file's bytes as they lie in it: read when they are used, and given back when memory is short."""
     with path.open("rb") as file:

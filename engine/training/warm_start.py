@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError
 from ..bundles.bundle import Bundle
-from ..bundles.weights import mapped, read_weights
-from ..export import weight_name
+from ..bundles.weights import mapped, read_weights, weight_name
 
 FILE: Final = "variables.safetensors"
 _LISTED: Final = 5
