@@ -60,7 +60,10 @@ LOG = "drivetrain.serving"
 
 
 class Echo:
-    """Answers with the body; "/head": with what the head says; "/wait", "/hold": never; "/parts": as it comes."""
+    """Answers with the body; "/": with a page; "/head": with what the head says; "/parts": as it comes; "/wait": never.
+
+    "/hold" neither, and it takes nothing of what comes.
+    """
 
     ended = 0
 
@@ -82,6 +85,8 @@ class Echo:
                 self.stream.end(TRAILERS)
             return
         self.body += data
+        if ended and self.head.path == b"/":
+            self.body = b"a page"
         if ended and self.head.path == b"/head":
             self.body = repr([self.head.method, self.head.path, *map(tuple, self.head.fields)]).encode()
         if ended and self.head.path != b"/wait":
