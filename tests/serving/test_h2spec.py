@@ -38,7 +38,7 @@ def h2spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_case_passes(h2spec: Path) -> None:
     with handler_running(Echo) as client:
-        command = [h2spec, "-h", "127.0.0.1", "-p", str(client.port), "--timeout", "10"]
+        command = [str(h2spec), "-h", "127.0.0.1", "-p", str(client.port), "--timeout", "10"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert "145 tests, 145 passed, 0 skipped, 0 failed" in ended.stdout, ended.stdout[-8000:]
     assert ended.returncode == 0
