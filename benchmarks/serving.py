@@ -189,7 +189,7 @@ def _listener(address: str) -> psutil.Process:
     """The process that listens at an address of this machine."""
     port = int(address.rpartition(":")[2])
     listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
-    return psutil.Process(next(each.pid for each in listening if each.laddr.port == port))
+    return psutil.Process(next(each.pid for each in listening if each.laddr and each.laddr.port == port))
 
 
 @contextmanager
@@ -434,13 +434,13 @@ def main() -> None:
         cell: GrpcRate(*(statistics.median(values) for values in zip(*each, strict=True)))
         for cell, each in grpc_rates.items()
     }
-    for (name, connections), rate in grpc_middle.items():
-        figures[f"gRPC {name}, {connections} connections: QPS"] = rate.qps
-        figures[f"gRPC {name}, {connections} connections: CPU us"] = rate.cpu
+    for (name, connections), calls in grpc_middle.items():
+        figures[f"gRPC {name}, {connections} connections: QPS"] = calls.qps
+        figures[f"gRPC {name}, {connections} connections: CPU us"] = calls.cpu
         if name != "network":
             network = grpc_middle["network", connections]
-            figures[f"gRPC network / gRPC {name}, {connections} connections"] = network.qps / rate.qps
-            figures[f"CPU: gRPC network / gRPC {name}, {connections} connections"] = network.cpu / rate.cpu
+            figures[f"gRPC network / gRPC {name}, {connections} connections"] = network.qps / calls.qps
+            figures[f"CPU: gRPC network / gRPC {name}, {connections} connections"] = network.cpu / calls.cpu
     if "kserve" in asked:
         pair = (statistics.median(rate.p99 for rate in rates[name, 64]) for name in ("network", "kserve"))
         figures["network / kserve, 64 connections: p99"] = next(pair) / next(pair)

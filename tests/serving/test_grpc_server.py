@@ -11,6 +11,8 @@ import logging
 import random
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -457,6 +459,12 @@ def test_reflection(client: Client, version: str) -> None:
 
 
 # --- ports ---
+
+
+def test_the_server_needs_no_grpc_of_others() -> None:
+    code = "import sys; from drivetrain.serving import grpc_server, server; print('grpc' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout.strip() == "False"
 
 
 def test_an_address_that_is_taken(client: Client) -> None:

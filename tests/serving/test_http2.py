@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -59,7 +60,10 @@ LOG = "drivetrain.serving"
 
 
 class Echo:
-    """Answers with the body; "/head": with what the head says; "/wait", "/hold": never; "/parts": as it comes."""
+    """Answers with the body; "/": with a page; "/head": with what the head says; "/parts": as it comes; "/wait": never.
+
+    "/hold" neither, and it takes nothing of what comes.
+    """
 
     ended = 0
 
@@ -81,6 +85,8 @@ class Echo:
                 self.stream.end(TRAILERS)
             return
         self.body += data
+        if ended and self.head.path == b"/":
+            self.body = b"a page"
         if ended and self.head.path == b"/head":
             self.body = repr([self.head.method, self.head.path, *map(tuple, self.head.fields)]).encode()
         if ended and self.head.path != b"/wait":
@@ -558,6 +564,38 @@ def test_floods_end_the_connection(name: str) -> None:
         await client.end()
 
     run(test)
+
+
+def test_what_is_malformed_or_too_much_leaves_nothing_behind() -> None:
+    """Each of them a few times, without a network: memory is flat, with no help of the garbage collector."""
+
+    async def scenario() -> int:
+        connections = Connections(partial(Http2Connection, Echo))
+
+        def round_of_all() -> int:
+            for make in (*[make for _, _, make in corpus().values()], *floods().values()):
+                connection, transport = connections(), Written()
+                connection.connection_made(transport)
+                frames = make(FrameClient(asyncio.StreamReader(), None))  # type: ignore[arg-type]  # it sends nothing
+                for start in range(0, len(PREFACE + settings() + frames), 5000):
+                    connection.data_received((PREFACE + settings() + frames)[start : start + 5000])
+                connection.connection_lost(None)
+            return tracemalloc.get_traced_memory()[0]
+
+        for _ in range(2):
+            round_of_all()
+        tracemalloc.start()
+        gc.disable()
+        try:
+            before = round_of_all()
+            after = [round_of_all() for _ in range(3)][-1]
+        finally:
+            gc.enable()
+            tracemalloc.stop()
+        assert not connections.open
+        return after - before
+
+    assert asyncio.run(scenario()) < 200_000
 
 
 def test_requests_beyond_the_limit_are_refused_and_the_others_answered() -> None:
