@@ -52,7 +52,7 @@ class Transaction:
         return rows
 
     def tuples(self, sql: str, **params: Any) -> Iterable[Sequence[Any]]:
-        """The columns of every row that a statement gives which changes nothing: less to make than rows are."""
+        """The columns, of different names, of every row of a statement that changes nothing: less to make than rows."""
         columns: Iterable[Sequence[Any]] = self._connection.tuples(sql, params)
         return columns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -213,18 +214,21 @@ def _made_from(
     below: dict[int, ArtifactRecord] = {}
     for artifact in changed:
         graph = store.lineage(artifact, "downstream")
+        readers, outputs_of = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        for edge in graph.edges:
+            if edge.direction == "INPUT":
+                readers[edge.artifact].append(edge.execution)
+            else:
+                outputs_of[edge.execution].append(edge.artifact)
         tainted, todo = {artifact.id}, [artifact.id]
         while todo:
-            inputs = todo.pop()
-            readers = {e.execution for e in graph.edges if e.direction == "INPUT" and e.artifact == inputs}
-            unsure = {reader for reader in readers if not graph.executions[reader].properties.get(INPUTS_COMPARED)}
             # A cached execution has outputs that another one made.
             outputs = {
-                e.artifact
-                for e in graph.edges
-                if e.direction == "OUTPUT"
-                and e.execution in unsure
-                and graph.artifacts[e.artifact].producer in (None, e.execution)
+                output
+                for reader in readers[todo.pop()]
+                if not graph.executions[reader].properties.get(INPUTS_COMPARED)
+                for output in outputs_of[reader]
+                if graph.artifacts[output].producer in (None, reader)
             }
             todo += outputs - tainted
             tainted |= outputs
