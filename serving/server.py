@@ -21,7 +21,7 @@ from .cors import CrossOrigin
 from .http import Connections, Handler, HttpLimits
 from .manager import ModelManager
 from .metrics import ServingMetrics
-from .rest import RestApi
+from .rest import RestApi, strangers_refused
 from .tls import TlsFiles
 from .tracing import RequestTracing, tracing_of
 
@@ -170,7 +170,7 @@ async def serve_models(
         admin = keys is not None or options.host in _LOCAL if options.admin is None else options.admin
         tracing = tracing_of(options.otlp_endpoint)
         handler = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
-        connections = Connections(handler, options.limits)
+        connections = Connections(handler, options.limits, None if keys is None else strangers_refused(handler, keys))
         stack.enter_context(ended_by_signals(ended))
         # A worker of several has its port from the start; clients of gRPC reach it when all is loaded.
         if options.workers > 1:
