@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -22,7 +22,7 @@ from .api import HTTP_STATUS, InferenceAnswer, ModelRef, RequestError, StatusCod
 from .batching import as_request_error
 from .calls import DIGEST_HEADER, KEY_HEADER, REQUEST_ID, VERSION_HEADER, request_id_of
 from .explanation import decode_explanation
-from .http import HttpRequest, HttpResponse, Respond
+from .http import Handler, HttpRequest, HttpResponse, Respond
 from .json_values import kind, object_of
 from .manager import ModelManager
 from .metrics import ServingMetrics
@@ -383,17 +383,35 @@ def needs_of(method: str, target: str) -> Needs | None:
     return Needs("predict", () if path in ("/v2", "/v2/") else None)
 
 
+def strangers_refused(handler: Handler, keys: AccessKeys) -> Callable[[HttpRequest], HttpResponse | None]:
+    """What refuses, as a handler does, requests without a known key before their bodies are read."""
+
+    def refusal(request: HttpRequest) -> HttpResponse | None:
+        if request.method != "POST" or needs_of(request.method, request.target) is None:
+            return None
+        try:
+            keys.known(*_keys_of(request))
+        except RequestError:
+            answers: list[HttpResponse] = []
+            handler(request, answers.append)  # at once: it needs no model to refuse
+            return answers[0]
+        return None
+
+    return refusal
+
+
 def _admit(keys: AccessKeys, request: HttpRequest) -> None:
     """Pass, if the key of a request may ask for it."""
     needs = needs_of(request.method, request.target)
     if needs is None:
         return
-    headers = request.headers
-    authorization, api_key = headers.get("authorization"), headers.get("x-api-key")
-    key = keys.admit(
-        () if authorization is None else (authorization,), () if api_key is None else (api_key,)
-    )  # of a header that came twice, the values are joined by a comma, which no key has
-    key.allow(*needs)
+    keys.admit(*_keys_of(request)).allow(*needs)
+
+
+def _keys_of(request: HttpRequest) -> tuple[Sequence[str], Sequence[str]]:
+    """The values of the two headers that may hold a key; of one that came twice a text with a comma, as no key has."""
+    authorization, api_key = request.headers.get("authorization"), request.headers.get("x-api-key")
+    return () if authorization is None else (authorization,), () if api_key is None else (api_key,)
 
 
 def _span(tracing: RequestTracing, request: HttpRequest, path: InferencePath) -> RequestSpan:

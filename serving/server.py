@@ -22,7 +22,7 @@ from .cors import CrossOrigin
 from .http import Connections, Handler, HttpConnection, HttpLimits
 from .manager import ModelManager
 from .metrics import ServingMetrics
-from .rest import RestApi
+from .rest import RestApi, strangers_refused
 from .tls import TlsFiles
 from .tracing import RequestTracing, tracing_of
 
@@ -190,7 +190,9 @@ async def serve_models(
         tracing = tracing_of(options.otlp_endpoint)
         stack.enter_context(ended_by_signals(ended))
         rest = rest_handler(models, metrics, options, keys, admin=admin, tracing=tracing)
-        doors = [_Door(Connections(partial(HttpConnection, rest), options.limits), port, options.tls, "http/1.1")]
+        admit = None if keys is None else strangers_refused(rest, keys)
+        connect = partial(HttpConnection, rest, admit=admit)
+        doors = [_Door(Connections(connect, options.limits), port, options.tls, "http/1.1")]
         grpc_address = None
         if options.grpc_port is not None:
             # Each worker has a socket at this port: the system deals out connections, which clients keep for long.

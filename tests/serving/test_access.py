@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,26 @@ def test_a_request_needs_one_known_key(server: OpenServer, headers: list[tuple[s
     assert list(body) == ["error"]
     assert "secret" not in body["error"]
     assert ("www-authenticate" in answered) is (status == 401)
+
+
+@pytest.mark.parametrize(("name", "status"), [("nobody", 401), ("app", None)])
+def test_a_key_is_looked_at_before_the_body(server: OpenServer, name: str, status: int | None) -> None:
+    """A stranger is answered while the body has yet to be sent; who has a key is waited for."""
+    host, port = server.rest.removeprefix("http://").split(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=1.0 if status is None else 30)) as connection:
+        connection.putrequest("POST", PREDICT)
+        connection.putheader(*bearer(name)[0])
+        connection.putheader("content-length", "30000000")
+        connection.putheader("x-request-id", "mine")
+        connection.endheaders()
+        if status is None:
+            with pytest.raises(TimeoutError):
+                connection.getresponse()
+            return
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["x-request-id"]) == (status, "mine")
+        assert "www-authenticate" in answer.headers
+        assert "error" in json.loads(answer.read())
 
 
 def test_keys_in_the_address_are_not_read(server: OpenServer) -> None:
