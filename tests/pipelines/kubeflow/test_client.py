@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import shutil
 import socket
@@ -21,7 +22,8 @@ from drivetrain.pipelines.kubeflow.connection import ApiSettings
 
 from .api_server import KfpServer, Refused, Request, serving
 
-pytest.importorskip("kfp")
+if importlib.util.find_spec("kfp") is None:  # imported late: it takes half a second, in each worker of pytest
+    pytest.skip("kfp is not installed", allow_module_level=True)
 
 PACKAGE = """\
 pipelineInfo: {name: hello}
