@@ -167,7 +167,7 @@ def _refuse_server(known: Mapping[str, object]) -> None:
         for name in ("served_as", "api_key", "tls_ca"):
             if known.get(name) is not None:
                 raise InputError(
-                    f"{name} is of a server, and none is named",
+                    f"{name} needs a server, and none is named",
                     fix=f'write server="https://host:8501", or leave {name} out',
                 )
 

@@ -161,7 +161,7 @@ def logged_files(
     logged = [(path, footer_of(path)) for path in paths]
     models = sorted({footer.model for _, footer in logged})
     if len(models) > 1:
-        raise InputError(f"the log is of several models, {models[0]!r} and {models[1]!r}", fix="name one's files")
+        raise InputError(f"the log has several models, {models[0]!r} and {models[1]!r}", fix="name one's files")
     if versions is not None:
         known = sorted({footer.version for _, footer in logged})
         logged = [(path, footer) for path, footer in logged if footer.version in set(versions)]
@@ -174,7 +174,7 @@ def logged_files(
     if signature is None:
         signature = "predict" if "predict" in names else names[0]
         if signature != "predict" and len(names) > 1:
-            raise InputError(f"the log is of the signatures {', '.join(names)}", fix="name one by signature=")
+            raise InputError(f"the log has the signatures {', '.join(names)}", fix="name one by signature=")
     if signature not in names:
         raise InputError(f"the log has no rows of the signature {signature!r}", fix=suggest(signature, names))
     return [(path, footer) for path, footer in logged if footer.signature == signature]

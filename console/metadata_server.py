@@ -67,7 +67,7 @@ def metadata_server(
     if access is None:
         raise InputError("the server needs a file of namespaces and keys", fix="drivetrain metadata-server access.yaml")
     if roles or namespaces or expires is not None:
-        raise click.UsageError("--role, --namespace and --expires are of --new-key")
+        raise click.UsageError("--role, --namespace and --expires are for --new-key")
     if (tls_cert is None) != (tls_key is None):
         raise InputError("TLS needs a certificate and its key", fix="give --tls-cert and --tls-key")
     from ..serving.metadata_server import MetadataServerOptions, run_metadata_server

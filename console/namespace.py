@@ -103,7 +103,7 @@ def revoke(settings: ConsoleSettings, name: str, user: str, role: Role) -> int:
 def _url(settings: ConsoleSettings) -> str:
     if (store := settings.location.store) is None:
         raise InputError(
-            "a namespace is of a PostgreSQL database, and no store is named",
+            "namespaces need a PostgreSQL database, and no store is named",
             fix="name it: --store postgresql://user@host/database",
         )
     return store

@@ -167,7 +167,7 @@ def serve(
     if config is not None:
         if name is not None or batch_wait or request_log is not None:
             raise InputError(
-                "--name, --batch-wait and --request-log are of a single model", fix=f"write them into {config}"
+                "--name, --batch-wait and --request-log are for a single model", fix=f"write them into {config}"
             )
         models = read_models(config)
     else:

@@ -148,7 +148,7 @@ def _changing(url: str) -> Iterator[tuple[Transaction, str]]:
     if not isinstance(dialect, Postgres):
         raise InputError(
             f"{dialect.location} is a file, and its permissions say who may read and write it",
-            fix="namespaces are of a PostgreSQL database: --store postgresql://user@host/database",
+            fix="namespaces need a PostgreSQL database: --store postgresql://user@host/database",
         )
     database = Database(Postgres(split_namespace(url)[0], readonly=False))
     try:

@@ -260,7 +260,7 @@ def main(argv: list[str] | None = None) -> int:
         run = open_run(home, arguments.run)
         run = replace(run, project=arguments.project or run.project)
         if run.pipeline.digest != arguments.ir:
-            raise InputError(f"run {run.id} is of another pipeline than {arguments.ir[:12]}", fix="check --run, --ir")
+            raise InputError(f"run {run.id} has another pipeline than {arguments.ir[:12]}", fix="check --run and --ir")
         if server is not None:
             server.run(home, run, resuming=arguments.resuming)
             return 0

@@ -146,7 +146,7 @@ def binary_outputs(content: bytes, header_length: str | None, rows: int) -> dict
         _add(outputs, name, _field(tensor, "datatype", str, of), shape, rest[:length], rows)
         rest = rest[length:]
     if rest:
-        raise AnswerError(f"its last {len(rest):,} bytes are of no output")
+        raise AnswerError(f"its last {len(rest):,} bytes belong to no output")
     return _some(outputs)
 
 

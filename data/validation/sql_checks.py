@@ -196,7 +196,7 @@ class _FeatureStatistics:
                 for slice_statistics in dataset.get("slices", ())
             }
             raise InputError(
-                f"a check is of the slice {name!r}, of which there are no statistics",
+                f"a check names the slice {name!r}, which has no statistics",
                 fix=f"use one of {', '.join([*self.datasets, *sorted(slices)])}",
             )
 

@@ -182,7 +182,9 @@ def vocabulary_size(vocabulary: Vocabulary | str | Value) -> Array:
     if not isinstance(vocabulary, (Vocabulary, str)):
         size = read(vocabulary, "given to vocabulary_size").fact.size
         if size is None or size.vocabulary is None:
-            raise InputError("these ids are of no learnt vocabulary", fix="pass what vocabulary gave", where=caller())
+            raise InputError(
+                "these ids are not of a learnt vocabulary", fix="pass what vocabulary gave", where=caller()
+            )
         return bind_host("asset_size", [size.vocabulary], [("int32", (), False)], {})[0]
     learnt = vocabulary_of(vocabulary)
     return bind_analyzer("vocabulary_size", list(learnt.inputs), ("int32", ()), {**dict(learnt.params), "name": None})

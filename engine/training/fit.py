@@ -150,7 +150,7 @@ class Fit:
         self._step, state, record = checkpoint
         if record["plan"] != self._plan():
             raise InputError(
-                f"the checkpoints in {self._run.work_dir} are of another training: {record['plan']}, "
+                f"the checkpoints in {self._run.work_dir} belong to another training: {record['plan']}, "
                 f"here {self._plan()}",
                 fix="use another work_dir, or remove them",
             )

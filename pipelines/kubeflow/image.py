@@ -91,7 +91,7 @@ class BuildContext:
             others = sorted(name for name, path in old.items() if not ours or path.lstat().st_mtime != EPOCH)
             if others:
                 raise InputError(
-                    f"{folder} holds {others[0]}, which is of no image's context that was written here",
+                    f"{folder} holds {others[0]}, which was not written here for an image",
                     fix="name a folder that does not exist yet",
                 )
             for path in old.values():

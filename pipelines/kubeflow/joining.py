@@ -168,7 +168,7 @@ def _checked_same(run: Run, body: records.Body, environment: PodEnvironment) -> 
     """The run, checked to be the one that is meant: KFP's pages copy its id into whatever is cloned from it."""
     if run.pipeline.digest != body["facts"]["ir"]:
         raise InputError(
-            f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
+            f"run {run.id} has the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
             fix="submit what was compiled from the sources that the image was built of",
         )
     parameters, recorded_kfp_run = json.loads(body["facts"]["parameters"]), submission(run).run

@@ -84,7 +84,7 @@ def base_run(home: Home, pipeline: Pipeline, running: Iterable[str], base: str) 
         run = open_run(home, base)
         refuse_imported(run)
         if run.pipeline.name != pipeline.name:
-            raise InputError(f"run {run.id} is of the pipeline {run.pipeline.name}", fix="give another --base")
+            raise InputError(f"run {run.id} belongs to the pipeline {run.pipeline.name}", fix="give another --base")
         missing = _missing(home, run, wanted)
         if missing:
             raise InputError(

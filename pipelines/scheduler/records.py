@@ -222,7 +222,7 @@ def register_schedule(
         record = ScheduleRecord.of(context)
         if (record.project, record.pipeline) != (pipeline.project, built.name):
             raise InputError(
-                f"the schedule {name!r} is of the pipeline {record.pipeline} in {record.project}",
+                f"the schedule {name!r} belongs to the pipeline {record.pipeline} in {record.project}",
                 fix="give another --name, or remove that one: `drivetrain schedule remove`",
             )
         is_unchanged = facts.items() <= {"code": None, **context.properties}.items()

@@ -213,7 +213,7 @@ class Failed(After):
 
 def _check_maker(pipeline: str, made_by: str) -> None:
     if made_by and not pipeline:
-        raise InputError(f"the node {made_by!r} is of no pipeline", fix="give pipeline= too")
+        raise InputError(f"the node {made_by!r} is named without its pipeline", fix="give pipeline= too")
 
 
 def _metric(evaluation: ArtifactRecord, name: str) -> float | None:

@@ -213,7 +213,7 @@ def test_a_pipeline_pushes_over_tls_by_a_secret_and_the_store_has_the_receipt(
         ({"server": "http://me:hunter2@host:8501"}, "holds a password or a token"),
         ({"server": "http://host:8501", "tls_ca": "ca.pem"}, "asked in plain text"),
         ({"server": "https://host:8501", "tls_ca": "no/ca.pem"}, "holds no certificates"),
-        ({"served_as": "net"}, "(?s)served_as is of a server, and none is named.* leave served_as out"),
+        ({"served_as": "net"}, "(?s)served_as needs a server, and none is named.* leave served_as out"),
         ({"server": "http://host:8501", "max_load_seconds": 0}, "max_load_seconds must be above 0"),
     ],
 )

@@ -200,7 +200,7 @@ def test_a_new_key_is_shown_once_and_kept_as_its_digest(tmp_path: Path) -> None:
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     for arguments, says in (
         ([], "needs a file of namespaces and keys"),
-        (["--role", "reader", str(tmp_path / "a.yaml")], "are of --new-key"),
+        (["--role", "reader", str(tmp_path / "a.yaml")], "are for --new-key"),
         ([str(tmp_path / "a.yaml"), "--tls-cert", "x.pem"], "TLS needs a certificate and its key"),
         ([str(tmp_path / "a.yaml"), "--host", "0.0.0.0"], "by plain HTTP"),
     ):

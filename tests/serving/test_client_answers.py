@@ -275,7 +275,7 @@ def sized(size: Json) -> Callable[[Json], None]:
     ("change", "words"),
     [
         (lambda head: head.clear(), "'outputs' of the answer is None, where a list has to be"),
-        (lambda head: head["outputs"].clear(), "its last 48 bytes are of no output"),
+        (lambda head: head["outputs"].clear(), "its last 48 bytes belong to no output"),
         (lambda head: head["outputs"].insert(0, 3), "'name' of an output is None, where text has to be"),
         (first(name=3), "'name' of an output is 3, where text has to be"),
         (first(name="z"), "output 'z' stands twice"),
@@ -343,7 +343,7 @@ def test_bytes_that_are_of_no_output(server: Answering) -> None:
     body, length = binary({"y": np.arange(3.0)})
     server.of(body + b"12345678", **{LENGTH: str(length)})
     with asking(server, "binary", False) as ask:
-        assert problem(ask) == "its last 8 bytes are of no output"
+        assert problem(ask) == "its last 8 bytes belong to no output"
         server.of(body, **{LENGTH: str(length)})
         assert ask().rows == (0.0, 1.0, 2.0)
 

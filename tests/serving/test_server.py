@@ -468,7 +468,7 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
     assert f"cannot listen at 127.0.0.1:{port}" in ran.output
     (tmp_path / "models.yaml").write_text("models: {a: {base_path: a}}")
     for arguments, words in (((), "needs the address"), (("x", "--config", "models.yaml"), "needs the address"),
-                             (("--config", "models.yaml", "--name", "a"), "are of a single model")):  # fmt: skip
+                             (("--config", "models.yaml", "--name", "a"), "are for a single model")):  # fmt: skip
         ran = CliRunner().invoke(cli, ["serve", *(str(tmp_path / a) if a.endswith("yaml") else a for a in arguments)])
         assert ran.exit_code == USER_ERROR
         assert words in ran.output

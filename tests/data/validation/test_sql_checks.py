@@ -163,7 +163,7 @@ def test_lists_structs_weights_and_slices_by_tfdv_names() -> None:
     assert list(check_statistics(found, good)) == []
     wrong = [dataclasses.replace(one, sql=f"NOT ({one.sql})") for one in good]
     assert len(list(check_statistics(found, wrong))) == len(good)
-    with pytest.raises(InputError, match="slice 'b', of which"):
+    with pytest.raises(InputError, match="slice 'b', which has no"):
         list(check_statistics(found, [Check("l", "true", slice="b")]))
 
 

@@ -246,7 +246,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     foreign.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     refused(foreign, path, r"com\.microsoft\.Relu")
     typed = model_of(relu, inputs, {}, ["y"])
-    for code, said in ((99, "no tensor's: 99"), (0, "no tensor's: 0"), (onnx.TensorProto.STRING, "is text")):
+    for code, said in ((99, "not a tensor's: 99"), (0, "not a tensor's: 0"), (onnx.TensorProto.STRING, "is text")):
         typed.graph.input[0].type.tensor_type.elem_type = code
         refused(typed, path, f"input 'x' of .*m.onnx .*{said}")
     (tmp_path / "no.onnx").write_bytes(b"not at all")

@@ -164,7 +164,7 @@ def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_pa
     content = problem.examples(tmp_path / "content", train=640, evaluation=64)
     run = TrainingRun(problem.SPECS, content, batch_size=16, work_dir=tmp_path / "work", checkpoint_seconds=0.0)
     problem.fit(run)
-    with pytest.raises(InputError, match="of another training"):
+    with pytest.raises(InputError, match="belong to another training"):
         problem.fit(dataclasses.replace(run, seed=1))
     resumed = problem.fit(run)  # finished before: goes on from the last checkpoint
     assert resumed.first_step > 0

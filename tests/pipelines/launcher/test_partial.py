@@ -87,7 +87,7 @@ def test_an_earlier_run_must_hold_what_is_needed(home: Home, pipe: Pipe) -> None
     with pytest.raises(InputError, match="there is no run 'nowhere'"):
         run_pipeline(home, pipe(ABC), selection=Selection(first=("c",), base="nowhere"))
     other = run_pipeline(home, pipe(ABC, name="other"))
-    with pytest.raises(InputError, match="is of the pipeline other"):
+    with pytest.raises(InputError, match="belongs to the pipeline other"):
         run_pipeline(home, pipe(ABC), selection=Selection(first=("c",), base=other.run))
 
 

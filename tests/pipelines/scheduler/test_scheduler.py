@@ -383,7 +383,7 @@ def test_what_cannot_be_registered(home: Home, write: Write, project: Callable[.
     assert register_schedule(home, write())[1] == "unchanged"
     (home.base.parent / "other").mkdir()
     other = load_pipeline(project("other/shop", pipeline=textwrap.dedent(PIPELINE).format(schedule='on.Every("1h")')))
-    with pytest.raises(InputError, match="is of the pipeline shop in"):
+    with pytest.raises(InputError, match="belongs to the pipeline shop in"):
         register_schedule(home, other)
     assert register_schedule(home, other, "another")[0].name == "another"
     with pytest.raises(InputError, match="there is no runner 'nope'"):

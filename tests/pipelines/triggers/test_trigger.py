@@ -98,7 +98,7 @@ def test_a_schedule_refuses_what_makes_no_sense() -> None:
         NewSpan("data/*.csv")
     with pytest.raises(InputError, match="no bound"):
         MetricDrop("auc")
-    with pytest.raises(InputError, match="of no pipeline"):
+    with pytest.raises(InputError, match="is named without its pipeline"):
         Drift(made_by="Validator")
     with pytest.raises(InputError, match="no run ends"):
         After("shop", state="DONE")
