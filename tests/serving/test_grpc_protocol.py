@@ -267,6 +267,14 @@ def test_metadata_that_are_too_large(client: Client) -> None:
     assert client.code("/t.T/Echo", b"", metadata=(("x-a", "b" * 7_000),))[0] == "OK"
 
 
+def test_a_client_does_not_notice_that_its_idle_connection_was_ended(methods: Methods) -> None:
+    with handler_running(methods.handler(), limits=HttpLimits(idle_seconds=0.3)) as client:
+        for pause in (2.5, 0.9, 1.0, 1.1, 1.2):  # the server looks once a second
+            assert client.code("/t.T/Echo", b"a") == ("OK", "")
+            time.sleep(pause)
+        assert client.code("/t.T/Echo", b"a") == ("OK", "")
+
+
 def test_calls_go_on_while_the_server_ends() -> None:
     """The one that runs is answered; the client is told not to ask again there."""
     methods = Methods()
