@@ -53,6 +53,8 @@ class Messages:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        # psycopg would prepare a ROLLBACK that it runs often, and then have the server forget all that is prepared.
+        connection.prepare_threshold = None
         self._prepared: dict[_Key, bytes] = {}
 
     def send(self, statements: Sequence[Statement]) -> list[StatementResult]:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-from drivetrain.metadata import ArtifactRecord, MetadataStore, StagedArtifact
+from drivetrain.metadata import AlreadyExists, ArtifactRecord, MetadataStore, StagedArtifact
 from drivetrain.metadata.postgres_connection import Messages
 from drivetrain.tests.data.postgres import Server
 
@@ -56,6 +56,19 @@ def test_a_value_that_cannot_be_sent_stops_the_message_before_its_first_statemen
         with pytest.raises(error):
             messages.send([("INSERT INTO t VALUES (:x)", {"x": "first"}), ("INSERT INTO t VALUES (:x)", {"x": bad})])
     assert messages.send([("SELECT count(*) AS n FROM t", {})])[0].rows == [{"n": 0}]
+
+
+def test_the_first_rollback_of_a_connection_that_asked_often_leaves_what_is_prepared(schema: Callable[[], str]) -> None:
+    """psycopg would prepare what it runs often, and at the first rollback after it forget all that is, ours too."""
+    with MetadataStore.open(schema()) as store:
+        store.start("Make", name="taken")
+        for _ in range(20):
+            store.now()
+        for number in range(3):
+            with pytest.raises(AlreadyExists):
+                store.start("Make", name="taken")
+            store.context("run", f"r{number}")
+        assert len(store.contexts("run")) == 3
 
 
 def test_what_was_interrupted_is_not_used_again(connection: Any) -> None:
