@@ -197,7 +197,7 @@ class MetricsAccumulator:
         self._count()
         waiting, self._waiting, self._waiting_rows = joined(self._waiting), [], 0
         for table in waiting:
-            self._counts += np.array(table.cells(len(self._slices)).counts(), dtype=np.int64)
+            self._counts += np.array(table.cells(len(self._slices), by_bucket=False).counts(), dtype=np.int64)
             if self._early and self._in_order:
                 self._sum_up(table, early=True)
             self._keep(table)
@@ -280,7 +280,7 @@ class MetricsAccumulator:
         if not len(table):
             return
         rows = [self._view(table, model) for model in range(len(self.models))]
-        cells = table.cells(len(self._slices))
+        cells = table.cells(len(self._slices), by_bucket=not early)
         states_of = self._states_by_code()
         present = [code for code, count in enumerate(cells.counts()) if count]
         for code in present:

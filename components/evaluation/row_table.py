@@ -45,10 +45,10 @@ class RowTable:
         """The slice of a spec that each row is in, (n,)."""
         return self.codes[:, spec].take(self.cell)
 
-    def cells(self, slices: int) -> Cells:
-        """The rows by cell, and by bucket where they have one; codes are below `slices`."""
+    def cells(self, slices: int, *, by_bucket: bool = True) -> Cells:
+        """The rows by cell, and by bucket where they have one and it matters; codes are below `slices`."""
         bucket = self.columns.get("bucket")
-        if bucket is not None:
+        if bucket is not None and by_bucket:
             return Cells.group(self.codes[self.cell], bucket, slices)
         return self._by_cell if self._by_cell.slices == slices else replace(self._by_cell, slices=slices)
 
