@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -20,7 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays
+
 from ...errors import DrivetrainError, InputError
+from ...lazy import end_process, kept_imports
 from ...metadata import ArtifactRecord, StoreUnavailable
 from ...redaction import redact
 from ..dsl.hints import accepts
@@ -80,7 +85,8 @@ class PodEntrypoint:
             InputError: The image holds another version of the pipeline, or the run is another one.
             StoreUnavailable: The store is away, and the task needs it.
         """
-        function = load_compiled(self.arguments.project, self.arguments.ir)
+        with kept_imports():
+            function = load_compiled(self.arguments.project, self.arguments.ir)
         pipeline = function.build()
         values = function.values(dict(self._parameters(function)))
         if pipeline.digest != self.arguments.ir:
@@ -390,4 +396,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    gc.enable()
+    end_process(main())

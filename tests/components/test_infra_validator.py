@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -135,8 +136,7 @@ with ServerProcess.start(Path(sys.argv[1]), Path(sys.argv[2]), 60) as server:
 
 
 def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
-    (tmp_path / "net").mkdir()
-    model_of(tmp_path).content.rename(tmp_path / "net" / "1")
+    shutil.copytree(model_of(tmp_path).content, tmp_path / "net" / "1")
     command = [sys.executable, "-c", SERVES, str(tmp_path / "net"), str(tmp_path / "server.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
