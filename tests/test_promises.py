@@ -231,7 +231,7 @@ namespaces: can do what that user's roles allow, with drivetrain or with `psql`,
   test_a_role_may_do_by_sql_what_it_needs_and_no_more test_each_operation_works_with_the_role_it_needs
 namespaces: A call beyond a role is one error, and nothing is changed
   test_a_call_beyond_the_role_is_one_clear_error
-namespaces: is given again whenever the schema changes
+namespaces: is granted again whenever the schema changes
   test_who_may_make_roles_makes_a_namespace_and_an_admin_upgrades_it test_a_table_that_is_made_later_is_not_forgotten
 namespaces: can be added at its end, never changed or removed
   test_a_table_of_the_same_name_does_not_deceive_the_journal
