@@ -178,7 +178,7 @@ def _mean_square(sums: Mapping[str, float]) -> Result:
         return squared
     with suppress(OverflowError):
         value = math.ldexp(squared, 2 * unit)
-        return _TOO_SMALL if value < sys.float_info.min and sums["absolute"] else value
+        return _TOO_SMALL if value < sys.float_info.min and squared else value
     return _TOO_LARGE
 
 

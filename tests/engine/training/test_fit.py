@@ -377,7 +377,7 @@ def test_resumed_anywhere_with_everything_on_the_bits_are_the_same(
 def test_another_option_is_another_training(run: TrainingRun, tmp_path: Path) -> None:
     kept = dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0)
     fit(kept)
-    with pytest.raises(InputError, match="are of another training"):
+    with pytest.raises(InputError, match="belong to another training"):
         fit(kept, skip_nonfinite=True)
 
 

@@ -124,12 +124,13 @@ def test_a_folder_is_read_when_it_has_changed(tmp_path: Path, monkeypatch: pytes
     for path in (tmp_path / "a", tmp_path / "b", tmp_path):
         os.utime(path, ns=(long_ago, long_ago))
     listings, pattern = SpanListings(), parse("*/{SPAN}.csv")
-    monkeypatch.setattr(os, "scandir", counted)
-    for _ in range(3):
-        listings.newest(pattern, [tmp_path])
-    assert sorted(read) == sorted([tmp_path.name, "a", "b"])
-    (tmp_path / "b" / "2.csv").write_text("")
-    read.clear()
-    assert listings.newest(pattern, [tmp_path]) == [(1, None), (2, None)]
-    listings.newest(pattern, [tmp_path])  # another file may have come within the tick of its clock
-    assert read == ["b", "b"]
+    with monkeypatch.context() as patched:  # not beyond: folders of tests are removed by it
+        patched.setattr(os, "scandir", counted)
+        for _ in range(3):
+            listings.newest(pattern, [tmp_path])
+        assert sorted(read) == sorted([tmp_path.name, "a", "b"])
+        (tmp_path / "b" / "2.csv").write_text("")
+        read.clear()
+        assert listings.newest(pattern, [tmp_path]) == [(1, None), (2, None)]
+        listings.newest(pattern, [tmp_path])  # another file may have come within the tick of its clock
+        assert read == ["b", "b"]
