@@ -145,6 +145,7 @@ def trained(run: TrainingRun) -> dict[str, Trained]:
     return {name: fit(run, with_equal_weights(build(run, 0.0))) for name, build in LIBRARIES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["keras", "equinox", "haiku"])
 def test_losses_are_those_of_flax(trained: dict[str, Trained], library: str) -> None:
     ours, reference = trained[library], trained["flax"]
@@ -156,29 +157,23 @@ def test_losses_are_those_of_flax(trained: dict[str, Trained], library: str) -> 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_dropout_is_drawn_anew_and_only_in_training(run: TrainingRun, library: str) -> None:
+def test_dropout_is_drawn_again_in_each_step_and_never_where_it_is_exported(run: TrainingRun, library: str) -> None:
     model = LIBRARIES[library](run, 0.5)
-    variables = model.init(jax.random.key(0))
+    variables = jax.jit(model.init)(jax.random.key(0))
     features = {"x": next(run.batches())["x"]}
+    step, apply = jax.jit(model.step), jax.jit(model.apply)
     params, state = model.parts(variables)
-    first, after = model.step(params, state, features, jax.random.key(1))
-    second, _ = model.step(params, after, features, jax.random.key(2))
+    first, after = step(params, state, features, jax.random.key(1))
+    second, _ = step(params, after, features, jax.random.key(2))
     assert (np.asarray(first) != np.asarray(second)).mean() > 0.5
-    np.testing.assert_array_equal(model.apply(variables, features), model.apply(variables, features))
-    one_row = model.apply(variables, {"x": features["x"][:1]})
-    np.testing.assert_allclose(one_row, model.apply(variables, features)[:1], rtol=1e-5)
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_exported_for_batches_of_any_size(run: TrainingRun, library: str) -> None:
-    model = LIBRARIES[library](run, 0.5)
-    variables = model.init(jax.random.key(0))
+    whole = apply(variables, features)
+    np.testing.assert_array_equal(whole, apply(variables, features))
+    np.testing.assert_allclose(apply(variables, {"x": features["x"][:1]}), whole[:1], rtol=1e-5)
     (rows,) = export.symbolic_shape("rows")
     shape: Any = jax.ShapeDtypeStruct
     shapes = jax.tree.map(lambda leaf: shape(leaf.shape, leaf.dtype), variables)
     program: Any = export.export(jax.jit(model.apply))(shapes, {"x": shape((rows, 2), jnp.float32)})
-    features = {"x": next(run.batches())["x"][:7]}
-    np.testing.assert_allclose(program.call(variables, features), model.apply(variables, features), rtol=1e-5)
+    np.testing.assert_allclose(program.call(variables, {"x": features["x"][:7]}), whole[:7], rtol=1e-5)
 
 
 def test_keras_weights_have_their_paths_whatever_was_built_before(run: TrainingRun) -> None:
