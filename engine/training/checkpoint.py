@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ KEEP = 2  # where the newest is damaged, the one before is there to go back to
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little
 _FIRST_COST = 1.0  # seconds: what a save is taken to cost until one is known; the first loads orbax
 _FORMAT = 2
+_FLOAT = "$float"
 State = Any  # a pytree of arrays
 
 
@@ -68,9 +70,13 @@ class Checkpoints:
         Args:
             step: Its number; a checkpoint of the same step is kept as it is.
             state: A pytree of arrays.
-            record: JSON-able.
+            record: JSON values; floats may be NaN or infinite.
+
+        Raises:
+            InputError: The record holds what is no JSON value.
         """
         ocp = _orbax()
+        record = _finite(record)
         begin = self._clock()
         if step not in self._steps():
             arrays = _arrays(state)
@@ -120,7 +126,7 @@ class Checkpoints:
         if saved["format"] != _FORMAT or saved["sha256"] != _digest(arrays, saved["record"]):
             raise ValueError("its digest does not match")
         leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves), saved["record"]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves), _float(saved["record"])
 
     def _steps(self) -> list[int]:
         """Steps of the committed checkpoints, ascending; the temporary folders of orbax have other names."""
@@ -143,6 +149,24 @@ class Checkpoints:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self._folder.absolute(), options=options)
         return self._manager
+
+
+def _finite(value: Any) -> Any:
+    """A JSON value in which floats that JSON does not know are written as {_FLOAT: text}."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: str(value)}
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _float(value: Any) -> Any:
+    """What `_finite` was given."""
+    if isinstance(value, dict):
+        if value.keys() == {_FLOAT}:
+            return float(value[_FLOAT])
+        return {name: _float(each) for name, each in value.items()}
+    return [_float(each) for each in value] if isinstance(value, list) else value
 
 
 def _orbax() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -273,9 +274,20 @@ class Fit:
             "best": None if self._best is None else self._best[0],
             "skipped": self._skipped,
             "stopped": self._stopped,
-            "callbacks": [dict(callback.state_dict()) for callback in self._options.callbacks],
+            "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
         }
         checkpoints.save(self._step, state, record)
+
+    def _remembered(self, callback: Callback) -> dict[str, Any]:
+        """What a callback has saved with it.
+
+        Raises:
+            InputError: Its `state_dict` raises something, or gives what JSON does not hold.
+        """
+        with _named(callback, "state_dict", self._step):
+            remembered = dict(callback.state_dict())
+            json.dumps(remembered)
+        return remembered
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

@@ -374,6 +374,47 @@ def test_resumed_anywhere_with_everything_on_the_bits_are_the_same(
     assert [call for call in recorder.calls if call != "begin"] == [call for call in heard.calls if call != "begin"]
 
 
+class Extremes(Callback):
+    """Remembers numbers that JSON does not know."""
+
+    def __init__(self) -> None:
+        self.remembered: dict[str, Any] = {"least": float("inf"), "last": [float("nan")], "epochs": 0}
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        self.remembered = {**self.remembered, "epochs": record.epoch}
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return self.remembered
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.remembered = dict(state)
+
+
+def test_what_is_no_number_is_kept_in_checkpoints_too(run: TrainingRun, tmp_path: Path) -> None:
+    def cancel(done: int, total: int | None, unit: str) -> None:
+        if done >= 19 * BATCH:
+            raise Canceled("stop")
+
+    undefined: Any = {"auc": lambda outputs, batch: jnp.nan * outputs.sum()}  # of one class alone, say
+    with pytest.raises(Canceled):
+        fit(dataclasses.replace(run, work_dir=tmp_path, progress=cancel), metrics=undefined, callbacks=[Extremes()])
+    callback = Extremes()
+    callback.remembered = {}
+    trained = fit(dataclasses.replace(run, work_dir=tmp_path), metrics=undefined, callbacks=[callback])
+    assert trained.first_step >= 19
+    assert [np.isnan(record.metrics["auc"]) for record in trained.history] == [True] * 4
+    assert callback.remembered["least"] == float("inf")
+    assert np.isnan(callback.remembered["last"][0])
+    assert callback.remembered["epochs"] == 4
+
+
+def test_a_callback_that_remembers_no_json_is_named(run: TrainingRun, tmp_path: Path) -> None:
+    callback = Extremes()
+    callback.remembered = {"weights": np.zeros(2)}
+    with pytest.raises(InputError, match=r"Extremes\.state_dict failed after step \d+: .*ndarray"):
+        fit(dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0), callbacks=[callback])
+
+
 def test_another_option_is_another_training(run: TrainingRun, tmp_path: Path) -> None:
     kept = dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0)
     fit(kept)
