@@ -408,7 +408,7 @@ def test_a_store_without_roles_becomes_a_namespace(database: Server, superuser: 
         create_namespace(url, name, adopt=True)
     with psycopg.connect(plain, autocommit=True) as connection:
         connection.execute("DROP VIEW mine")
-    with pytest.raises(InputError, match=rf"is no namespace\n.*namespace create {name} --adopt"):
+    with pytest.raises(InputError, match=rf"is not a namespace\n.*namespace create {name} --adopt"):
         create_namespace(url, name)
     deletes = f"DELETE FROM {name}.cache_preimage"
     assert allowed(database, name, deletes, f"SELECT * FROM {name}.artifact")

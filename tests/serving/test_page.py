@@ -405,7 +405,7 @@ class TestBrowser:
             until(tab, "!$('keyform').hidden && $('server').textContent.includes('asks for a key')")
             for name in ("app", "boss"):
                 tab.ask(f"$('key').value = '{name}-secret'; $('keyform').requestSubmit()")
-                until(tab, "!$('try').hidden")
+                until(tab, "!$('changed').textContent && !$('try').hidden")  # the model is shown again, by that key
                 if name == "app":
                     until(tab, "!$('traffic').hidden && !$('back').hidden")  # it may look
                     tab.ask("$('back').click()")
