@@ -23,7 +23,8 @@ def keras_model(build: Callable[[], Any], *, seed: int = 0) -> Model:
     Args:
         build: Makes the model: a functional one whose inputs are a mapping of features, or one that has been called
             once, so that its weights exist. It need not be compiled: loss and optimizer are those of `fit`.
-        seed: Of Keras's initial weights and of its layers' random numbers; give the run's.
+        seed: Of Keras's initial weights and of its layers' random numbers; give the run's. Keras seeds Python's and
+            NumPy's global generators with it, too.
 
     Returns:
         A `Model` whose parameters are the trainable weights by their paths. All other variables (moving averages, seeds
