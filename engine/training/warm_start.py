@@ -88,8 +88,8 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
             f"the base model has no array that this model begins with: {listed}",
             fix="give a model that the same `train` made, or none",
         )
-    anew = f"; the others keep their initial values: {listed}" if problems else ""
-    note(f"{len(chosen)} of {len(leaves)} arrays are those of the base model{anew}")
+    rest = f"; the others keep their initial values: {listed}" if problems else ""
+    note(f"{len(chosen)} of {len(leaves)} arrays are those of the base model{rest}")
     return chosen
 
 
