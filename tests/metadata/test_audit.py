@@ -220,7 +220,7 @@ JOURNAL_EDITS = {
     "when": ("UPDATE journal SET at = at + 1 WHERE number = 7", [7]),
     "what for": ("UPDATE journal SET verb = 'upgrade' WHERE number = 7", [7]),
     "what": ("UPDATE journal SET changes = replace(changes, '\"insert\"', '\"update\"') WHERE number = 7", [7]),
-    "its hash": ("UPDATE journal SET hash = replace(hash, 'a', 'b') WHERE number = 7", [7, 8]),
+    "its hash": ("UPDATE journal SET hash = substr(hash, 2) || substr(hash, 1, 1) WHERE number = 7", [7, 8]),
     "one taken out": ("DELETE FROM journal WHERE number = 7", [7]),
     "the first taken out": ("DELETE FROM journal WHERE number = 1", [1]),
     "several taken out": ("DELETE FROM journal WHERE number IN (6, 7, 8)", [6]),
