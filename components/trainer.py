@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -66,9 +67,10 @@ def Trainer(
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
 
     Returns:
-        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; in
-        extra/variables.safetensors what a warm start needs and the bundle does not hold as it was trained. `loss`,
-        `eval_loss` and the metrics that `fit` was given are recorded for each epoch.
+        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; extra/logs where
+        callbacks left files, such as TensorBoard's; in extra/variables.safetensors what a warm start needs and the
+        bundle does not hold as it was trained. `loss`, `eval_loss` and the metrics that `fit` was given are recorded
+        for each epoch.
 
     Raises:
         InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
@@ -105,6 +107,7 @@ def Trainer(
         eval_split=eval_split,
         base_model=None if base_model is None else read_variables(base_model.content, base_model.extra),
         work_dir=launch.work_dir if kept else None,
+        log_dir=launch.work_dir / "logs",
         progress=launch.progress,
         note=launch.note,
         rehearse=partial(_rehearse, graph.content),
@@ -121,6 +124,8 @@ def Trainer(
         out=model.content,
     )
     save_variables(trained.params, model.content, model.extra)
+    if run.log_dir.exists():
+        shutil.copytree(run.log_dir, model.extra / "logs")
     _record(trained, launch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model

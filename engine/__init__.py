@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from .training.loader import Loader as Loader
     from .training.model import Model as Model
     from .training.model import nnx_model as nnx_model
+    from .training.profiling import Profile as Profile
     from .training.strategy import STRATEGIES as STRATEGIES
     from .training.strategy import Strategy as Strategy
+    from .training.tensorboard import TensorBoard as TensorBoard
     from .training.training import EpochRecord as EpochRecord
     from .training.training import Trained as Trained
     from .training.training import TrainingRun as TrainingRun
@@ -106,7 +108,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.callbacks": "Callback EarlyStopping TrainingProgress",
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",
+        "training.profiling": "Profile",
         "training.strategy": "STRATEGIES Strategy",
+        "training.tensorboard": "TensorBoard",
         "training.training": "EpochRecord Trained TrainingRun",
         "transform.transform": "analyze apply",
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import InputError, suggest
@@ -25,6 +26,10 @@ class TrainingProgress:
         monitored: Names of the values that an epoch's record will have: losses and metrics.
         stop: Ends the training after the epoch under way, with the reason, which is shown and recorded.
         variables: What the model is evaluated and exported with now, numpy arrays: a copy from the device at each call.
+        log_dir: Where a callback may leave files, which go into the model's `extra/logs`.
+        settings: Those of the training by name, hyperparameters among them.
+        traced: Gives the operations that the model computes for a batch (`jax.make_jaxpr`), and the names of its
+            inputs, flat, such as "params/hidden/kernel".
     """
 
     epochs: int
@@ -32,6 +37,9 @@ class TrainingProgress:
     monitored: tuple[str, ...]
     stop: Callable[[str], None]
     variables: Callable[[], Any]
+    log_dir: Path
+    settings: Mapping[str, Json]
+    traced: Callable[[], tuple[Any, list[str]]]
 
 
 class Callback:
@@ -55,6 +63,9 @@ class Callback:
 
     def on_train_end(self, progress: TrainingProgress) -> None:
         """After the last epoch, where nothing failed."""
+
+    def close(self) -> None:
+        """At the very end, also where the training failed or was canceled: let go of files."""
 
     def state_dict(self) -> Mapping[str, Json]:
         """What the callback remembers, JSON values."""

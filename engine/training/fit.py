@@ -98,6 +98,15 @@ class Fit:
             monitored=("loss", *(["eval_loss", *options.step.metrics] if self._eval else [])),
             stop=self._stop,
             variables=lambda: jax.device_get(self._program.variables(self._state)),
+            log_dir=run.log_dir,
+            settings={
+                "epochs": run.epochs,
+                "batch_size": run.batch_size,
+                "seed": run.seed,
+                "precision": options.step.precision.name,
+                **run.hyperparameters,
+            },
+            traced=self._traced,
         )
         if options.keep_best is not None:
             options.keep_best.check(self._progress.monitored)
@@ -116,6 +125,8 @@ class Fit:
         finally:
             if self._checkpoints:
                 self._checkpoints.close()
+            for callback in self._options.callbacks:
+                callback.close()
         ran = self._step - self._first
         seconds = {"start": begun - begin, **self._seconds}
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
@@ -247,6 +258,15 @@ class Fit:
             totals += np.asarray(self._program.evaluate(variables, self._program.feed(stack), count), np.float64)
         loss, *metrics = (totals / self._eval.batches).tolist()
         return loss, dict(zip(self._options.step.metrics, metrics, strict=True))
+
+    def _traced(self) -> tuple[Any, list[str]]:
+        """What the model computes for a batch, and its inputs by name."""
+        features = {name: array for name, array in self._run.example(2).items() if name != self._label}
+        arguments = {"params": self._program.variables(self._state), "features": features}
+        leaves = jax.tree_util.tree_flatten_with_path(arguments)[0]
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
+        traced = jax.make_jaxpr(lambda named: self._model.apply(named["params"], named["features"]))(arguments)
+        return traced, names
 
     def _stop(self, reason: str) -> None:
         self._stopped = reason

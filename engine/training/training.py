@@ -106,6 +106,7 @@ class TrainingRun:
         base_model: Arrays by name that `fit` begins with, where they have the same path, shape and dtype (see
             `warm_start.read_variables`); None: it begins with `Model.init` alone.
         work_dir: Where checkpoints go and are looked for; None keeps none. It must belong to this configuration alone.
+        log_dir: Where callbacks leave files, such as TensorBoard's.
         checkpoint_seconds: Save at least this often, besides each eighth of the run where saving is cheap beside it.
         depth: Steps per dispatch to the device.
         window_bytes: Decoded data that is shuffled together and held in memory.
@@ -127,6 +128,7 @@ class TrainingRun:
     eval_split: str | None = "eval"
     base_model: Mapping[str, Any] | None = None  # Any: NumPy arrays of several dtypes
     work_dir: Path | None = None
+    log_dir: Path = Path("logs")
     checkpoint_seconds: float = 30.0
     depth: int = 32
     window_bytes: int = WINDOW_BYTES

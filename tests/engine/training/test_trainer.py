@@ -286,6 +286,8 @@ def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
     def fn(run: TrainingRun) -> Trained:
         rate = np.mean([batch["late"].mean() for epoch in range(run.epochs) for batch in run.batches("train", epoch)])
         params = {"logit": np.float32(np.log(rate / (1 - rate)))}
+        run.log_dir.mkdir()
+        (run.log_dir / "rate.txt").write_text(str(rate))
         return Trained(
             params,
             apply=lambda params, features: params["logit"] + 0 * features["delay"],
@@ -298,6 +300,7 @@ def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
     share = np.mean(raw(2000, 0)["arrival"].to_numpy() > 15.0)
     assert outputs["logit"] == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
     assert "recorded no history" in (model.extra / "report.html").read_text()
+    assert float((model.extra / "logs" / "rate.txt").read_text()) == pytest.approx(share)
 
 
 def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
