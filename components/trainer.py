@@ -17,7 +17,6 @@ from ..user_code import defined_at, mistake
 
 if TYPE_CHECKING:
     from ..engine import FieldSpec, Trained, TrainingRun
-    from ..pipelines import LaunchContext
 
 
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
@@ -83,6 +82,7 @@ def Trainer(
     from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
     from ..engine.training.warm_start import read_variables, save_variables
+    from .epoch_metrics import EpochMetrics
 
     launch = current()
     together = ClusterSpec.from_environment()
@@ -95,6 +95,7 @@ def Trainer(
     _refuse_other_graph(examples, graph)
     features = _features(graph.content, launch.note)
     _refuse_raw(examples, features)
+    epoch_metrics = EpochMetrics(launch.metric)
     run = engine.TrainingRun(
         features=features,
         examples=examples.content,
@@ -111,6 +112,7 @@ def Trainer(
         progress=launch.progress,
         note=launch.note,
         rehearse=partial(_rehearse, graph.content),
+        callbacks=[epoch_metrics],
     )
     trained = _trained(fn, run)
     _refuse_broken(trained.params)
@@ -126,7 +128,8 @@ def Trainer(
     save_variables(trained.params, model.content, model.extra)
     if run.log_dir.exists():
         shutil.copytree(run.log_dir, model.extra / "logs")
-    _record(trained, launch)
+    for epoch in trained.history[len(epoch_metrics.epochs) :]:  # of a loop of the user's own
+        epoch_metrics.add(epoch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
 
@@ -249,18 +252,6 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
     }
     (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
-
-
-def _record(trained: Trained, launch: LaunchContext) -> None:
-    """The losses at the end of each epoch, as metrics of this execution."""
-    step = 0
-    for epoch in trained.history:
-        step += epoch.steps
-        launch.metric("loss", epoch.loss, step=step)
-        if epoch.eval_loss is not None:
-            launch.metric("eval_loss", epoch.eval_loss, step=step)
-        for name, value in epoch.metrics.items():
-            launch.metric(name, value, step=step)
 
 
 def _page(trained: Trained, settings: Mapping[str, object]) -> str:

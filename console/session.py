@@ -313,6 +313,15 @@ def run_of(home: Home, execution: ExecutionRecord) -> str | None:
     return next((c.name for c in home.store.contexts_of(execution) if c.type == "run"), None)
 
 
+def _measured_until_now(home: Home, execution: ExecutionRecord) -> tuple[dict[str, float | None], dict[str, Points]]:
+    """Metrics and curves of a task that is at work, in another process too, if it works on this machine."""
+    from ..pipelines.project.metrics import Metrics
+
+    key = execution.properties.get("claim") or execution.cache_key
+    properties: dict[str, Any] = {} if key is None else Metrics.read(home.metrics_file(key)).properties
+    return properties.get("metrics", {}), properties.get("metric_steps", {})
+
+
 def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> NodeView:
     """A task of a run as the store knows it now."""
     execution = (flow or Flow(home.store, run)).execution(*parse_task(name))
@@ -334,6 +343,9 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: artifacts[0] for key, artifacts in home.store.outputs(execution).items() if artifacts}
     metrics = dict(execution.metrics)
+    steps = worked.properties.get("metric_steps") or {}
+    if state is UnfinishedState.RUNNING:
+        metrics, steps = _measured_until_now(home, execution)
     for record in records.values():
         metrics |= record.metrics
     return NodeView(
@@ -345,7 +357,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         records=records,
         summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         metrics=metrics,
-        steps=worked.properties.get("metric_steps") or {},
+        steps=steps,
         resources=worked.resources,
         error=execution.error if state is EndState.FAILED else None,
         execution=execution.id,

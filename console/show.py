@@ -25,11 +25,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..metadata import ArtifactRecord, Summary
+    from ..report.run import Points
 
 _REASON: Final = 70
 """Characters of the reason why a node was held back."""
 _FEW: Final = 6
 """Items of a node that are shown one by one; of more, together, those alone that went wrong."""
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_CURVE: Final = 20
+"""Bars of a curve."""
 
 
 @click.command(epilog="\b\nExample:\n  drivetrain show\n  drivetrain show 20261121-093000-1a2b --html run.html\n")
@@ -231,9 +236,26 @@ def _show_metrics(console: Console, node: NodeView) -> None:
     from rich.markup import escape
 
     said = {name for summary in node.summaries.values() for name in summary.numbers}
-    numbers = ", ".join(f"{name} {number(value)}" for name, value in node.metrics.items() if name not in said)
+    draws = console.encoding.startswith("utf")
+    numbers = ", ".join(
+        f"{name} {number(value)}{_curve(node.steps.get(name, ())) if draws else ''}"
+        for name, value in node.metrics.items()
+        if name not in said
+    )
     if numbers:
         console.print(f"[bold]{escape(node.id)}[/]: {escape(numbers)}", soft_wrap=True)
+
+
+def _curve(points: Points) -> str:
+    """A metric over its steps as a row of bars behind a space; "" of fewer than three values."""
+    values = [value for _, value in points if value is not None]
+    if len(values) < 3:
+        return ""
+    width = min(_CURVE, len(values))
+    chosen = [values[round(index * (len(values) - 1) / (width - 1))] for index in range(width)]
+    low, high = min(chosen), max(chosen)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return " " + "".join(_BARS[round((value - low) * scale)] for value in chosen)
 
 
 def show_summary(console: Console, node: NodeView, output: str, store: str) -> None:

@@ -34,8 +34,9 @@ from ...redaction import redact, redacted_json
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
-from ..project.context import LaunchContext, Metrics, enter
+from ..project.context import LaunchContext, enter
 from ..project.files import FileSet
+from ..project.metrics import Metrics
 from ..project.reads import Reads, recording
 from . import processes
 from .decisions import decision
@@ -107,7 +108,7 @@ class Attempt:
         from .resources import METER  # late: a run that reuses everything measures nothing
 
         execution, use = self._start()
-        folder = self.home.root / "work" / "nodes" / self.claim.cache_key
+        folder = self.home.work_folder(self.claim.cache_key)
         about: Mapping[str, Any]
         try:
             begun.append(execution)
@@ -258,6 +259,7 @@ class Attempt:
                 recording(self.reads),
                 SHARED_STATE.kept(),
                 processes.forks_end(),
+                self.metrics.written_to(self.home.metrics_file(self.claim.cache_key)),
             ):
                 result = component.fn(**keywords)
         finally:

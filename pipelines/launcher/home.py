@@ -126,6 +126,14 @@ class Home:
             self.store.close()
             raise self._lost(f"{self.store.location} is empty")
 
+    def work_folder(self, cache_key: str) -> Path:
+        """Where attempts at the same work leave what the next one goes on from; gone once it is published."""
+        return self.root / "work" / "nodes" / cache_key
+
+    def metrics_file(self, cache_key: str) -> Path:
+        """Where an attempt that is under way writes the metrics that it records; there as long as it lasts."""
+        return self.work_folder(cache_key) / "metrics.jsonl"
+
     def _make_root(self) -> None:
         try:
             missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]

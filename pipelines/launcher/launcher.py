@@ -21,7 +21,6 @@ from ...metadata import Claim, ExecutionRecord, LeaseLost, Owner
 from ..ir.tasks import Task
 from ..project.context import current
 from ..resolvers.windows import Absent
-from .attempt import Attempt
 from .flow import LEFT_OUT, Flow
 from .heartbeat import heartbeat
 from .home import Home
@@ -320,6 +319,8 @@ class _TaskLaunch:
         self.launcher.logging_observer.note(self.task.name, reason)
 
     def _attempt(self, resolved: ResolvedTask, claim: Claim, reason: str, retries: Retries) -> NodeResult | None:
+        from .attempt import Attempt  # late: a run that reuses everything attempts nothing
+
         launcher, name = self.launcher, self.task.name
         reason += retries.as_reason
         attempt = Attempt(

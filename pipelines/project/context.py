@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import math
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final, SupportsFloat
+from typing import SupportsFloat
 
 from ...errors import InputError
 from ...metadata import Artifact
-from ...metadata.rows import name_text
 from ...progress import Progress, no_progress
-from ...redaction import redact
-
-_METRICS: Final = 1000
-"""Metrics that one execution records at most, and values by step that it keeps of each."""
+from .metrics import Metrics
 
 
 def _ignore_note(text: str) -> None:
@@ -56,59 +50,6 @@ def _print(text: str, last: str) -> None:
     """The `printed` of a plain call: it writes the lines to standard output."""
     if text:
         print(text, flush=True)
-
-
-class Metrics:
-    """What a component measured while it ran; any of its threads may add to it."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, float | None] = {}
-        self._steps: dict[str, list[tuple[int, float | None]]] = {}
-        self._every: dict[str, int] = {}  # by metric: every how many steps one is kept
-        self._count: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def record(self, name: str, value: SupportsFloat, step: int | None = None) -> None:
-        """Keep a value of a metric; see `LaunchContext.metric`."""
-        name = name_text(name, "name of a metric")
-        try:
-            number = float(value) if not isinstance(value, str) else None
-        except (TypeError, ValueError):
-            number = None
-        if number is None:
-            raise InputError(f"the metric {name!r:.80} is {value!r:.80}, not a number", fix="give one number")
-        known = number if math.isfinite(number) else None  # no store takes a NaN
-        with self._lock:
-            if name not in self._last and len(self._last) >= _METRICS:
-                raise InputError(
-                    f"the metric {name!r:.80} is one of more than {_METRICS:,} that this task records",
-                    fix="say the step by step=, not in the name",
-                )
-            self._last[name] = known
-            if step is not None:
-                self._append(name, (int(step), known))
-
-    def _append(self, name: str, point: tuple[int, float | None]) -> None:
-        """Keep a point, or drop it: of more than fit every second, then every fourth, ... is kept, and the last."""
-        points, every = self._steps.setdefault(name, []), self._every.setdefault(name, 1)
-        count = self._count[name] = self._count.get(name, 0) + 1
-        if points and (count - 2) % every:  # the one before is there only because it was the last
-            points.pop()
-        points.append(point)
-        if len(points) > _METRICS:
-            self._every[name] = 2 * every
-            self._steps[name] = points[:-1:2] + points[-1:]
-
-    @property
-    def properties(self) -> dict[str, object]:
-        """As an execution records them: `metrics`, the last value by name, and `metric_steps`, [step, value] by name.
-
-        A value is null where it was not finite. Names are redacted: where two are the same then, the later one stays.
-        """
-        with self._lock:
-            last = {redact(name): value for name, value in self._last.items()}
-            steps = {redact(name): [list(point) for point in points] for name, points in self._steps.items()}
-            return ({"metrics": last} if last else {}) | ({"metric_steps": steps} if steps else {})
 
 
 @dataclass(frozen=True)

@@ -257,3 +257,36 @@ def test_a_resumed_run_keeps_the_seconds_of_what_it_keeps(shop: Path, drivetrain
     resumed = last_json(drivetrain("resume", "--json"))
     assert seconds(resumed)["Make"] == seconds(failed)["Make"]
     assert seconds(resumed) == seconds(last_json(drivetrain("show", "--json")))
+
+
+METRICS = """
+    import drivetrain as dt
+    from drivetrain.pipelines import current
+
+    @dt.component
+    def Learn() -> int:
+        for step in range(100):
+            current().metric("loss", 100 - step, step=step)
+            current().metric("rate", 0.5, step=step)
+        current().metric("gap", 1, step=1)
+        current().metric("gap", float("nan"), step=2)
+        current().metric("auc", 0.75)
+        return 1
+
+    @dt.pipeline
+    def learning() -> None:
+        Learn()
+"""
+
+
+def test_metrics_with_steps_are_drawn(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("learning", pipeline=METRICS)
+    monkeypatch.chdir(folder.parent)
+    drivetrain("run", "learning")
+    (line,) = [line for line in drivetrain("show").stdout.splitlines() if line.startswith("Learn: ")]
+    drawn = re.fullmatch(r"Learn: auc 0\.7500, gap –, loss 1\.0000 (\S{20}), rate 0\.5000 ▁{20}", line)
+    assert drawn, line
+    assert list(drawn[1]) == sorted(drawn[1], reverse=True)
+    assert set(drawn[1]) == set("▁▂▃▄▅▆▇█")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -73,3 +74,27 @@ def test_outputs_that_are_sent_later_bring_their_metrics(pipe: Pipe, tmp_path: P
     assert calls.read_text() == "."
     assert list_runs(away)[0].state == "COMPLETE"
     away.close()
+
+
+def test_what_is_measured_is_seen_while_the_work_goes_on(pipe: Pipe, home: Home, tmp_path: Path) -> None:
+    seen = tmp_path / "seen.json"
+    look = f"""
+import json
+from pathlib import Path
+
+import drivetrain as dt
+
+for step in range(1, 5):
+    current().metric('loss', 1 / step, step=step)
+run = dt.open(root={str(home.root)!r})
+node = run['Misbehave']
+Path({str(seen)!r}).write_text(json.dumps([node.state, node.metrics, node.steps, 'class="metric"' in run.to_html()]))
+"""
+    result = run_pipeline(home, pipe(f"Misbehave(Make(count=count), code={look!r})"))
+    state, metrics, steps, drawn = json.loads(seen.read_text())
+    assert state == "RUNNING"
+    assert metrics == {"loss": 0.25}
+    assert steps == {"loss": [[1, 1.0], [2, 0.5], [3, 1 / 3], [4, 0.25]]}
+    assert drawn
+    assert execution(home, result, "Misbehave").properties["metric_steps"] == steps
+    assert not list(home.root.rglob("metrics.jsonl"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines import current
-from drivetrain.pipelines.project.context import LaunchContext, Metrics
+from drivetrain.pipelines.project.context import LaunchContext
+from drivetrain.pipelines.project.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,3 +114,27 @@ def test_threads_lose_nothing() -> None:
 def test_a_plain_call_records_nowhere() -> None:
     current().metric("loss", 0.5, step=1)
     assert current().metrics.properties == {}
+
+
+def test_values_are_written_as_they_come_and_read_again(tmp_path: Path) -> None:
+    metrics, path = Metrics(), tmp_path / "work" / "metrics.jsonl"
+    with metrics.written_to(path):
+        assert not path.parent.exists()  # most components measure nothing
+        for step in range(1500):
+            metrics.record("loss", step / 2, step)
+        metrics.record("diverged", float("inf"))
+        with path.open("a") as file:
+            file.write('["loss", 7')  # a line that is being written
+        assert recorded(Metrics.read(path)) == recorded(metrics)
+    assert not path.exists()
+    metrics.record("loss", 1, 1500)  # by a thread that outlives the component
+    assert Metrics.read(path).properties == {}
+
+
+def test_a_full_disk_costs_the_file_alone(tmp_path: Path) -> None:
+    metrics, path = Metrics(), tmp_path / "metrics.jsonl"
+    path.symlink_to("/dev/full")
+    with metrics.written_to(path):
+        metrics.record("loss", 1, 1)
+        metrics.record("loss", 2, 2)
+    assert recorded(metrics)["metric_steps"] == {"loss": [[1, 1.0], [2, 2.0]]}

@@ -1,0 +1,45 @@
+"""Losses and metrics of a training's epochs, recorded as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..engine import Callback, EpochRecord, TrainingProgress
+
+
+class EpochMetrics(Callback):
+    """Records what each epoch of a training measured, so that its curves can be watched while it runs.
+
+    An attempt that goes on from a checkpoint records the earlier epochs again: the attempt before has recorded them
+    with an execution of its own.
+    """
+
+    def __init__(self, record: Callable[..., None]) -> None:
+        """`record(name, value, step=…)` as `LaunchContext.metric`."""
+        self._record = record
+        self._step = 0
+        self.epochs: list[EpochRecord] = []
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        """Record an epoch at its last step."""
+        self.add(record)
+
+    def add(self, epoch: EpochRecord) -> None:
+        """Record an epoch behind those before."""
+        self.epochs.append(epoch)
+        self._step += epoch.steps
+        values = {"loss": epoch.loss, "eval_loss": epoch.eval_loss, **epoch.metrics}
+        for name, value in values.items():
+            if value is not None:
+                self._record(name, value, step=self._step)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """The epochs until now."""
+        return {"epochs": [asdict(epoch) for epoch in self.epochs]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Record them again."""
+        for epoch in state["epochs"]:
+            self.add(EpochRecord(**epoch))
