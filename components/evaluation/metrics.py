@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -259,7 +260,8 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
     Args:
         item: As `configured` gave it.
         task: The kind of model.
-        context: Options that the configuration sets for all metrics that know them: `threshold`, `classes`.
+        context: Options that the configuration sets for all metrics that know them: `threshold`, `classes`. What the
+            item says itself, or a definition that is a `partial`, goes before.
         project: The user's project, where a metric of his is looked for.
 
     Raises:
@@ -277,7 +279,8 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
     for key in options:
         if key not in known:
             raise InputError(f"metric {item.metric!r} has no option {key!r}", fix=suggest(key, sorted(known), "it has"))
-    options = {key: value for key, value in context.items() if key in known} | options
+    fixed = definition.build.keywords if isinstance(definition.build, partial) else {}
+    options = {key: value for key, value in context.items() if key in known and key not in fixed} | options
     needed = [key for key, option in known.items() if option.default is option.empty and key not in options]
     if needed:
         said = ", ".join(f"{key}=…" for key in needed)

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import warnings
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig
+from drivetrain.components.evaluation import METRICS, EvaluationConfig, metric
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
+from drivetrain.components.evaluation.binary import f1
+from drivetrain.components.evaluation.definitions import Definition
 from drivetrain.components.evaluation.metrics import DEFAULTS
 from drivetrain.components.evaluation.score_table import BINS, bin_middle, bin_of
 from hypothesis import given, settings
@@ -99,11 +101,11 @@ def test_every_slice_equals_scikit_learn(tied: bool, weighted: bool) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # scikit-learn warns where a metric is undefined
             expected = sklearn_metrics(label[mine], score[mine], None if weight is None else weight[mine])
-        for metric, value in expected.items():
-            if isinstance(metrics[metric], str):
-                assert not np.isfinite(value) or value == 0, (name, metric)
+        for each, value in expected.items():
+            if isinstance(metrics[each], str):
+                assert not np.isfinite(value) or value == 0, (name, each)
             else:
-                assert metrics[metric] == pytest.approx(value, rel=1e-12), (name, metric)
+                assert metrics[each] == pytest.approx(value, rel=1e-12), (name, each)
 
 
 def test_scores_closer_than_1e_4_are_not_ties() -> None:
@@ -162,6 +164,15 @@ def test_pr_auc_equals_keras_on_10_000_thresholds() -> None:
     ratio = np.divide(called[:-1], called[1:], out=np.ones_like(d_hits), where=safe)
     keras = (slope * (d_hits + intercept * np.log(ratio))).sum() / label.sum()
     assert measured(config(), batch(label, score))["overall"]["pr_auc"] == pytest.approx(keras, abs=2e-4)
+
+
+def test_a_threshold_of_its_own_goes_before_the_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    label, score, *_ = drawn(500, 3, tied=False)
+    monkeypatch.setitem(METRICS, "f1_at_03", (Definition(partial(f1, threshold=0.3), ("binary",)),))  # type: ignore[misc]
+    judged = config(threshold=0.6, metrics=["f1", "f1_at_03", metric("f1_at_03", threshold=0.1, name="at 0.1")])
+    values = measured(judged, batch(label, score))["overall"]
+    for name, threshold in {"f1": 0.6, "f1_at_03": 0.3, "at 0.1": 0.1}.items():
+        assert values[name] == pytest.approx(sk.f1_score(label, score > threshold), rel=1e-12), name
 
 
 def test_undefined_is_a_reason_and_never_zero() -> None:
