@@ -40,6 +40,7 @@ _BEGIN: Final = encode_fields((*_HEAD, _ENCODINGS))
 _OK: Final = encode_fields(((b"grpc-status", b"0"),))
 _MOST_BUFFERED: Final = 64 << 20  # bytes that a connection's requests may keep here, or more for large messages
 _LARGE_MESSAGES: Final = 4
+_MESSAGE_COST: Final = 128  # bytes that a message of a stream takes here beside its own, which may be none
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class GrpcHandler:
         if timeout is not None:
             match = _TIMEOUT.fullmatch(timeout)
             if match is None:
-                raise RequestError(StatusCode.INVALID_ARGUMENT, f"grpc-timeout is {timeout!r:.40}")
+                message = f"grpc-timeout is {timeout!r:.40}; use up to eight digits and one of H, M, S, m, u and n"
+                raise RequestError(StatusCode.INVALID_ARGUMENT, message)
             reading.timeout = int(match[1]) * _UNITS[match[2]]
         reading.method, reading.compression = method, compression
 
@@ -149,8 +151,8 @@ class GrpcCall:
     """
 
     __slots__ = (
-        "_compression", "_drained", "_ended", "_handler", "_have", "_kept", "_method", "_need", "_owed", "_parts",
-        "_queue", "_queued", "_since", "_stream", "_task", "_timer", "_wake", "deadline", "headers", "metadata",
+        "_compression", "_drained", "_ended", "_handler", "_kept", "_method", "_need", "_owed", "_queue",
+        "_queued", "_rest", "_since", "_stream", "_task", "_timer", "_wake", "deadline", "headers", "metadata",
         "trailers",
     )  # fmt: skip
 
@@ -165,8 +167,7 @@ class GrpcCall:
         self.deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._parts: list[bytes] = []  # of messages that are not whole
-        self._have = 0
+        self._rest = bytearray()  # of a message that is not whole
         self._need = 5
         self._kept = 0  # bytes that the connection counts as ours
         self._ended = False
@@ -217,13 +218,12 @@ class GrpcCall:
         fresh = len(data)
         if not self._ended or self._method.takes_stream:
             self._keep(fresh)
-        if self._have:
-            self._parts.append(data)
-            self._have += fresh
-            if self._have < self._need and not self._ended:
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._need and not self._ended:
                 self._credit(fresh)
                 return
-            data = b"".join(self._parts)
+            data = bytes(self._rest)
         position, size = 0, len(data)
         largest, messages = self._handler.max_bytes, []
         while size - position >= 5:
@@ -242,9 +242,8 @@ class GrpcCall:
             position = end
         else:
             self._need = 5
-        self._have = size - position
-        self._parts = [data[position:]] if self._have else []
-        if self._ended and self._have:
+        self._rest = bytearray(data[position:])
+        if self._ended and self._rest:
             raise RequestError(StatusCode.INTERNAL, "the last message is not whole")
         if self._method.takes_stream:
             self._enqueue(messages, fresh)
@@ -263,13 +262,14 @@ class GrpcCall:
 
     def _enqueue(self, messages: Sequence[tuple[int, bytes]], size: int) -> None:
         """Messages of a stream: the client may send more, as long as the handler does not fall far behind."""
+        self._keep(_MESSAGE_COST * len(messages))
         self._queue.extend(messages)
-        self._queued += sum(len(content) + 5 for _, content in messages)
+        self._queued += sum(len(content) + 5 + _MESSAGE_COST for _, content in messages)
         if self._queued < STREAM_WINDOW:
             self._credit(size)
         else:
             self._owed += size
-        if not self._have:
+        if not self._rest:
             self._since = 0.0
         elif messages or not self._since:
             self._since = asyncio.get_running_loop().time()
@@ -283,8 +283,9 @@ class GrpcCall:
         while True:
             while self._queue:
                 is_packed, content = self._queue.popleft()
-                self._queued -= len(content) + 5
-                self._keep(-len(content) - 5)
+                size = len(content) + 5 + _MESSAGE_COST
+                self._queued -= size
+                self._keep(-size)
                 if self._owed and self._queued < STREAM_WINDOW:
                     self._credit(self._owed)
                     self._owed = 0
@@ -403,7 +404,7 @@ class GrpcCall:
         self._kept = 0
         self._since = 0.0
         self._queue.clear()
-        self._parts = []
+        self._rest = bytearray()
 
 
 async def _alone(content: bytes) -> AsyncIterator[bytes]:

@@ -279,7 +279,7 @@ def _parsed(request_class: Any, content: bytes) -> Message:
     try:
         return request_class.FromString(content)
     except DecodeError:
-        raise invalid(f"the request is not a {request_class.DESCRIPTOR.full_name}") from None
+        raise invalid(f"the request is no {request_class.DESCRIPTOR.full_name}") from None
 
 
 # --- health ---

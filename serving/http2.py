@@ -39,7 +39,8 @@ _MOST_PARTS: Final = 64  # frames of a header block
 _MOST_IDLE: Final = 1000  # frames of a client that ask for nothing and take nothing, between two that do
 _IDLE_A_SECOND: Final = 100  # of which are forgotten
 _TAKEN: Final = 1024  # bytes: a client that takes fewer at a time takes nothing
-_SETTINGS_COST: Final = 10  # such frames, for each SETTINGS: its windows are those of all streams
+_SETTINGS_COST: Final = 10  # such frames, for each SETTINGS
+_WINDOWS_COST: Final = 4  # streams whose windows change, for one such frame
 _MOST_RESETS: Final = 1000.0  # requests at once that a client may reset: nghttp2's limits
 _RESETS_A_SECOND: Final = 33.0
 _MOST_DISMISSED: Final = 1000  # streams that were ended before the client had, of which more may still come
@@ -174,7 +175,7 @@ class Http2Stream:
         self.receive_window = STREAM_WINDOW
         self.send_window = send_window
         self.output: deque[bytes] = deque()  # waits for the client's windows
-        self.stalled = 0.0  # since when it waits, by the loop's time
+        self.stalled = 0.0  # since when it waits, or takes next to nothing, by the loop's time
         self._taken = 0  # bytes of the first of them that were sent
         self._credit = 0
         self.is_begun = False
@@ -551,7 +552,8 @@ class Http2Connection(asyncio.Protocol):
                 self._blocks.clear()
         stream = self._streams.get(number)
         if stream is not None:
-            self._trailers_received(stream, flags, head.fields if head is not None else fields)
+            # A block that is known is a request's, with fields that no trailers have.
+            self._trailers_received(stream, flags, fields if head is None else ((b":path", head.path),))
             return
         if number <= self._last:
             if number not in self._dismissed:
@@ -638,6 +640,7 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def _change_windows(self, size: int) -> None:
+        self._count_idle(len(self._streams) // _WINDOWS_COST)
         change, self._initial_window = size - self._initial_window, size
         for stream in self._streams.values():
             stream.send_window += change
@@ -748,10 +751,10 @@ class Http2Connection(asyncio.Protocol):
             self.send_window -= sent
             stream.send_window -= sent
             self._unsent -= sent
-            stream.stalled = now
             is_last = not stream.output and stream.trailers is not None
             if sent >= _TAKEN or not stream.output:
                 self._idle = 0
+                stream.stalled = now
             parts.append(_frame(_DATA, 0, number, data))
             size += sent + 9
             if is_last:

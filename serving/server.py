@@ -292,6 +292,7 @@ def run(
         DrivetrainError: Workers cannot be started.
     """
     require_surroundings(configs)
+    _raise_file_limit()
     config_file = None
     if resolve is not None:
         config_file = ConfigFile(options.config, configs, resolve)
@@ -306,6 +307,18 @@ def run(
     import uvloop
 
     uvloop.run(serve(configs, options, port, started, config_file))
+
+
+def _raise_file_limit() -> None:
+    """Have as many files open as the system allows, for this process and its workers: a connection is one.
+
+    A shell lets its programs have 1,024, of which one client could take all.
+    """
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not Windows; macOS refuses its own "unlimited"
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def warn_of_strangers(options: ServerOptions) -> None:

@@ -1,6 +1,7 @@
 """A server under mixed load, while versions come and go and workers are killed: every answer is looked at.
 
-`python -m drivetrain.tests.serving.soak --seconds 600` prints what was seen. Clients keep their connections and ask by
+`python -m drivetrain.tests.serving.soak --seconds 600` prints what was seen, and ends with code 1 where anything is not
+as it is to be. Clients keep their connections and ask by
 TensorFlow Serving's JSON (rows and columns), the Open Inference Protocol's JSON and binary tensors, and over gRPC. What
 each bundle must answer is computed with NumPy from its weights; the digest in an answer's header says which it was.
 The versions of model `a` change at once, those of `r` by the steps of a rollout, in which no caller may go back.
@@ -16,6 +17,7 @@ import random
 import shutil
 import signal
 import struct
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -36,6 +38,8 @@ from drivetrain.tests.serving.running import RunningServer, serving
 
 HIDDEN = 64
 SEEDS = (1, 2, 3)
+MOST_SWAP_RATIO = 3.0
+"""The p99 of the second in which a version of the same architecture takes over, by the steady one."""
 MODELS = """
 models:
   a: {base_path: a}
@@ -63,6 +67,26 @@ class Loss:
     client: int
     opened: float
     moment: float
+
+
+@dataclass(frozen=True)
+class SwapLatencies:
+    """The p99 in seconds of the seconds around each swap, and of each second far from any event."""
+
+    around: Sequence[float]
+    steady: Sequence[float]
+
+    @property
+    def ratio(self) -> float:
+        """The medians of both, the one by the other."""
+        return median(self.around) / median(self.steady)
+
+    def __str__(self) -> str:
+        shown = " ".join(f"{1e3 * p99:.0f}" for p99 in self.around)
+        return (
+            f"p99 in the second of a swap, ms: {shown}; steady: {1e3 * median(self.steady):.0f} (of {len(self.steady)} "
+            f"seconds); median of the {len(self.around)} swaps by it: {self.ratio:.2f}, at most {MOST_SWAP_RATIO:g}"
+        )
 
 
 @dataclass
@@ -106,15 +130,24 @@ class SoakReport:
             if not any(loss.opened <= kill + 0.2 and 0 <= loss.moment - kill <= 5 for kill in self.kills)
         ]
 
-    def swap_ratio(self) -> float:
-        """Median over swaps: the p99 of the second around the swap by the p99 of the seconds far from any event."""
+    def swap_latencies(self) -> SwapLatencies:
+        """What it costs the answers that a version takes over, by the seconds far from any event."""
         events = [*self.swaps, *self.rollbacks, *self.kills]
         first, last = self.answers[0].moment, self.answers[-1].moment
         seconds = [first + offset for offset in range(int(last - first))]
         quiet = [second for second in seconds if all(abs(second + 0.5 - event) > 2 for event in events)]
         steady = [p99 for second in quiet if (p99 := self.p99(second, second + 1)) is not None]
         around = [p99 for swap in self.swaps if (p99 := self.p99(swap - 0.5, swap + 0.5)) is not None]
-        return median(around) / median(steady)
+        return SwapLatencies(around, steady)
+
+    def problems(self) -> list[str]:
+        """What must not be, whatever the machine; [] where all is well."""
+        seen = {
+            "wrong": self.wrong,
+            "moved back by a rollout": self.backwards,
+            "lost without a cause": self.lost_without_cause(),
+        }
+        return [f"{len(what)} {kind}: {what[:5]}" for kind, what in seen.items() if what]
 
 
 def scores(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -369,10 +402,13 @@ def main() -> None:
     print(f"seed {options.seed}: {len(report.answers)} answers, {dict(report.by_door)}")
     events = {"swaps": report.swaps, "rollbacks": report.rollbacks, "ramps": report.ramps, "killed": report.kills}
     print(", ".join(f"{len(moments)} {what}" for what, moments in events.items()))
-    print(f"{len(report.backwards)} callers moved back: {report.backwards[:5]}")
-    lost, without_cause = len(report.lost), len(report.lost_without_cause())
-    print(f"{len(report.wrong)} wrong: {report.wrong[:5]}; {lost} lost, {without_cause} of them without a cause")
-    print(f"p99 in the second of a swap by the steady one, median: {report.swap_ratio():.2f}")
+    print(f"{len(report.lost)} lost, {len(report.lost_without_cause())} of them without a cause")
+    latencies, problems = report.swap_latencies(), report.problems()
+    print(latencies)
+    if latencies.ratio > MOST_SWAP_RATIO:
+        problems.append("swaps make answers too slow")
+    print("\n".join(problems) or "all is well")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

@@ -487,6 +487,24 @@ def test_what_a_connection_keeps_is_bounded() -> None:
     run(test)
 
 
+def test_messages_of_nothing_count_for_what_they_take() -> None:
+    """Half a million of them in 3 MB, on streams whose answers nobody takes."""
+
+    async def test(client: FrameClient, methods: Methods) -> None:
+        client.send(settings(s4=0))
+        streams = range(1, 25, 2)
+        for stream in streams:
+            client.send(client.request(stream, 0, headers(__path="/t.T/Each")))
+            client.send(frame(DATA, 0, stream, message(b"") * 3000) * 17)
+        refused = [each.stream for each in await client.ping() if each.kind == RST_STREAM]
+        assert refused
+        assert len(refused) < 5
+        client.send(*[frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams])
+        await client.ping()
+
+    run(test)
+
+
 def test_a_deadline_with_an_answer_that_nobody_takes() -> None:
     async def test(client: FrameClient, methods: Methods) -> None:
         client.send(settings(s4=0), client.request(1, 0, headers(grpc_timeout="300m")))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import resource
 import socket
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -104,6 +107,17 @@ def memory(server: RunningServer) -> int:
     return int(psutil.Process(server.process.pid).memory_info().rss)
 
 
+@contextlib.contextmanager
+def files_limited(most: int) -> Iterator[None]:
+    """What is started meanwhile may have so many files open, unless it asks for more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def test_ten_thousand_broken_requests(tmp_path: Path) -> None:
     write_network(tmp_path / "bundle", 1, hidden=24)
     push(tmp_path / "bundle", tmp_path / "net")
@@ -140,10 +154,12 @@ def test_ten_thousand_broken_requests(tmp_path: Path) -> None:
 
 
 def test_a_thousand_idle_and_a_hundred_slow_connections(tmp_path: Path) -> None:
-    """They take no more than their memory, and others are answered as before."""
+    """They take no more than their memory, and others are answered as before, also from a shell that allows less."""
     write_network(tmp_path / "bundle", 1, hidden=24)
     push(tmp_path / "bundle", tmp_path / "net")
-    with serving(tmp_path, "net") as server:
+    with contextlib.ExitStack() as stack:
+        with files_limited(256):
+            server = stack.enter_context(serving(tmp_path, "net"))
         parts = urlsplit(server.address)
         where = (str(parts.hostname), int(parts.port or 0))
         before = memory(server)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import struct
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -373,6 +374,8 @@ def corpus() -> dict[str, tuple[int, ErrorCode, Callable[[FrameClient], bytes]]]
             1, 0, request_to("/wait", ("content-length", "1"), ("content-length", "2")))),
         "the path twice": (RST_STREAM, code.PROTOCOL_ERROR, lambda client: client.request(
             1, END_STREAM, (*REQUEST[:3], (":path", "/"), *REQUEST[3:]))),
+        "a request's head as trailers": (RST_STREAM, code.PROTOCOL_ERROR, lambda client: b"".join(
+            client.request(stream, flags, request_to("/wait")) for stream, flags in ((1, 0), (3, 0), (1, END_STREAM)))),
         "a pseudo field behind others": (RST_STREAM, code.PROTOCOL_ERROR, lambda client: client.request(
             1, END_STREAM, (("a", "b"), *REQUEST))),
     }  # fmt: skip
@@ -533,13 +536,18 @@ def floods() -> dict[str, Callable[[FrameClient], bytes]]:
     def faults(client: FrameClient) -> bytes:
         return b"".join(client.request(n, END_STREAM, (("a", "b"),)) for n in range(1, 4000, 2))
 
-    def opened(*frames: bytes) -> Callable[[FrameClient], bytes]:
-        return lambda client: client.request(1, 0, request_to("/wait")) + b"".join(frames)
+    def opened(*frames: bytes, streams: int = 1) -> Callable[[FrameClient], bytes]:
+        request = request_to("/wait")
+        return lambda client: b"".join((*(client.request(1 + 2 * n, 0, request) for n in range(streams)), *frames))
 
     return {
         "PING": opened(frame(PING, 0, 0, bytes(8)) * 2000),
         "answers to PING": opened(frame(PING, ACK, 0, bytes(8)) * 2000),
         "SETTINGS": opened(settings(s4=1) * 200),
+        "SETTINGS of many streams": opened(settings(s4=1) * 20, streams=MOST_STREAMS),
+        "a window's size again and again": opened(
+            frame(SETTINGS, payload=struct.pack(">HI", 4, 1) * 900), streams=MOST_STREAMS
+        ),
         "acknowledgements": opened(frame(SETTINGS, ACK) * 2000),
         "empty DATA": opened(frame(DATA, 0, 1) * 2000),
         "PRIORITY": opened(frame(PRIORITY, 0, 1, bytes(5)) * 2000),
@@ -620,6 +628,21 @@ def test_a_client_that_takes_a_byte_at_a_time_is_none_that_takes_something() -> 
         assert (await client.until(GOAWAY)).code == ErrorCode.ENHANCE_YOUR_CALM
 
     run(test)
+
+
+def test_an_answer_that_is_taken_byte_by_byte_is_given_up() -> None:
+    """However many bytes a client takes, a thousand at once make a step."""
+
+    async def test(client: FrameClient) -> None:
+        client.send(settings(s4=0), client.request(1, 0), frame(DATA, END_STREAM, 1, bytes(16_000)))
+        frames = []
+        for _ in range(20):
+            client.send(window_update(1, 1))
+            frames += await client.ping()
+            await asyncio.sleep(0.2)
+        assert [each.code for each in frames if each.kind == RST_STREAM] == [ErrorCode.CANCEL]
+
+    run(test, HttpLimits(idle_seconds=1))
 
 
 def test_answers_that_no_window_is_open_for_are_bounded_and_ended() -> None:
