@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -240,16 +240,21 @@ def collect(
         for each in _move(store, artifacts, "MARKED_FOR_DELETION", {COLLECTED: {"at": now, "reason": reason}}, left)
     ]
     total = len(planned.delete)
-    for start in range(0, total, _BATCH):
-        progress(start, total, "payloads")
-        batch = _unread(store, planned.delete[start : start + _BATCH], left)
-        name = f"{when(store.now()):%Y%m%d-%H%M%S-%f}"
-        facts = {"by": by, "at": now, "artifacts": [each.id for each in batch], "bytes": planned.size(batch)}
-        record = store.context(COLLECTION, name, {**facts, "finished": False})
-        _move(store, batch, "DELETED", {}, left)
-        removed = _finish(store, payloads, record)
-        deleted += len(removed)
-        freed += planned.size(removed)
+    with ThreadPoolExecutor(1) as behind:  # payloads go while the next ones are written down: both take long
+        removing: Future[list[ArtifactRecord]] | None = None
+        for start in range(0, total + _BATCH, _BATCH):
+            progress(min(start, total), total, "payloads")
+            record = None
+            if batch := _unread(store, planned.delete[start : start + _BATCH], left):
+                name = f"{when(store.now()):%Y%m%d-%H%M%S-%f}"
+                facts = {"by": by, "at": now, "artifacts": [each.id for each in batch], "bytes": planned.size(batch)}
+                record = store.context(COLLECTION, name, {**facts, "finished": False})
+                _move(store, batch, "DELETED", {}, left)
+            if removing is not None:
+                removed = removing.result()
+                deleted += len(removed)
+                freed += planned.size(removed)
+            removing = None if record is None else behind.submit(_finish, store, payloads, record)
     progress(total, total, "payloads")
     return Collected(len(marked), len(restored), deleted, freed, tuple(left))
 

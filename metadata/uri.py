@@ -44,14 +44,14 @@ def resolve(root: Path, uri: str) -> Path:
     Raises:
         InputError: The URI is not well formed, or leads through a symbolic link.
     """
-    path = str(root)  # text, not paths: every payload is resolved several times
+    path = str(root).rstrip("/")  # text, not paths: every payload is resolved several times
     for segment in check(uri).split("/"):
         path = f"{path}/{segment}"
         if os.path.islink(path):  # noqa: PTH114
             raise InputError(
                 f"{uri!r} leads through the link {path}", fix="a root holds plain folders: replace the link"
             )
-    return root / uri
+    return Path(path)
 
 
 def check_root(url: str) -> str:
