@@ -249,6 +249,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
         "examples": trained.examples,
         "stopped": trained.stopped,
         "seconds": dict(trained.seconds),
+        "input_seconds": dict(trained.input_seconds),
     }
     (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
@@ -284,10 +285,12 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
     times = [TableColumn("part"), TableColumn("seconds", numeric=True), TableColumn("share", numeric=True)]
     whole = sum(trained.seconds.values()) or 1.0
     shares = [[part, number(taken), f"{taken / whole:.0%}"] for part, taken in trained.seconds.items()]
+    steps = [[step, number(taken), f"{taken / whole:.0%}"] for step, taken in trained.input_seconds.items()]
     body = [
         figures({"examples trained": number(trained.examples), **settings}),
         section("Loss", curves(series, x="step", y="loss", width=640), note=" ".join(notes)),
         section("Time", table(times, shares, empty="the training recorded none")),
+        *([section("Input, prepared meanwhile", table(times, steps))] if steps else []),
         section("Epochs", table(columns, rows, empty="the training recorded no history")),
     ]
     return page("Training", join(body))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, Checkpoints
+from .input.dataset import Dataset, State, measured, step_seconds
+from .input.stacks import LoaderStacks, OnDevice
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     import optax
 
     from .model import Model, Variables
-    from .training import Loss, Predict, TrainingRun
+    from .training import Arrays, Loss, Predict, TrainingRun
 
+_AHEAD = 2
+"""Stacks of batches that are prepared ahead."""
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
@@ -86,6 +90,7 @@ class Fit:
         self._history: list[EpochRecord] = []
         self._best: tuple[float, Variables] | None = None
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
+        self._input_seconds: Mapping[str, float] = {}
         self._stopped = ""  # why the training ends after this epoch
         self._eval = run.eval_data(self._placement.shards)
         self._checkpoints: Checkpoints | None = None
@@ -115,12 +120,15 @@ class Fit:
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
         begin = time.perf_counter()
-        self._start()
-        begun = time.perf_counter()
         try:
-            self._call("on_train_begin")
-            while self._step < self._total and not self._stopped:
-                self._train_epoch()
+            with step_seconds() as self._input_seconds:
+                checkpoint = self._restored()
+                with closing(self._stacks()) as stacks:  # already at work while the first state is compiled
+                    self._start(checkpoint)
+                    begun = time.perf_counter()
+                    self._call("on_train_begin")
+                    while self._step < self._total and not self._stopped:
+                        self._train_epoch(stacks)
             self._call("on_train_end")
         finally:
             if self._checkpoints:
@@ -143,9 +151,14 @@ class Fit:
             examples=ran * self._run.batch_size,
             stopped=self._stopped,
             seconds=seconds,
+            input_seconds=dict(self._input_seconds),
         )
 
-    def _start(self) -> None:
+    def _restored(self) -> tuple[State, dict[str, Any]] | None:
+        """The newest checkpoint's state, on the host, and its record; from now on `_step` is its step.
+
+        The model is tried before a checkpoint is looked for.
+        """
         key = self._run.key()
         self._key = jax.random.fold_in(key, _KEY)
         shapes = self._program.shapes(key)
@@ -154,19 +167,26 @@ class Fit:
         saved = shapes if self._options.keep_best is None else {**shapes, "best": variables}
         checkpoint = self._checkpoints.restore(saved) if self._checkpoints else None
         if checkpoint is None:
-            base = self._run.base_model
-            if base is not None:
-                base = fitting(base, jax.eval_shape(self._model.init, key), self._run.note)
-            self._state = self._program.init(key, base)
-            return
-        self._step, state, record = checkpoint
+            return None
+        step, state, record = checkpoint
         if record["plan"] != self._plan():
             raise InputError(
                 f"the checkpoints in {self._run.work_dir} belong to another training: {record['plan']}, "
                 f"here {self._plan()}",
                 fix="use another work_dir, or remove them",
             )
-        self._first = self._step
+        self._step = self._first = step
+        return state, record
+
+    def _start(self, checkpoint: tuple[State, dict[str, Any]] | None) -> None:
+        """The first state, on the devices, or that of a checkpoint with all that went before."""
+        if checkpoint is None:
+            key, base = self._run.key(), self._run.base_model
+            if base is not None:
+                base = fitting(base, jax.eval_shape(self._model.init, key), self._run.note)
+            self._state = self._program.init(key, base)
+            return
+        state, record = checkpoint
         best = state.pop("best", None)
         if record["best"] is not None:
             self._best = (record["best"], best)
@@ -180,17 +200,30 @@ class Fit:
                 callback.load_state_dict(remembered)
         self._run.note(f"training resumed at step {self._step} of {self._total}")
 
-    def _train_epoch(self) -> None:
+    def _stacks(self) -> Any:  # a generator
+        """The stacks from this step on, the next ones prepared and sent to the devices while one is computed."""
+        feed = in_32_bits(self._program.feed)
+        # Where processes train together, what they send is compared between them, in the order of the main threads.
+        alone = self._placement.processes == 1
+        stacks: Dataset = LoaderStacks(self._data, self._depth).repeat(self._run.epochs)
+        if alone:
+            stacks = OnDevice(stacks, feed)
+        stacks = stacks.prefetch(_AHEAD)
+        if not alone:
+            stacks = OnDevice(stacks, feed)
+        return measured(stacks, 0, list(divmod(self._step, self._data.batches)))
+
+    def _train_epoch(self, stacks: Iterator[tuple[tuple[Arrays, int], State]]) -> None:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._data.batches)
         waiting: Callable[[], None] = _nothing
-        stacks = self._data.stacks(epoch, batch, self._depth)
         while batch < self._data.batches:
             with self._timed("input"):
-                stack, count = next(stacks)
+                (stack, count), _ = next(stacks)
             first = epoch * self._data.batches + batch
             batch += count
-            self._state, losses = self._program.train(self._state, self._program.feed(stack), count, first, self._key)
+            self._state, losses = self._program.train(self._state, stack, count, first, self._key)
+            del stack  # a dispatch keeps its batches itself, and no longer than it runs
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
             waiting()
             waiting = partial(self._settle, losses, count)

@@ -233,7 +233,7 @@ class Loader:
                     if spec.ragged:
                         lists[name].append(_lists(batch.column(name), name, spec, first))
                     else:
-                        table[name][begin : begin + batch.num_rows] = _values(batch.column(name), name, spec)
+                        table[name][begin : begin + batch.num_rows] = stored_values(batch.column(name), name, spec)
                 begin += batch.num_rows
                 first += batch.num_rows
         return {name: joined(lists[name]) if spec.ragged else table[name] for name, spec in self.features.items()}
@@ -291,7 +291,7 @@ def _padded(array: Array, rows: int) -> Array:
     return whole
 
 
-def _values(array: pa.Array, name: str, spec: FieldSpec) -> Array:
+def stored_values(array: pa.Array, name: str, spec: FieldSpec) -> Array:
     """A column as an array [rows, *shape] of its device dtype."""
     rows = len(array)
     missing = array.null_count

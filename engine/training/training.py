@@ -67,7 +67,8 @@ class Trained:
         stopped: Why the training ended before its last epoch, "" where it did not.
         seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
             one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
-            all else: compiling, sending batches, callbacks.
+            all else: compiling, callbacks.
+        input_seconds: How long each step of the input worked, by its name, beside all that in a thread.
     """
 
     params: Variables
@@ -81,6 +82,7 @@ class Trained:
     examples: int = 0
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    input_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def _no_note(text: str) -> None: ...

@@ -1,0 +1,171 @@
+"""Caching: the rows of a dataset kept after one pass, in memory or in files that are mapped into it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from ....digest import write_durably
+from ....errors import InputError
+from .columns import Array, Columns, decoded, encoded, joined_columns, rows_in, taken
+from .dataset import Dataset, State, Stream, measured
+from .shuffling import IndexedDataset
+
+_BLOCK: Final = 65_536
+_HEADER: Final = 128
+"""Bytes before an array's values in its file: room for a header of NumPy's format, whose size is known in the end."""
+_MANIFEST: Final = "cache.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Cached(IndexedDataset):
+    """See `Dataset.cache`. Its state is the next row's number.
+
+    A folder holds an array per column in NumPy's format, `cache.json` says which is which, and of which dataset they
+    are. It is written beside and renamed when it is whole.
+    """
+
+    parent: Dataset
+    folder: Path | None
+    _kept: dict[str, Columns] = field(default_factory=dict, repr=False)
+    _guard: Any = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def label(self) -> str:
+        """In short; where it is kept makes no difference to what comes."""
+        return "cache"
+
+    @property
+    def parents(self) -> tuple[Dataset, ...]:
+        """What is kept."""
+        return (self.parent,)
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]  # computed, not stored
+        """As before, or as counted."""
+        return rows_in(self._kept["columns"]) if self._kept else self.parent.rows
+
+    def count(self) -> int:
+        """How many rows there are, after a pass the first time."""
+        return rows_in(self._columns())
+
+    def take(self, rows: Array) -> Columns:
+        """The rows of these numbers."""
+        return taken(self._columns(), rows)
+
+    def stream(self, epoch: int, state: State = None) -> Stream:
+        """See `Dataset.stream`."""
+        columns = self._columns()
+        for begin in range(state or 0, rows_in(columns), _BLOCK):
+            end = min(begin + _BLOCK, rows_in(columns))
+            yield taken(columns, slice(begin, end)), end
+
+    def _columns(self) -> Columns:
+        """All rows; the first time, after a pass over the parent."""
+        with self._guard:
+            if not self._kept:
+                self._kept["columns"] = self._in_memory() if self.folder is None else self._in_files(self.folder)
+            return self._kept["columns"]
+
+    def _in_memory(self) -> Columns:
+        blocks = [block for block, _ in measured(self.parent, 0)]
+        return joined_columns(blocks) if blocks else {}
+
+    def _in_files(self, folder: Path) -> Columns:
+        if not (folder / _MANIFEST).is_file():
+            if folder.is_dir() and any(folder.iterdir()):
+                raise InputError(f"{folder} is not empty, and holds no cache", fix="name a folder of its own")
+            aside = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+            aside.mkdir(parents=True)
+            _write(self.parent, aside)
+            if folder.is_dir():
+                folder.rmdir()
+            aside.rename(folder)
+        return _mapped(folder, str(self.parent))
+
+
+def _write(dataset: Dataset, folder: Path) -> None:
+    files: dict[str, list[_ArrayFile]] = {}
+    kinds: dict[str, str] = {}
+    rows = 0
+    try:
+        for block, _ in measured(dataset, 0):
+            parts = {name: encoded(column) for name, column in block.items()}
+            if not rows:
+                kinds = {name: kind for name, (kind, _) in parts.items()}
+                for number, (name, (_, arrays)) in enumerate(parts.items()):
+                    files[name] = [_ArrayFile(folder / _file(number, part), array) for part, array in enumerate(arrays)]
+            if kinds != {name: kind for name, (kind, _) in parts.items()}:
+                raise InputError(f"the columns of {dataset} change at row {rows}", fix="give the same to all rows")
+            for name, (_, arrays) in parts.items():
+                for file, array in zip(files[name], arrays, strict=True):
+                    file.append(array)
+            rows += rows_in(block)
+    finally:
+        for each in files.values():
+            for file in each:
+                file.close()
+    manifest = {"dataset": str(dataset), "rows": rows, "columns": list(kinds.items())}
+    write_durably(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
+
+
+def _mapped(folder: Path, dataset: str) -> Columns:
+    manifest = json.loads((folder / _MANIFEST).read_bytes())
+    if manifest["dataset"] != dataset:
+        raise InputError(
+            f"{folder} holds the cache of another dataset: {manifest['dataset']}, here {dataset}",
+            fix="name another folder, or remove it",
+        )
+    columns: dict[str, Any] = {}
+    for number, (name, kind) in enumerate(manifest["columns"]):
+        parts = range(1 if kind == "array" else 2)
+        columns[name] = decoded(kind, [_array(folder / _file(number, part)) for part in parts])
+    return columns
+
+
+def _array(path: Path) -> Array:
+    """An array that the system reads when it is looked at."""
+    array: Array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER else None)
+    return array
+
+
+def _file(number: int, part: int) -> str:
+    return f"{number}{'-lengths' if part else ''}.npy"
+
+
+class _ArrayFile:
+    """An array in NumPy's format, written part by part."""
+
+    def __init__(self, path: Path, like: Array) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._file.write(bytes(_HEADER))
+        self._dtype, self._shape, self._rows = like.dtype, like.shape[1:], 0
+
+    def append(self, part: Array) -> None:
+        """More rows of the same dtype and shape."""
+        if part.dtype != self._dtype or part.shape[1:] != self._shape:
+            raise InputError(
+                f"a column changes from {self._dtype}{list(self._shape)} to {part.dtype}{list(part.shape[1:])}",
+                fix="give one shape and dtype to all rows",
+            )
+        self._file.write(np.ascontiguousarray(part).data)
+        self._rows += len(part)
+
+    def close(self) -> None:
+        """Write the header, whose size is known now."""
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._shape),
+        }
+        text = repr(described).encode().ljust(_HEADER - 11) + b"\n"
+        self._file.seek(0)
+        self._file.write(b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + text)
+        self._file.close()
