@@ -24,10 +24,16 @@ SPECS = {
 }
 
 
-def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType) -> None:
-    names: dict[str, Any] = {}
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """What the page's blocks define."""
+    defined: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
-        exec(block, names)
+        exec(block, defined)
+    return defined
+
+
+def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType, names: dict[str, Any]) -> None:
     random = np.random.default_rng(0)
     carat, depth = random.normal(size=(2, 2048)).astype(np.float32)
     columns = {
@@ -48,3 +54,27 @@ def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType) -> None
     centred = run.fit(names["centred"], optimizer=optax.sgd(0.1), callbacks=[names["Slow"]()], **options)
     assert "fell from" in centred.stopped
     assert centred.params["state"]["mean"] == pytest.approx(carat.mean(), abs=0.15)
+    taped = names["train_with_a_tape"](run)
+    np.testing.assert_allclose(taped.params["weights"], by_hand.params["weights"], atol=1e-4)
+    np.testing.assert_allclose(taped.params["bias"], by_hand.params["bias"], atol=1e-4)
+
+
+def test_several_losses_are_those_of_scikit_learn(tmp_path: Path, problem: ModuleType, names: dict[str, Any]) -> None:
+    """Two outputs that share no parameter: each ends where the same weighted problem ends by itself."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    random = np.random.default_rng(1)
+    carat, depth = random.normal(size=(2, 2048)).astype(np.float32)
+    cut = (2 * (carat + random.normal(size=2048) > 0) + (depth + random.normal(size=2048) > 0)).astype(np.int32)
+    price = (2 * carat - depth + random.normal(size=2048)).astype(np.float32)
+    columns = {"carat": carat, "depth": depth, "cut": cut, "log_price": price}
+    content = problem.write(tmp_path, {"train": pa.table(columns), "eval": pa.table(columns)})
+    trained = names["train_both"](TrainingRun(SPECS, content, epochs=800, batch_size=2048))
+    numbers = np.stack([carat, depth], axis=-1)
+    line = linear_model.LinearRegression(fit_intercept=False).fit(numbers, price, sample_weight=np.abs(carat))
+    np.testing.assert_allclose(trained.params["price"], line.coef_, atol=0.03)
+    weights = np.asarray(names["CUT_WEIGHTS"])[cut]
+    classes = linear_model.LogisticRegression(C=1e6, fit_intercept=False).fit(numbers, cut, sample_weight=weights)
+    centred = trained.params["cut"] - trained.params["cut"].mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(centred, classes.coef_.T, atol=0.05)
+    accuracy = (classes.predict(numbers) == cut).mean()
+    assert trained.history[-1].metrics["cut_accuracy"] == pytest.approx(accuracy, abs=0.01)
