@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError, InputError, missing_module
+from ..interrupts import interrupt, was_terminated
 from ..lazy import end_process
-from .exit_codes import CANCELED, CRASH, OK, USER_ERROR, complain
+from .exit_codes import CANCELED, CRASH, OK, TERMINATED, USER_ERROR, complain
 from .terminal import drop_output, echo, lost_output
 from .verbs import LazyVerbs, Verbs
 
@@ -177,8 +178,8 @@ def _mend_streams() -> None:
 
 
 def main() -> NoReturn:
-    """The command as the shell starts it: SIGTERM cancels like Ctrl-C, from the first line on."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """The command as the shell starts it: from the first line on SIGTERM cancels like Ctrl-C, with its own code."""
+    signal.signal(signal.SIGTERM, interrupt)
     # What is imported stays until the end. To look for garbage among it, now and when Python ends, took a sixth of a
     # cached run.
     gc.disable()
@@ -187,7 +188,9 @@ def main() -> NoReturn:
         cli.main(prog_name="drivetrain")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else OK
+        if code == CANCELED and was_terminated():
+            code = TERMINATED
         # A component that never checks for cancellation would keep this process alive, so it ends here. The store later
         # records such a task as the work of a dead process.
         runs_on = any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate())
-        end_process(code, wait=code != CANCELED or not runs_on)
+        end_process(code, wait=code not in (CANCELED, TERMINATED) or not runs_on)

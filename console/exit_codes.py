@@ -13,6 +13,8 @@ USER_ERROR: Final = 2
 STOPPED: Final = 3
 NOT_BLESSED: Final = 4
 CANCELED: Final = 130
+TERMINATED: Final = 143
+"""128 + 15, as of any program that SIGTERM ended: a supervisor knows by it that nobody cancelled the run."""
 EXIT_CODES: Final = """\b
 Exit codes:
   0    complete: every node ended well, or its condition was false
@@ -20,7 +22,8 @@ Exit codes:
   2    yours to fix: usage, the pipeline, your own code, its input, its parameters
   3    stopped by validation: a gate vetoed, what depends on it did not run
   4    complete, but not every model was blessed, of a run with --require-blessed
-  130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
+  130  cancelled by Ctrl-C; `drivetrain resume` goes on
+  143  ended by SIGTERM, as where a machine is taken back: `drivetrain resume` goes on
 """
 
 

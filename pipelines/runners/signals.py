@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+from ...interrupts import interrupt
+
 T = TypeVar("T")
 
 _LOOK: Final = 0.5
@@ -34,7 +36,7 @@ def stoppable(cancel: threading.Event) -> Iterator[None]:
 
     def stop(number: int, frame: object) -> None:
         cancel.set()
-        raise KeyboardInterrupt
+        interrupt(number, frame)
 
     handled = [number for number, handler in before.items() if callable(handler) or number == signal.SIGTERM]
     for number in handled:

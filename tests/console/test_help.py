@@ -79,4 +79,4 @@ def test_run_documents_its_exit_codes(drivetrain: Command) -> None:
     for verb in ("run", "resume"):
         text = drivetrain(verb, "--help").stdout
         codes = text.partition("Exit codes:")[2]
-        assert [line.split()[0] for line in codes.splitlines()[1:7]] == ["0", "1", "2", "3", "4", "130"]
+        assert [line.split()[0] for line in codes.splitlines()[1:8]] == ["0", "1", "2", "3", "4", "130", "143"]
