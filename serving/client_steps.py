@@ -418,6 +418,15 @@ class ModelSteps:
                 headers.get("x-request-id", ""),
             )
 
+    def _whether_it_runs(self, error: Exception) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return "say who signed its certificate: tls=, or --tls-ca of the command line"
+        if isinstance(error, ssl.SSLError):
+            return "does it speak TLS? Without --tls-cert its address begins with http://"
+        return "is `drivetrain serve` running there" + (
+            ", and is this its --grpc-port?" if self._transport == "grpc" else "?"
+        )
+
     def _ask(self, call: ClientCall, retries: int | None = None) -> Steps[ClientAnswer]:
         """An answer of status 200, after as many tries as it takes, or may."""
         wait = _FIRST_WAIT
@@ -429,10 +438,9 @@ class ModelSteps:
             except (OSError, HTTPException, EOFError) as error:
                 # Predicting twice does no harm, but what took too long once would again.
                 if is_last or isinstance(error, TimeoutError | ssl.SSLError):
-                    port = ", and is this its --grpc-port?" if self._transport == "grpc" else "?"
                     raise ServerError(
                         f"{self._address.url} does not answer: {str(error) or type(error).__name__}",
-                        fix=f"is `drivetrain serve` running there{port}",
+                        fix=self._whether_it_runs(error),
                     ) from error
                 asked = 0.0
             else:

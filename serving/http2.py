@@ -64,6 +64,12 @@ _TABLE_SIZE, _ENABLE_PUSH, _MOST_CONCURRENT, _INITIAL_WINDOW, _FRAME_SIZE, _HEAD
 _DEFAULT_TABLE: Final = 4096
 _EMPTY_TABLE: Final = b"\x20"  # says that ours has no room
 _GOODBYE: Final = b"goodbye\0"
+_HTTP_1: Final = re.compile(rb"[A-Z]+ \S+ HTTP/1\.")
+_REASON: Final = b'{"error":"this port speaks HTTP/2 alone, for gRPC; REST has a port of its own"}'
+_REFUSAL: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_REASON), _REASON)
+)  # for a client that takes this port for the other
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _ENDS_FIELD: Final = re.compile(rb"[\0\r\n]")
@@ -308,9 +314,9 @@ class Http2Connection(asyncio.Protocol):
 
     __slots__ = (
         "_block", "_block_flags", "_block_number", "_blocks", "_connections", "_credit", "_decoder", "_dismissed",
-        "_handler", "_idle", "_idle_since", "_initial_window", "_is_greeted", "_last", "_loop", "_prefix", "_promised",
-        "_receive_window", "_resets", "_rest", "_since", "_stage", "_streams", "_timer", "_transport", "_unsent",
-        "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
+        "_handler", "_idle", "_idle_since", "_initial_window", "_is_greeted", "_last", "_loop", "_opening", "_prefix",
+        "_promised", "_receive_window", "_resets", "_rest", "_since", "_stage", "_streams", "_timer", "_transport",
+        "_unsent", "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
     )  # fmt: skip
 
     def __init__(self, handler: StreamHandler, connections: Connections[Http2Connection]) -> None:
@@ -322,6 +328,7 @@ class Http2Connection(asyncio.Protocol):
         self._rest = b""  # of a frame that is not whole
         self._stage = 0  # of its end: 1 when that was announced, 2 when no more requests are taken, 3 when nothing is
         self._is_greeted = False  # the client's preface and settings are there
+        self._opening = b""  # what goes before all else, once the client has said what it speaks
         self._last = 0  # the newest stream
         self._promised = 0  # the newest that is answered, at that stage
         self._streams: dict[int, Http2Stream] = {}
@@ -353,7 +360,7 @@ class Http2Connection(asyncio.Protocol):
     # --- asyncio's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there: say what it may send."""
+        """A client is there: prepare to say what it may send."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
         if not self._connections.admit(self):
             self._transport.abort()
@@ -365,7 +372,7 @@ class Http2Connection(asyncio.Protocol):
         )
         payload = b"".join(struct.pack(">HI", *setting) for setting in settings)
         more = (_CONNECTION_WINDOW - _DEFAULT_WINDOW).to_bytes(4, "big")
-        self._transport.write(_frame(_SETTINGS, 0, 0, payload) + _frame(_WINDOW_UPDATE, 0, 0, more))
+        self._opening = _frame(_SETTINGS, 0, 0, payload) + _frame(_WINDOW_UPDATE, 0, 0, more)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone: its requests are nobody's."""
@@ -384,6 +391,10 @@ class Http2Connection(asyncio.Protocol):
         position, size = 0, len(data)
         try:
             if not self._is_greeted:
+                if _HTTP_1.match(data):
+                    self._opening = b""
+                    self._leave(_REFUSAL)
+                    return
                 position = self._greet(data)
                 if not position:
                     self._rest = data
@@ -440,6 +451,7 @@ class Http2Connection(asyncio.Protocol):
         if data[start + 3] != _SETTINGS or data[start + 4] & _ACK:
             raise _ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the settings are missing")
         self._is_greeted = True
+        self.write(b"")
         return start
 
     def _frame_received(self, kind: int, flags: int, number: int, payload: bytes) -> None:
@@ -722,6 +734,8 @@ class Http2Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send frames."""
+        if self._opening:
+            data, self._opening = self._opening + data, b""
         if self._transport is not None:
             self._transport.write(data)
 
@@ -820,11 +834,15 @@ class Http2Connection(asyncio.Protocol):
     # --- its end ---
 
     def _end(self, code: ErrorCode, reason: str) -> None:
-        """Close it for a fault of its client, which has a moment to read why: what it still sends is dropped."""
+        """Close it for a fault of its client."""
+        self._leave(_goaway(self._last if self._stage < 2 else self._promised, code, reason.encode()))
+
+    def _leave(self, last_words: bytes) -> None:
+        """Close it; its client has a moment to read why: what it still sends is dropped."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self.write(_goaway(self._last if self._stage < 2 else self._promised, code, reason.encode()))
+        self.write(last_words)
         self._stage, self._rest = 3, b""
         self._end_streams()
         if self.is_paused:

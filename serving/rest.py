@@ -156,7 +156,11 @@ class RestApi:
             refused.headers += (("allow", methods),)
             return refused
         return error_response(
-            RequestError(StatusCode.INVALID_ARGUMENT, f"Malformed request: {request.method} {path:.200}"),
+            RequestError(
+                StatusCode.INVALID_ARGUMENT,
+                f"Malformed request: {request.method} {path:.200}",
+                fix="/openapi.json says what can be asked, POST /v1/models/NAME:predict for one",
+            ),
             404 if request.method in ("GET", "HEAD") and not path.startswith("/v1/") else 400,
         )
 

@@ -119,9 +119,10 @@ def rows_of(columns: Mapping[str, ColumnValues], signature: Signature, sent: Col
         RequestError: INVALID_ARGUMENT: an input is missing, or they differ in length.
     """
     refuse_misspelt(sent, signature)
-    for name in signature.inputs:
-        if name not in columns and name not in signature.defaults:
-            raise invalid(f"input {name!r:.80} is missing", fix=suggest(name, [*columns], "there are"))
+    missing = [f"{name!r:.80}" for name in signature.inputs if name not in columns and name not in signature.defaults]
+    if missing:
+        which = f"input {missing[0]} is" if len(missing) == 1 else f"inputs {', '.join(missing)} are"
+        raise invalid(f"{which} missing", fix=suggest("", [*columns], "the request has"))
     if not columns:
         raise invalid("the request has no input that the signature reads", fix=suggest("", [*signature.inputs]))
     (first, values), *others = columns.items()

@@ -33,6 +33,7 @@ _NUMBERS: Final = {"int64", "float64"}
 _SCALARS: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
 ARROW: Final = {**_SCALARS, **{dtype: pa.list_(_SCALARS[dtype[5:-1]]) for dtype in LIST_DTYPES}}
 
+_WORDS: Final = {"string": "text", "int64": "whole numbers", "float64": "numbers", "bool": "true or false"}
 _PLAIN_ITEMS: Final = {"float64": {float}, "string": {str}}  # types that `as_value` leaves alone in a list
 
 
@@ -128,9 +129,7 @@ def as_value(value: object, dtype: str, name: str) -> object:
             return int(value)
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
-    raise InputError(
-        f"column {name!r} is {value!r:.80}, the graph reads {dtype}", fix="give it the type it was made with"
-    )
+    raise InputError(f"column {name!r} is {value!r:.80}, the graph reads {dtype}", fix=f"give it {_in_words(dtype)}")
 
 
 def _as_float(value: int | float | decimal.Decimal, name: str) -> float:
@@ -150,7 +149,12 @@ def _is_int64(value: int | float | decimal.Decimal) -> bool:
 
 
 def _of_another_type(name: str, kind: pa.DataType, dtype: str) -> InputError:
-    return InputError(f"column {name!r} is {kind}, the graph reads {dtype}", fix="give it the type it was made with")
+    return InputError(f"column {name!r} is {kind}, the graph reads {dtype}", fix=f"give it {_in_words(dtype)}")
+
+
+def _in_words(dtype: str) -> str:
+    item = item_dtype(dtype)
+    return _WORDS[dtype] if item is None else f"lists of {_WORDS[item]}"
 
 
 def _changed(name: str, value: object, dtype: str) -> InputError:

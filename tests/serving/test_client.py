@@ -467,6 +467,17 @@ def test_a_server_that_is_not_there_or_does_not_answer(predict: Any, transport: 
         assert time.monotonic() - start < 10
 
 
+@pytest.mark.parametrize("predict", [predict_sync, predict_async])
+def test_a_wrong_scheme_or_port_is_named(folder: Path, predict: Any) -> None:
+    """TLS where the server has none, and REST at gRPC's port."""
+    with open_server(ServerOptions(poll_seconds=0), [ModelConfig("texts", str(folder / "texts"))]) as server:
+        with pytest.raises(ServerError, match="does not answer") as caught:
+            predict(server.rest.replace("http:", "https:"), retries=0)
+        assert "begins with http://" in str(caught.value.fix)
+        with pytest.raises(ServerError, match="this port speaks HTTP/2 alone, for gRPC"):
+            predict(f"http://{server.grpc}", retries=0)
+
+
 def test_keys_and_tls_by_every_transport(folder: Path, tmp_path: Path) -> None:
     cryptography = pytest.importorskip("cryptography")
     assert cryptography
@@ -491,9 +502,10 @@ def test_keys_and_tls_by_every_transport(folder: Path, tmp_path: Path) -> None:
                     assert caught.value.status == status
             with (
                 Client(url, "texts", api_key="app-secret", transport=transport, retries=0) as client,
-                pytest.raises(ServerError, match="does not answer"),
+                pytest.raises(ServerError, match="does not answer") as untrusted,
             ):
                 client.predict([row])
+            assert ("who signed its certificate" in str(untrusted.value.fix)) == (transport != "grpc")
 
         async def ask() -> Any:
             for transport in TRANSPORTS:

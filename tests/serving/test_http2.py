@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import struct
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
+from http.client import HTTPConnection
 from typing import Any, TypeVar
 
 import pytest
@@ -402,7 +404,7 @@ def test_what_breaks_the_protocol_is_ended_with_its_code(name: str, caplog: pyte
 
 
 @pytest.mark.parametrize(
-    "content", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01", PREFACE + bytes(9), bytes(99)]
+    "content", [b"GET / HTTP/3\r\nHost: a\r\n\r\n", b"\x16\x03\x01", PREFACE + bytes(9), bytes(99)]
 )
 def test_what_is_no_http2_is_told_so(content: bytes) -> None:
     async def scenario() -> None:
@@ -412,6 +414,25 @@ def test_what_is_no_http2_is_told_so(content: bytes) -> None:
             assert [each.code for each in await client.end() if each.kind == GOAWAY] == [ErrorCode.PROTOCOL_ERROR]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_client_of_http_1_is_told_so_in_its_words(method: str) -> None:
+    """It takes the port for the one of REST; Python's client reads the answer."""
+
+    def ask(port: int) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request(method, "/v1/models")
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    async def scenario() -> tuple[int, bytes]:
+        async with running() as (port, _):
+            return await asyncio.to_thread(ask, port)
+
+    status, body = asyncio.run(scenario())
+    assert status == 400
+    assert "gRPC" in json.loads(body)["error"]
 
 
 def test_a_handler_that_fails_ends_its_stream_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -542,7 +542,8 @@ def test_grpc_beside_rest(bundles: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["httptools", "uvloop", "msgspec"])
 def test_a_missing_package_names_the_extra(module: str, tmp_path: Path) -> None:
-    code = f"import sys; sys.modules[{module!r}] = None; from drivetrain.console.cli import cli; cli(['serve', 'x'])"
+    call = "from drivetrain.console.cli import cli; cli(['serve', 'x', '--rest-port', '0'])"
+    code = f"import sys; sys.modules[{module!r}] = None; {call}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.returncode == USER_ERROR
     fix = "fix: pip install 'drivetrain[serving]'"
