@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ _BY_UID = "SELECT * FROM execution WHERE uid = :uid"
 _EVENT = (  # by uids, so that it can be sent along with what makes the rows
     "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
     "SELECT e.id, CAST(:direction AS TEXT), CAST(:key AS TEXT), CAST(:index AS BIGINT), a.id, CAST(:now AS BIGINT) "
-    "FROM execution e, artifact a WHERE e.uid = :execution AND a.uid = :artifact"
+    "FROM execution e, artifact a WHERE e.uid = :execution AND a.uid = :artifact AND a.state IN ('LIVE', 'REFERENCE')"
 )
 
 
@@ -190,49 +190,57 @@ def insert_execution(
         put = "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING"
         kept = [(put, {"key": cache_key, "preimage": rows.as_json(preimage)})]
     uid = str(execution_row[1]["uid"])
-    (row,), *_, taken, linked = tx.together(execution_row, *kept, *_links(tx, uid, contexts, inputs))
-    _check_links(contexts, inputs, taken, linked)
+    links = _links(tx, uid, contexts, inputs)
+    (row,), *stored = tx.together(execution_row, *kept, *links)
+    _check_links(tx, contexts, inputs, stored[-len(links) :])
     return rows.execution({**row, "type": component})
 
 
 def attach(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> None:
     """Link a new execution to its contexts and its inputs."""
-    *_, taken, linked = tx.together(*_links(tx, uid, contexts, inputs))
-    _check_links(contexts, inputs, taken, linked)
+    _check_links(tx, contexts, inputs, tx.together(*_links(tx, uid, contexts, inputs)))
 
 
-def _links(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> Iterator[Statement]:
-    """What links an execution to its inputs and contexts that are there, then reads the inputs, and the contexts."""
-    ids = []
-    for key, several in (inputs or {}).items():
-        for index, each in enumerate(several):
-            yield _event(tx, uid, "INPUT", key, index, each.uid)
-            ids.append(each.id)
+def _links(tx: Transaction, uid: str, contexts: Sequence[ContextRecord], inputs: Inputs | None) -> list[Statement]:
+    """What links an execution to each of its inputs that can be taken, then to the contexts that are there."""
     wanted = {f"context_{index}": each for index, each in enumerate(sorted({each.id for each in contexts}))}
     names = ", ".join(f":{name}" for name in wanted) or "NULL"
     put = (
         "INSERT INTO association (context_id, execution_id) SELECT c.id, e.id FROM context c, execution e "
         f"WHERE e.uid = :uid AND c.id IN ({names}) RETURNING context_id"
     )
-    yield f"{rows.ARTIFACT} WHERE a.id IN {IDS}", {"ids": json.dumps(ids)}
-    yield put, {"uid": uid, **wanted}
+    taken = [
+        _event(tx, uid, "INPUT", key, index, each.uid)
+        for key, several in (inputs or {}).items()
+        for index, each in enumerate(several)
+    ]
+    return [*taken, (put, {"uid": uid, **wanted})]
 
 
-def _check_links(contexts: Sequence[ContextRecord], inputs: Inputs | None, taken: list[Row], linked: list[Row]) -> None:
+def _check_links(
+    tx: Transaction, contexts: Sequence[ContextRecord], inputs: Inputs | None, stored: list[list[Row]]
+) -> None:
     """See that an execution was linked to all that it should be; else the transaction comes to nothing."""
-    there = {row["id"]: row for row in taken}
-    for key, several in (inputs or {}).items():
+    *taken, linked = stored
+    ids = [each.id for several in (inputs or {}).values() for each in several]
+    if [row["artifact_id"] for events in taken for row in events] != ids:
+        _refuse_inputs(tx, inputs or {})
+    if absent := {each.id for each in contexts} - {row["context_id"] for row in linked}:
+        raise NotFound(f"there is no context {min(absent)} in this store")
+
+
+def _refuse_inputs(tx: Transaction, inputs: Inputs) -> None:
+    """Say which input is not there, or cannot be taken."""
+    for key, several in inputs.items():
         for each in several:
-            row = _existing(there.get(each.id), "artifact", each.id)
             # Ids count anew in each store: only the uid shows that a record was read from this one.
-            if row["uid"] != each.uid:
+            row = tx.first(f"{rows.ARTIFACT} WHERE a.uid = :uid", uid=each.uid)
+            if row is None or row["id"] != each.id:
                 raise NotFound(f"artifact {each.uid} is not in this store", fix="read the input from this store")
             if row["state"] not in {"LIVE", "REFERENCE"}:
                 raise StateError(
                     f"input {key!r} is {row['state']}: {row['type']} at {row['uri']}", fix="run its producer again"
                 )
-    if absent := {each.id for each in contexts} - {row["context_id"] for row in linked}:
-        raise NotFound(f"there is no context {min(absent)} in this store")
 
 
 def move(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,9 +24,12 @@ from ..triggers.reading import read_schedule
 from ..triggers.schedule import SCHEDULES, Schedule, ticks_of
 from ..triggers.trigger import Marks
 from .snapshot import keep_code
+from .view import Patience, StoreView
 
 TAG: Final = "schedule"
 """The tag of a run that a schedule started; its value is the schedule's name."""
+_PATIENCE: Final = 10.0
+"""Seconds for which what a trigger watches is waited for."""
 Change = Literal["registered", "changed", "unchanged"]
 
 
@@ -207,15 +210,16 @@ def register_schedule(
             f"{name!r:.80} cannot be the name of a schedule", fix="give letters, digits and . _ -, 200 at most"
         )
     _refuse_second(home, name, facts)
+    at_first = {**_AT_FIRST, "marks": _first_marks(home, pipeline.project, pipeline.schedule)}
     while True:
         context = home.store.find_context(SCHEDULES, name)
         if context is None:
-            context = home.store.context(SCHEDULES, name, {**facts, **source, **_AT_FIRST})
+            context = home.store.context(SCHEDULES, name, {**facts, **source, **at_first})
             if context.version == 1:
                 return ScheduleRecord.of(context), "registered"
         if _is_removed(context):
             with suppress(ConflictError):  # another process changed it: look again
-                changes: dict[str, object] = {**facts, **source, **_AT_FIRST}
+                changes: dict[str, object] = {**facts, **source, **at_first}
                 context = home.store.update_context(context, changes, expected_version=context.version)
                 return ScheduleRecord.of(context), "registered"
             continue
@@ -229,11 +233,20 @@ def register_schedule(
         if is_unchanged and source["source"] == record.source:
             return record, "unchanged"
         keys = pipeline.schedule.trigger.keys
-        marks = {key: mark for key, mark in record.marks.items() if key in keys}
+        marks = {**at_first["marks"], **{key: mark for key, mark in record.marks.items() if key in keys}}
         with suppress(ConflictError):
             changes = {**facts, **source, "marks": marks}
             context = home.store.update_context(context, changes, expected_version=context.version)
             return ScheduleRecord.of(context), "unchanged" if is_unchanged else "changed"
+
+
+def _first_marks(home: Home, project: Path, schedule: Schedule) -> Marks:
+    """What a schedule's triggers remember from now on; nothing where what they watch cannot be asked now."""
+    view = StoreView(home, project, datetime.now(UTC), Patience(_PATIENCE).of("registering"))
+    with suppress(Exception):  # the scheduler's first look at it begins to watch, and reports what is wrong
+        marks = schedule.trigger.check(view, {}).marks
+        return {key: mark for key, mark in marks.items() if mark is not None}
+    return {}
 
 
 def _refuse_second(home: Home, name: str, facts: Mapping[str, Any]) -> None:
@@ -247,7 +260,7 @@ def _refuse_second(home: Home, name: str, facts: Mapping[str, Any]) -> None:
             )
 
 
-_AT_FIRST: Final[Mapping[str, object]] = {
+_AT_FIRST: Final[Mapping[str, Any]] = {
     "marks": {}, "paused": False, "removed": False, "pending": None, "active": [], "resumed": {}, "said": "",
 }  # fmt: skip
 

@@ -153,6 +153,27 @@ def test_what_came_before_it_was_registered_starts_nothing(
     assert look() == []
 
 
+def test_what_comes_before_the_first_look_starts_a_run(
+    home: Home, write: Write, clock: Clock, look: Callable[[], list[str]]
+) -> None:
+    """A schedule that is registered watches, whenever a scheduler begins."""
+    data = home.base / "data"
+    data.mkdir(parents=True)
+    (data / "1.csv").write_text("a")
+    clock.now = datetime.now(UTC)
+    register_schedule(home, write('on.NewSpan("data/{SPAN}.csv") & on.Every("1h")'))
+    (data / "2.csv").write_text("a")
+    clock.forward(hours=1)
+    (line,) = look()
+    assert "span 2; and Every('1h') was due at" in line
+    register_schedule(home, write('on.NewSpan("data/{SPAN}.csv", poll="1s") | on.NewSpan("data/b-{SPAN}.csv")'))
+    (data / "b-1.csv").write_text("a")  # an edit watches from when it is registered, too
+    clock.forward(hours=1)
+    (line,) = look()
+    assert "b-{SPAN}.csv" in line
+    assert "span 1" in line
+
+
 def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callable[[], list[str]], clock: Clock) -> None:
     pipeline = write('on.Every("1h")')
     register_schedule(home, pipeline)
@@ -444,8 +465,8 @@ def test_a_database_that_hangs_keeps_no_other_waiting(
         assert answers.wait(60)
         return [["1"]]
 
-    monkeypatch.setattr("drivetrain.pipelines.scheduler.view.fetch_watermark", hang)
     register_schedule(home, write('on.Schedule(on.NewRows("SELECT 1", "env:SHOP"), version="pin")'), "hangs")
+    monkeypatch.setattr("drivetrain.pipelines.scheduler.view.fetch_watermark", hang)
     register_schedule(home, write(), "whole")
     lines: list[str] = []
     scheduler = Scheduler(home, clock=clock, report=lines.append, patience=0.2)
