@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ pytest.importorskip("httptools")
 from drivetrain.components import Pusher
 from drivetrain.components.pusher import push
 from drivetrain.serving.client import Client, ServerError
+from drivetrain.serving.config import read_models
+from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.components.test_pusher_server import answers_whole, model_of, pushing
 from drivetrain.tests.components.test_pusher_server import bundles as bundles
 from drivetrain.tests.components.test_pusher_server import workplace as workplace
 from drivetrain.tests.serving.bundles import rows_of
+from drivetrain.tests.serving.open_server import OpenServer, open_server
 from drivetrain.tests.serving.running import serving
 from drivetrain.tests.serving.test_workers import until
 
@@ -33,10 +36,22 @@ models:
   net:
     base_path: served/net
     rollout:
-      steps: [{share: 10, minutes: 0.03}, {share: 50, minutes: 0.05}, {share: 100, minutes: 0}]
+      steps: [{share: 10, minutes: 0.02}, {share: 50, minutes: 0.02}, {share: 100, minutes: 0}]
       guard: {min_requests: 20, window_seconds: 60, p99_ratio: null, p99_seconds: %s, drift: null}
       state: rollouts
 """
+
+
+@pytest.fixture(autouse=True)
+def _decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts of servers in this process are looked at all the time."""
+    monkeypatch.setattr("drivetrain.serving.rollout_control.LOOK_SECONDS", 0.05)
+
+
+def serving_models(text: str, poll_seconds: float = 3600) -> AbstractContextManager[OpenServer]:
+    """A server of the models of a file."""
+    Path("models.yaml").write_text(text)
+    return open_server(ServerOptions(poll_seconds=poll_seconds), read_models(Path("models.yaml")))
 
 
 @contextmanager
@@ -64,12 +79,11 @@ def asked_all_the_time(address: str) -> Iterator[list[int]]:
 
 def test_a_push_ends_with_the_last_step_and_the_receipt_has_each(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
-    (workplace / "models.yaml").write_text(CONFIG % "null")
-    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
-        with asked_all_the_time(server.address) as versions:
-            pushed = Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+    with serving_models(CONFIG % "null") as server:
+        with asked_all_the_time(server.rest) as versions:
+            pushed = Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
         assert set(versions) == {1, 2}
-        assert answers_whole(server.address, {1: 1, 2: 2}) == 2
+        assert answers_whole(server.rest, {1: 1, 2: 2}) == 2
         facts: Any = pushed.serving
         assert (facts["before"], facts["after"]) == (1, 2)
         shares = [step["share"] for step in facts["steps"]]
@@ -80,47 +94,46 @@ def test_a_push_ends_with_the_last_step_and_the_receipt_has_each(workplace: Path
 
 def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
-    (workplace / "models.yaml").write_text(CONFIG % "0.0000001")  # which nothing keeps
-    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
+    with serving_models(CONFIG % "0.0000001") as server:  # which nothing keeps
         with (
-            asked_all_the_time(server.address) as versions,
+            asked_all_the_time(server.rest) as versions,
             pytest.raises(
                 ServerError, match=r"the server took version 2 back \(p99_seconds\): 99 of 100 requests took up to"
             ),
         ):
-            Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
         assert versions[-1] == 1
-        assert answers_whole(server.address, {1: 1}) == 1
+        assert answers_whole(server.rest, {1: 1}) == 1
         with pytest.raises(ServerError, match="the server took version 2 back"):  # also when the node runs again
-            Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
+            Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
 
 
 def test_another_bundle_under_the_number_of_one_that_failed_takes_over(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
-    (workplace / "models.yaml").write_text(CONFIG % "null")
     with (
-        serving(workplace, "--config", "models.yaml", "--poll", "0.1") as server,
-        asked_all_the_time(server.address),
-        Client(server.address, "net") as client,
+        serving_models(CONFIG % "null", poll_seconds=0.1) as server,
+        asked_all_the_time(server.rest),
+        Client(server.rest, "net") as client,
+        ThreadPoolExecutor(1) as pool,
     ):
-        with pushing(bundles / "2", server.address) as process:
-            until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
-            urllib.request.urlopen(f"{server.address}/v1/models/net/rollout/abort", b"").close()
-            assert process.wait(60) == 1
+        first = pool.submit(Pusher, model_of(bundles, 2), destination="served/net", server=server.rest)
+        until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
+        urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/abort", b"").close()
+        with pytest.raises(ServerError, match="the server took version 2 back"):
+            first.result(60)
         shutil.rmtree(workplace / "served" / "net" / "2")
         until(lambda: [each["version"] for each in client.status()] == ["1"])
-        pushed = Pusher(model_of(bundles, 3), destination="served/net", server=server.address)
+        pushed = Pusher(model_of(bundles, 3), destination="served/net", server=server.rest)
         assert pushed.version == 2
-        assert answers_whole(server.address, {1: 1, 2: 3}) == 2
+        assert answers_whole(server.rest, {1: 1, 2: 3}) == 2
 
 
 @pytest.mark.parametrize("rollout", [True, False])
 def test_who_was_overtaken_by_another_push_is_told_so(
     workplace: Path, bundles: Path, monkeypatch: pytest.MonkeyPatch, rollout: bool
 ) -> None:
-    monkeypatch.setattr("drivetrain.components.rollout._UNSEEN", 1.0)
+    monkeypatch.setattr("drivetrain.components.rollout._UNSEEN", 0.3)
     push(bundles / "1", workplace / "served" / "net")
-    (workplace / "models.yaml").write_text(CONFIG % "null" if rollout else "models:\n  net: {base_path: served/net}\n")
     real = push
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
@@ -128,36 +141,35 @@ def test_who_was_overtaken_by_another_push_is_told_so(
         real(bundles / "3", workplace / "served" / "net")
         return pushed
 
-    with serving(workplace, "--config", "models.yaml", "--poll", "3600") as server:
-        with asked_all_the_time(server.address):
+    with serving_models(CONFIG % "null" if rollout else "models:\n  net: {base_path: served/net}\n") as server:
+        with asked_all_the_time(server.rest):
             monkeypatch.setattr("drivetrain.components.pusher.push", overtaken)
             with pytest.raises(ServerError, match=r"(?s)version 3 .*pushed since"):
-                Pusher(model_of(bundles, 2), destination="served/net", server=server.address)
-        assert answers_whole(server.address, {1: 1, 3: 3}) in (1, 3)
+                Pusher(model_of(bundles, 2), destination="served/net", server=server.rest)
+        assert answers_whole(server.rest, {1: 1, 3: 3}) in (1, 3)
 
 
 def test_of_two_pushers_at_a_slow_first_step_the_later_one_goes_on(workplace: Path, bundles: Path) -> None:
     """The earlier one ends by the later one's version, not when the hour of the step is over."""
     push(bundles / "1", workplace / "served" / "net")
-    slow = CONFIG.replace("share: 10, minutes: 0.03", "share: 1, minutes: 60").replace("minutes: 0.05", "minutes: 60")
-    (workplace / "models.yaml").write_text(slow % "null")
+    slow = CONFIG.replace("minutes: 0.02", "minutes: 60").replace("share: 10,", "share: 1,")
     with (
-        serving(workplace, "--config", "models.yaml", "--poll", "3600") as server,
-        Client(server.address, "net") as client,
-        ThreadPoolExecutor(1) as pool,
+        serving_models(slow % "null") as server,
+        Client(server.rest, "net") as client,
+        ThreadPoolExecutor(2) as pool,
     ):
-        first = pool.submit(Pusher, model_of(bundles, 2), destination="served/net", server=server.address)
+        first = pool.submit(Pusher, model_of(bundles, 2), destination="served/net", server=server.rest)
         until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
-        with pushing(bundles / "3", server.address) as second:
-            with pytest.raises(ServerError, match="version 3 was pushed since, and takes over from version 1"):
-                first.result(120)
-            assert answers_whole(server.address, {1: 1, 3: 3}) in (1, 3)
-            for _ in range(3):
-                assert second.poll() is None
-                assert (client.traffic()["rollout"] or {})["candidate"] == 3
-                urllib.request.urlopen(f"{server.address}/v1/models/net/rollout/advance", b"").close()
-            assert second.wait(60) == 0
-        assert answers_whole(server.address, {3: 3}) == 3
+        second = pool.submit(Pusher, model_of(bundles, 3), destination="served/net", server=server.rest)
+        with pytest.raises(ServerError, match="version 3 was pushed since, and takes over from version 1"):
+            first.result(120)
+        assert answers_whole(server.rest, {1: 1, 3: 3}) in (1, 3)
+        for _ in range(3):
+            assert not second.done()
+            assert (client.traffic()["rollout"] or {})["candidate"] == 3
+            urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/advance", b"").close()
+        assert second.result(60).version == 3
+        assert answers_whole(server.rest, {3: 3}) == 3
         assert client.traffic()["rollout"]["previous"] == 1
 
 

@@ -25,6 +25,11 @@ class OpenServer:
     rest: str
     grpc: str
 
+    @property
+    def address(self) -> str:
+        """Of its HTTP interface, as that of a `RunningServer`."""
+        return self.rest
+
     def ask(
         self,
         method: str,

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ from drivetrain.serving.manager import ModelManager
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.workers import WorkerSupervisor
 from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.open_server import OpenServer, open_server
 from drivetrain.tests.serving.running import RunningServer, serving
 
 pytestmark = pytest.mark.engine
@@ -54,7 +56,12 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def get(server: RunningServer, path: str) -> dict[str, Any]:
+def serving_signed(folder: Path, key: Path) -> AbstractContextManager[OpenServer]:
+    """A server of the model `net` that serves only what a key has signed."""
+    return open_server(ServerOptions(poll_seconds=0.1, require_signed=key), [ModelConfig("net", str(folder / "net"))])
+
+
+def get(server: RunningServer | OpenServer, path: str) -> dict[str, Any]:
     parts = urlsplit(server.address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
     try:
@@ -65,7 +72,7 @@ def get(server: RunningServer, path: str) -> dict[str, Any]:
         connection.close()
 
 
-def statuses(server: RunningServer, model: str = "net") -> dict[int, tuple[str, str]]:
+def statuses(server: RunningServer | OpenServer, model: str = "net") -> dict[int, tuple[str, str]]:
     """State and reason of each version."""
     body = get(server, f"/v1/models/{model}")["model_version_status"]
     return {int(each["version"]): (each["state"], each["status"]["error_message"]) for each in body}
@@ -78,10 +85,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
-def test_the_last_version_that_is_signed_goes_on(signed: Path, tmp_path: Path) -> None:
+def test_the_last_version_that_is_signed_goes_on(
+    signed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     net = tmp_path / "net"
     push(signed / "1", net)
-    with serving(tmp_path, "net", "--require-signed", str(signed / "ours.pub"), "--poll", "0.1") as server:
+    with serving_signed(tmp_path, signed / "ours.pub") as server:
         assert statuses(server) == {1: ("AVAILABLE", "")}
         push(signed / "2", net)
         wait_for(lambda: statuses(server).get(2, ("",))[0] == "END")
@@ -90,7 +99,7 @@ def test_the_last_version_that_is_signed_goes_on(signed: Path, tmp_path: Path) -
         wait_for(lambda: statuses(server).get(3, ("",))[0] == "END")
         assert "3.sig is not a signature of the key of" in statuses(server)[3][1]
         assert statuses(server)[1] == ("AVAILABLE", "")
-        assert "version 2: version 2 is not signed" in server.log.read_text()
+        assert "version 2: version 2 is not signed" in caplog.text
         push(signed / "4", net)
         wait_for(lambda: statuses(server).get(4) == ("AVAILABLE", ""))
         shutil.copy(net / "1.sig", net / "5.sig")  # of another bundle
@@ -146,7 +155,7 @@ def test_what_is_altered_after_it_was_signed_is_refused(
 
 def test_what_is_signed_later_is_served_then(signed: Path, tmp_path: Path) -> None:
     push(signed / "2", tmp_path / "net")
-    with serving(tmp_path, "net", "--require-signed", str(signed / "ours.pub"), "--poll", "0.1") as server:
+    with serving_signed(tmp_path, signed / "ours.pub") as server:
         assert statuses(server)[1][0] == "END"
         assert "is not signed" in get(server, "/v1/models/net/metadata")["error"]
         sign_bundle(tmp_path / "net" / "1", signed / "ours.key")

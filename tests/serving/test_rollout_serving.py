@@ -1,12 +1,14 @@
-"""Rollouts and shadows of a server as a user runs it: by the admin API, over restarts, and over several workers."""
+"""Rollouts and shadows of a server: by the admin API, over restarts, and over several workers."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
 from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,9 +19,12 @@ import yaml
 pytest.importorskip("httptools")
 
 from drivetrain.components.pusher import push
+from drivetrain.serving.config import read_models
 from drivetrain.serving.rollout_control import RolloutAction
+from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.open_server import OpenServer, open_server
 from drivetrain.tests.serving.running import RunningServer, serving
 from drivetrain.tests.serving.test_server import until
 from drivetrain.tests.serving.test_workers import ask, workers_of
@@ -37,13 +42,24 @@ def write_models(folder: Path, steps: str, guard: str = GUARD, more: str = "") -
     )
 
 
-def traffic(server: RunningServer) -> dict[str, Any]:
+def serving_here(folder: Path, **options: Any) -> AbstractContextManager[OpenServer]:
+    """A server of the models that were written, in this process."""
+    return open_server(ServerOptions(poll_seconds=0.1, **options), read_models(folder / "models.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts of servers in this process are looked at all the time."""
+    monkeypatch.setattr("drivetrain.serving.rollout_control.LOOK_SECONDS", 0.05)
+
+
+def traffic(server: RunningServer | OpenServer) -> dict[str, Any]:
     status, body, _ = ask(server, "/v1/models/net/traffic", None)
     assert status == 200
     return dict(body)
 
 
-def ask_all(server: RunningServer, rows: int = 8, requests: int = 60) -> Counter[str]:
+def ask_all(server: RunningServer | OpenServer, rows: int = 8, requests: int = 60) -> Counter[str]:
     """The versions that answered, each as its own weights say."""
     versions: Counter[str] = Counter()
     for number in range(requests):
@@ -70,18 +86,24 @@ def asked_by_the_alert() -> set[str]:
     return {*re.findall(r"drivetrain_\w+", alert["expr"])}
 
 
-def candidate(server: RunningServer) -> Any:
+def candidate(server: RunningServer | OpenServer) -> Any:
     return traffic(server)["rollout"]["candidate"]
 
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path, workers: str) -> None:
+def test_a_version_whose_predictions_drift_is_taken_back_for_good(
+    tmp_path: Path, workers: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for seed in (1, 2):
         write_network(tmp_path / str(seed), seed, hidden=HIDDEN)
     push(tmp_path / "1", tmp_path / "net")
     write_models(tmp_path, "[{share: 0, minutes: 600}, {share: 50}]", more="    shadow: {}\n")
-    arguments = ("--config", "models.yaml", "--poll", "0.1", "--workers", workers)
-    with serving(tmp_path, *arguments) as server:
+
+    def served() -> AbstractContextManager[RunningServer | OpenServer]:
+        arguments = ("--config", "models.yaml", "--poll", "0.1", "--workers", workers)
+        return serving_here(tmp_path) if workers == "1" else serving(tmp_path, *arguments)
+
+    with caplog.at_level(logging.INFO, "drivetrain.serving"), served() as server:
         assert traffic(server)["current"] == 1
         push(tmp_path / "2", tmp_path / "net")
         until(lambda: candidate(server) == 2)
@@ -105,7 +127,7 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
         failed = traffic(server)["rollout"]["failed"]
         assert [(each["version"], each["limit"]) for each in failed] == [(2, "drift")]
         assert ask_all(server) == {"1": 60}
-        if workers == "2":  # another that takes the place of one knows it, too
+        if isinstance(server, RunningServer):  # another that takes the place of one knows it, too
             killed = workers_of(server).pop()
             os.kill(killed, signal.SIGKILL)
             until(lambda: len(workers_of(server) - {killed}) == 2)
@@ -114,9 +136,11 @@ def test_a_version_whose_predictions_drift_is_taken_back_for_good(tmp_path: Path
         assert 'drivetrain_serving_rollbacks_total{limit="drift",model="net",version="2"} 1.0' in metrics
         assert asked_by_the_alert() == {"drivetrain_serving_rollbacks_total"}
         assert 'drivetrain_serving_traffic_share{model="net",version="1"} 100.0' in metrics
-        assert "population stability index" in server.log.read_text()
-        assert server.end() == 0
-    with serving(tmp_path, *arguments) as server:
+        log = server.log.read_text() if isinstance(server, RunningServer) else caplog.text
+        assert "population stability index" in log
+        if isinstance(server, RunningServer):
+            assert server.end() == 0
+    with served() as server:
         assert traffic(server)["current"] == 1
         assert ask_all(server) == {"1": 60}
         assert ask(server, "/v1/models/net/rollout/retry", b"")[0] == 200
@@ -128,15 +152,17 @@ def test_a_rollout_that_goes_well_ends_with_the_new_version(tmp_path: Path) -> N
         write_network(tmp_path / str(seed), seed, hidden=HIDDEN)
     push(tmp_path / "1", tmp_path / "net")
     write_models(
-        tmp_path, "[{share: 20, minutes: 0.05}, {share: 100, minutes: 0.05}]", "{drift: null, min_requests: 5}"
+        tmp_path,
+        "[{share: 20, minutes: 0.01}, {share: 100, minutes: 0.01}]",
+        "{drift: null, p99_ratio: null, min_requests: 5}",
     )
-    with serving(tmp_path, "--config", "models.yaml", "--poll", "0.1", "--no-admin") as server:
+    with serving_here(tmp_path, admin=False) as server:
         push(tmp_path / "2", tmp_path / "net")
         until(lambda: ask_all(server, requests=30) and traffic(server)["current"] == 2, pause=0.3)
         assert ask_all(server) == {"2": 60}
         status, body, _ = ask(server, "/v1/models/net/rollout/abort", b"")
         assert (status, "--admin" in body["error"]) == (403, True)
-    with serving(tmp_path, "--config", "models.yaml", "--poll", "0.1") as server:
+    with serving_here(tmp_path) as server:
         assert ask_all(server, requests=4) == {"2": 4}
         status, body, _ = ask(server, "/v1/models/net/rollout/rollback", b'{"version": 2}')
         assert (status, body["current"], body["rollout"]["previous"]) == (200, 1, None)

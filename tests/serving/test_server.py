@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -29,8 +30,11 @@ from drivetrain.console.cli import cli
 from drivetrain.console.exit_codes import USER_ERROR
 from drivetrain.serving.api import StatusCode
 from drivetrain.serving.client import Client, ServerError
+from drivetrain.serving.config import ModelConfig, read_models
+from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.open_server import OpenServer, open_server
 from drivetrain.tests.serving.running import RunningServer, serving
 
 pytestmark = pytest.mark.engine
@@ -57,7 +61,9 @@ def server(bundles: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield running
 
 
-def ask(server: RunningServer, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, str], Any]:
+def ask(
+    server: RunningServer | OpenServer, method: str, path: str, body: bytes | None = None
+) -> tuple[int, dict[str, str], Any]:
     """Status, headers and JSON of an answer."""
     parts = urlsplit(server.address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
@@ -358,6 +364,7 @@ def test_versions_come_and_go_under_load_without_an_error(bundles: Path, tmp_pat
                 except ServerError as error:
                     wrong.append(str(error))
                     return
+                time.sleep(0.002)
                 seen.add(answer.version)
                 if not np.allclose(answer.rows, scores[answer.version][at : at + 2], atol=1e-6):
                     wrong.append((answer.version, at))
@@ -402,7 +409,10 @@ def test_a_version_after_one_that_is_numbered_by_the_time_is_served(bundles: Pat
     """TFX numbers versions by seconds, and Pusher goes on from there."""
     base = tmp_path / "net"
     shutil.copytree(bundles / "1", base / "1732800000")
-    with serving(tmp_path, "net", "--poll", "0.1") as server, Client(server.address, "net") as client:
+    with (
+        open_server(ServerOptions(poll_seconds=0.1), [ModelConfig("net", str(base))]) as server,
+        Client(server.address, "net") as client,
+    ):
         assert client.predict(ROWS[:1]).version == 1732800000
         assert push(bundles / "2", base)[0] == 1732800001
         until(lambda: client.predict(ROWS[:1]).version == 1732800001)
@@ -416,7 +426,7 @@ def test_a_split_is_kept_by_key(bundles: Path, tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text(lines)
     sides: list[dict[int, int]] = []
     for _ in range(2):  # over a restart
-        with serving(tmp_path, "--config", "models.yaml") as server:
+        with open_server(ServerOptions(), read_models(tmp_path / "models.yaml")) as server:
             side = {}
             for number in range(60):
                 with Client(server.address, "net", key=f"customer {number}") as client:
@@ -441,12 +451,13 @@ def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> No
                 try:
                     client.predict(ROWS[:1])
                     answered[0] += 1
+                    time.sleep(0.002)
                 except ServerError as error:
                     if "refused" not in str(error):  # the port is closed: a load balancer sends nobody there
                         broken.append(str(error))
                     return
 
-    with serving(tmp_path, str(base), "--drain", "2") as server:
+    with serving(tmp_path, str(base), "--drain", "1") as server:
         threads = [threading.Thread(target=load, args=(server,)) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -461,7 +472,9 @@ def test_an_end_under_load_loses_no_request(bundles: Path, tmp_path: Path) -> No
     assert answered[0] > 10
 
 
-def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningServer, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_and_an_address_without_versions(
+    server: RunningServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     port = server.address.rpartition(":")[2]
     ran = CliRunner().invoke(cli, ["serve", str(tmp_path), "--rest-port", port])
     assert ran.exit_code == USER_ERROR
@@ -472,17 +485,21 @@ def test_a_port_that_is_taken_and_an_address_without_versions(server: RunningSer
         ran = CliRunner().invoke(cli, ["serve", *(str(tmp_path / a) if a.endswith("yaml") else a for a in arguments)])
         assert ran.exit_code == USER_ERROR
         assert words in ran.output
-    with serving(tmp_path, str(tmp_path / "nothing"), "--poll", "0.1", "--no-admin") as empty:
+    nothing = ModelConfig("nothing", str(tmp_path / "nothing"))
+    with (
+        caplog.at_level(logging.INFO, "drivetrain.serving"),
+        open_server(ServerOptions(poll_seconds=0.1, admin=False), [nothing]) as empty,
+    ):
         assert ask(empty, "POST", "/v2/repository/models/nothing/load")[0] == 403
         assert ask(empty, "GET", "/v2/health/ready")[0] == 503
         status, headers, answer = ask(empty, "POST", "/v1/models/nothing:predict", b"{}")
         assert (status, headers["retry-after"]) == (503, "1")
         assert answer["error"] == "model 'nothing' has no version yet"  # no path of the server's
         waits = f"model nothing: waits for a version at {tmp_path / 'nothing'}, which does not exist yet"
-        assert empty.log.read_text().count(waits) == 1
+        assert caplog.text.count(waits) == 1
     (tmp_path / "folder").mkdir()
-    with serving(tmp_path / "folder", "../folder", "--poll", "0.1") as empty:
-        assert f"model folder: waits for a version at {tmp_path / 'folder'}\n" in empty.log.read_text()
+    with serving(tmp_path / "folder", "../folder", "--poll", "0.1") as waiting:
+        assert f"model folder: waits for a version at {tmp_path / 'folder'}\n" in waiting.log.read_text()
 
 
 def test_a_folder_whose_surroundings_are_missing_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,7 +574,7 @@ def test_a_server_that_starts_beside_a_damaged_newest_version_serves_the_one_bef
         push(bundles / str(seed), tmp_path / "net")
     weights = next((tmp_path / "net" / "3").glob("weights/*"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")
-    with serving(tmp_path, "net", "--poll", "0.2") as server:
+    with open_server(ServerOptions(poll_seconds=0.1), [ModelConfig("net", str(tmp_path / "net"))]) as server:
         status, headers, answer = ask(
             server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:2]}).encode()
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import threading
@@ -22,11 +23,13 @@ from drivetrain.engine import Bundle, analyze, export_model, ops, ragged
 from drivetrain.serving import version, warmup
 from drivetrain.serving.batching import Predict, predictor
 from drivetrain.serving.client import Client
+from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.version import compile_bundle, prepare, read_bundle
 from drivetrain.serving.warmup import MOST_ROWS, WarmUpResult, read_warmup, warm_up_version, warmup_file
 from drivetrain.stores import Store
 from drivetrain.tests.serving.bundles import rows_of, write_network
-from drivetrain.tests.serving.running import serving
+from drivetrain.tests.serving.open_server import open_server
 from drivetrain.versions import versions_at
 
 pytestmark = pytest.mark.engine
@@ -196,13 +199,19 @@ def test_rows_bytes_and_time_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     assert result_of(line * 100).rows <= 1
 
 
-def test_the_server_tries_a_version_before_it_switches_and_says_what_is_wrong(tmp_path: Path) -> None:
+def test_the_server_tries_a_version_before_it_switches_and_says_what_is_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for seed in (1, 2, 3):
         write_network(tmp_path / f"{seed}", seed, hidden=24)
     lines = warmup_file(rows_of(3, 20).select(["x"]).to_pylist(), "predict")
     push(tmp_path / "1", tmp_path / "served" / "net", warmup=lines)
-    with serving(tmp_path, "served/net", "--poll", "0.1") as server, Client(server.address, "net") as client:
-        assert "version 1 serves, tried with 20 rows in " in server.log.read_text()
+    with (
+        caplog.at_level(logging.INFO, "drivetrain.serving"),
+        open_server(ServerOptions(poll_seconds=0.1), [ModelConfig("net", str(tmp_path / "served" / "net"))]) as server,
+        Client(server.address, "net") as client,
+    ):
+        assert "version 1 serves, tried with 20 rows in " in caplog.text
         assert client.status()[0]["status"] == {"error_code": "OK", "error_message": ""}
         push(tmp_path / "2", tmp_path / "served" / "net", warmup=b"{damaged")
         deadline = time.monotonic() + 30
@@ -212,4 +221,4 @@ def test_the_server_tries_a_version_before_it_switches_and_says_what_is_wrong(tm
         (newest, *_) = client.status()
         assert (newest["version"], newest["state"], newest["status"]["error_code"]) == ("2", "AVAILABLE", "OK")
         assert "line 1 of the warm-up file fails: JSON parse error" in newest["status"]["error_message"]
-        assert "line 1 of the warm-up file fails" in server.log.read_text()
+        assert "line 1 of the warm-up file fails" in caplog.text

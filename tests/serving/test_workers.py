@@ -38,6 +38,7 @@ from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.workers import WorkerSupervisor
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.open_server import OpenServer
 from drivetrain.tests.serving.running import RunningServer, serving
 
 HIDDEN = 24
@@ -60,7 +61,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def ask(server: RunningServer, path: str, body: bytes | None = BODY, key: str = "") -> tuple[int, Any, dict[str, str]]:
+def ask(
+    server: RunningServer | OpenServer, path: str, body: bytes | None = BODY, key: str = ""
+) -> tuple[int, Any, dict[str, str]]:
     """Status, JSON and headers of an answer over a connection of its own, which the system gives to any worker."""
     parts = urlsplit(server.address)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=30)
