@@ -21,7 +21,7 @@ from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, Checkpoints
 from .input.dataset import Dataset, State, measured, step_seconds
-from .input.stacks import LoaderStacks, OnDevice
+from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
@@ -68,21 +68,26 @@ class Fit:
         optimizer: optax.GradientTransformation,
         label: str,
         options: FitOptions,
+        data: TrainingInput | None = None,
+        eval_data: Dataset | None = None,
     ) -> None:
         """Look at data and devices; nothing is compiled yet."""
         self._run, self._model, self._predict, self._label = run, model, predict, label
         self._options = options
-        self._data = run.train_data
+        self._input = LoaderInput(run.train_data) if data is None else data
         self._placement = run.strategy.placement()
-        if run.batch_size % self._placement.shards:
+        if self._input.batch_size % self._placement.shards:
             raise InputError(
-                f"batch_size {run.batch_size} cannot be split over {self._placement.shards} devices",
+                f"batch_size {self._input.batch_size} cannot be split over {self._placement.shards} devices",
                 fix=f"use a multiple of {self._placement.shards}",
             )
         self._program = Program(model, loss, optimizer, label, self._placement, options.step)
-        self._total = run.epochs * run.steps_per_epoch
+        self._steps = self._input.steps  # of an epoch
+        self._total = run.epochs * self._steps
         self._depth = max(1, min(run.depth, self._total // FRACTIONS))  # so that a short run can be saved midway
         self._step = self._first = 0  # steps whose losses are known; where this attempt began
+        self._at: State = None  # of the input, after those
+        self._last: tuple[State, int] = (None, 0)  # the state before the last dispatch, and its last batch
         self._epoch_losses = _Mean()
         self._stride = -(-self._total // _POINTS)
         self._curve = [_Mean() for _ in range(-(-self._total // self._stride))]
@@ -92,14 +97,18 @@ class Fit:
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
         self._input_seconds: Mapping[str, float] = {}
         self._stopped = ""  # why the training ends after this epoch
-        self._eval = run.eval_data(self._placement.shards)
+        self._eval: Dataset | None = None
+        if eval_data is not None:
+            self._eval = Stacks(eval_data, self._depth)
+        elif (loader := run.eval_data(self._placement.shards)) is not None:
+            self._eval = LoaderStacks(loader, self._depth)
         self._checkpoints: Checkpoints | None = None
         if run.work_dir is not None:
             folder = run.work_dir / "checkpoints"
             self._checkpoints = Checkpoints(folder, seconds=run.checkpoint_seconds, note=run.note)
         self._progress = TrainingProgress(
             epochs=run.epochs,
-            steps_per_epoch=self._data.batches,
+            steps_per_epoch=self._steps,
             monitored=("loss", *(["eval_loss", *options.step.metrics] if self._eval else [])),
             stop=self._stop,
             variables=lambda: jax.device_get(self._program.variables(self._state)),
@@ -148,7 +157,7 @@ class Fit:
             curve=tuple(self._points()),
             first_step=self._first,
             steps=ran,
-            examples=ran * self._run.batch_size,
+            examples=ran * self._input.batch_size,
             stopped=self._stopped,
             seconds=seconds,
             input_seconds=dict(self._input_seconds),
@@ -176,6 +185,7 @@ class Fit:
                 fix="use another work_dir, or remove them",
             )
         self._step = self._first = step
+        self._at = record.get("data")
         return state, record
 
     def _start(self, checkpoint: tuple[State, dict[str, Any]] | None) -> None:
@@ -205,29 +215,30 @@ class Fit:
         feed = in_32_bits(self._program.feed)
         # Where processes train together, what they send is compared between them, in the order of the main threads.
         alone = self._placement.processes == 1
-        stacks: Dataset = LoaderStacks(self._data, self._depth).repeat(self._run.epochs)
+        stacks = self._input.stacks(self._depth, self._run.epochs)
         if alone:
             stacks = OnDevice(stacks, feed)
         stacks = stacks.prefetch(_AHEAD)
         if not alone:
             stacks = OnDevice(stacks, feed)
-        return measured(stacks, 0, list(divmod(self._step, self._data.batches)))
+        return measured(stacks, 0, self._input.state(self._step, self._at))
 
     def _train_epoch(self, stacks: Iterator[tuple[tuple[Arrays, int], State]]) -> None:
         """What is left of the epoch under way."""
-        epoch, batch = divmod(self._step, self._data.batches)
+        epoch, batch = divmod(self._step, self._steps)
+        rows = self._input.batch_size
         waiting: Callable[[], None] = _nothing
-        while batch < self._data.batches:
+        while batch < self._steps:
             with self._timed("input"):
-                (stack, count), _ = next(stacks)
-            first = epoch * self._data.batches + batch
+                (stack, count), at = next(stacks)
+            first = epoch * self._steps + batch
             batch += count
             self._state, losses = self._program.train(self._state, stack, count, first, self._key)
             del stack  # a dispatch keeps its batches itself, and no longer than it runs
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
             waiting()
-            waiting = partial(self._settle, losses, count)
-            ended = batch == self._data.batches
+            waiting = partial(self._settle, losses, count, at)
+            ended = batch == self._steps
             due = self._checkpoints is not None and self._checkpoints.due(self._step + count, self._total)
             if self._placement.blocking or ended or due:
                 waiting()
@@ -237,17 +248,17 @@ class Fit:
             if due:
                 self._save()
             try:
-                self._run.progress(self._step * self._run.batch_size, self._total * self._run.batch_size, "examples")
+                self._run.progress(self._step * rows, self._total * rows, "examples")
             except Canceled:
                 waiting()
                 self._save()
                 raise
 
-    def _settle(self, losses: jax.Array, count: int) -> None:
-        """Wait for a dispatch and take in its losses."""
+    def _settle(self, losses: jax.Array, count: int, at: State) -> None:
+        """Wait for a dispatch and take in its losses; after it the input is at that state."""
         with self._timed("device"):
             values = np.asarray(losses)[:count].tolist()
-        for value in values:
+        for number, value in enumerate(values):
             if math.isfinite(value):
                 self._epoch_losses.add(value)
                 self._curve[self._step // self._stride].add(value)
@@ -255,15 +266,16 @@ class Fit:
             else:
                 self._skipped += 1
                 if not self._options.step.skips or self._skipped > _MOST_SKIPPED:
-                    raise self._broken(value)
+                    raise self._broken(value, self._at, number)
             self._step += 1
             self._call("on_step_end", self._step, value)
+        self._last, self._at = (self._at, count - 1), at
 
     def _end_epoch(self, epoch: int) -> None:
-        steps = self._data.batches
+        steps = self._steps
         if not self._epoch_losses.count:
             self._step -= 1
-            raise self._broken(math.nan)
+            raise self._broken(math.nan, *self._last)
         with self._timed("evaluation"):
             eval_loss, metrics = self._evaluated()
         skipped = steps - self._epoch_losses.count
@@ -287,9 +299,13 @@ class Fit:
             return None, {}
         variables = self._program.variables(self._state)
         totals = np.zeros(1 + len(self._options.step.metrics))
-        for stack, count in self._eval.stacks(0, 0, self._depth):
+        batches = 0
+        for (stack, count), _ in self._eval.stream(0):
             totals += np.asarray(self._program.evaluate(variables, self._program.feed(stack), count), np.float64)
-        loss, *metrics = (totals / self._eval.batches).tolist()
+            batches += count
+        if not batches:
+            raise InputError("eval_data gave no batches", fix="make them smaller, or use drop_remainder=False")
+        loss, *metrics = (totals / batches).tolist()
         return loss, dict(zip(self._options.step.metrics, metrics, strict=True))
 
     def _traced(self) -> tuple[Any, list[str]]:
@@ -328,6 +344,7 @@ class Fit:
             "skipped": self._skipped,
             "stopped": self._stopped,
             "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
+            **self._input.saved(self._at),
         }
         checkpoints.save(self._step, state, record)
 
@@ -360,20 +377,27 @@ class Fit:
         step = self._options.step
         return {
             "seed": self._run.seed,
-            "batch_size": self._run.batch_size,
-            "rows": self._data.rows,
+            "batch_size": self._input.batch_size,
+            "rows": self._input.rows,
             "steps": self._total,
             "precision": step.precision.name,
             "ema": step.ema,
             "skip_nonfinite": step.skip_nonfinite,
             "callbacks": [type(callback).__name__ for callback in self._options.callbacks],
+            **self._input.plan,
         }
 
-    def _broken(self, value: float) -> InputError:
-        """The error for a loss that is not a number: names the step, and the column where the data is to blame."""
-        epoch, number = divmod(self._step, self._data.batches)
-        batch = next(self._data.epoch(epoch, number))
-        arrays = {name: array.values if self._run.features[name].ragged else array for name, array in batch.items()}
+    def _broken(self, value: float, before: State, after: int) -> InputError:
+        """The error for a loss that is not a number: names the step, and the column where the data is to blame.
+
+        Args:
+            value: The loss.
+            before: A state of the input.
+            after: Which batch it was after that.
+        """
+        epoch, number = divmod(self._step, self._steps)
+        batch = self._input.batch(self._step, before, after)
+        arrays = {name: getattr(column, "values", column) for name, column in batch.items()}
         bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
         if bad:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"

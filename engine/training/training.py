@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...data import Manifest
+from ...data import Manifest, open_examples
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
 from ..graphs.graph import FieldSpec
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import optax
 
     from .callbacks import Callback
+    from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
 
     Arrays = Mapping[str, jax.Array]
@@ -202,6 +203,19 @@ class TrainingRun:
             return self.train_data.epoch(epoch, start)
         return self._loader(split, self.batch_size, shuffle=False).epoch(epoch, start)
 
+    def dataset(self, split: str | None = None) -> Dataset:
+        """The rows of a split in stored order, by column, for an input pipeline of your own.
+
+        Args:
+            split: Its name; None for the train split.
+
+        Raises:
+            InputError: There is no such split.
+        """
+        from .input.sources import from_source
+
+        return from_source(open_examples(self.examples, split or self.train_split, self.features))
+
     def fit(
         self,
         model: Model,
@@ -216,6 +230,9 @@ class TrainingRun:
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         ema: float | None = None,
         skip_nonfinite: bool = False,
+        data: Dataset | None = None,
+        eval_data: Dataset | None = None,
+        steps_per_epoch: int | None = None,
     ) -> Trained:
         """Train a model: `epochs` passes of `steps_per_epoch` steps, resumed from the newest checkpoint.
 
@@ -237,6 +254,12 @@ class TrainingRun:
             ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
             skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
                 before it, up to 50 times in a row.
+            data: Batches to train on in place of those of the train split, such as
+                `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
+                Checkpoints hold its state.
+            eval_data: Batches to evaluate on, in place of those of the eval split.
+            steps_per_epoch: Batches of `data` that are called an epoch, after which the model is evaluated; None for
+                one pass, where its number of rows is known.
 
         Raises:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
@@ -246,6 +269,7 @@ class TrainingRun:
         """
         from .callbacks import Monitor
         from .fit import Fit, FitOptions
+        from .input.stacks import DatasetInput
         from .precision import precision as find_precision
         from .program import StepOptions
 
@@ -261,9 +285,11 @@ class TrainingRun:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
         step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
         best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
-        return Fit(
-            self, model, loss, predict, optimizer, label, FitOptions(step, (*callbacks, *self.callbacks), best)
-        ).run()
+        options = FitOptions(step, (*callbacks, *self.callbacks), best)
+        if data is None and steps_per_epoch is not None:
+            raise InputError("steps_per_epoch is of data, which is not there", fix="add data=run.dataset()…")
+        training_input = None if data is None else DatasetInput.of(data, steps_per_epoch)
+        return Fit(self, model, loss, predict, optimizer, label, options, training_input, eval_data).run()
 
     def _loader(self, split: str, batch_size: int, *, shuffle: bool) -> Loader:
         return Loader(

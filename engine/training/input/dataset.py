@@ -97,7 +97,7 @@ class Dataset:
 
         return Mapped(self, fn, by_row, seed, workers)
 
-    def filter(self, fn: Callable[[Columns], Any]) -> Dataset:
+    def filter(self, fn: Callable[[Mapping[str, Any]], Any]) -> Dataset:
         """The rows for which `fn` of their block is true: bool [rows] from columns."""
         from .maps import Filtered
 

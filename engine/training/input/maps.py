@@ -72,7 +72,7 @@ class Mapped(InputStep):
 class Filtered(InputStep):
     """See `Dataset.filter`. Its state is the parent's, and the number of the next row before the filter."""
 
-    fn: Callable[[Columns], Any]
+    fn: Callable[[Mapping[str, Any]], Any]
 
     @property
     def label(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 
@@ -40,10 +41,10 @@ class Repeated(InputStep):
         first, within = state or (0, None)
         for number in range(first, self.epochs) if self.epochs is not None else count(first):
             empty = within is None
-            for element, after in (stream := measured(self.parent, epoch * (self.epochs or 0) + number, within)):
-                empty = False
-                yield element, [number, after]
-            stream.close()
+            with closing(measured(self.parent, epoch * (self.epochs or 0) + number, within)) as elements:
+                for element, after in elements:
+                    empty = False
+                    yield element, [number, after]
             if empty and self.epochs is None:
                 raise InputError(f"{self.parent} has no rows to repeat", fix="look at its source and filters")
             within = None

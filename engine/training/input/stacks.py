@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,6 +17,147 @@ from .dataset import Dataset, InputStep, State, Stream, measured
 
 if TYPE_CHECKING:
     from ..loader import Loader
+
+
+class TrainingInput(Protocol):
+    """What `fit` trains on."""
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of an epoch, None where that is not known."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+        ...
+
+    def stacks(self, depth: int, epochs: int) -> Dataset:
+        """Up to `depth` batches at a time, epoch after epoch, none across the end of one."""
+        ...
+
+    def state(self, step: int, saved: State) -> State:
+        """Of `stacks` after so many steps, with what `saved` gave of the state then."""
+        ...
+
+    def saved(self, state: State) -> dict[str, State]:
+        """What a checkpoint must know of a state beside the number of steps."""
+        ...
+
+    @property
+    def plan(self) -> dict[str, str]:
+        """What must be the same in a training that goes on."""
+        ...
+
+    def batch(self, step: int, state: State, number: int) -> dict[str, Any]:
+        """The batch of a step, the `number`-th after a state of `stacks`."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoaderInput:
+    """The examples in the order of a loader, where the number of a step says all."""
+
+    loader: Loader
+
+    @property
+    def steps(self) -> int:
+        """See `TrainingInput`."""
+        return self.loader.batches
+
+    @property
+    def rows(self) -> int:
+        """See `TrainingInput`."""
+        return self.loader.rows
+
+    @property
+    def batch_size(self) -> int:
+        """See `TrainingInput`."""
+        return self.loader.batch_size
+
+    def stacks(self, depth: int, epochs: int) -> Dataset:
+        """See `TrainingInput`."""
+        return LoaderStacks(self.loader, depth).repeat(epochs)
+
+    def state(self, step: int, saved: State) -> State:
+        """See `TrainingInput`."""
+        return list(divmod(step, self.steps))
+
+    def saved(self, state: State) -> dict[str, State]:
+        """See `TrainingInput`."""
+        return {}
+
+    @property
+    def plan(self) -> dict[str, str]:
+        """See `TrainingInput`."""
+        return {}
+
+    def batch(self, step: int, state: State, number: int) -> dict[str, Any]:
+        """See `TrainingInput`."""
+        return next(self.loader.epoch(*divmod(step, self.steps)))
+
+
+@dataclass(frozen=True)
+class DatasetInput:
+    """A user's dataset of batches, whose states say where it goes on."""
+
+    dataset: Dataset
+    steps: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, dataset: Dataset, steps: int | None) -> DatasetInput:
+        """With as many steps as it has batches, or as are wanted.
+
+        Raises:
+            InputError: It gives no batches, or how many it has is not known.
+        """
+        if dataset.batch_size is None:
+            raise InputError(f"the dataset gives no batches of one size: {dataset}", fix="end it by batch(…)")
+        if steps is not None and steps < 1:
+            raise InputError(f"steps_per_epoch is {steps}", fix="use 1 or more")
+        if steps is None and dataset.steps is None:
+            raise InputError(f"how many batches an epoch has is not known of {dataset}", fix="add steps_per_epoch=…")
+        steps = dataset.steps if steps is None else steps
+        if not steps:
+            raise InputError(
+                f"the dataset has {dataset.rows} rows, fewer than one batch of {dataset.batch_size}",
+                fix="make its batches smaller",
+            )
+        return cls(dataset, steps, dataset.batch_size)
+
+    @property
+    def rows(self) -> int | None:
+        """See `TrainingInput`."""
+        return self.dataset.rows
+
+    def stacks(self, depth: int, epochs: int) -> Dataset:
+        """See `TrainingInput`."""
+        return Stacks(self.dataset.repeat(), depth, self.steps, epochs)
+
+    def state(self, step: int, saved: State) -> State:
+        """See `TrainingInput`."""
+        return saved
+
+    def saved(self, state: State) -> dict[str, State]:
+        """See `TrainingInput`."""
+        return {"data": state}
+
+    @property
+    def plan(self) -> dict[str, str]:
+        """See `TrainingInput`."""
+        return {"data": str(self.dataset)}
+
+    def batch(self, step: int, state: State, number: int) -> dict[str, Any]:
+        """See `TrainingInput`."""
+        batches: Any = self.dataset.repeat().stream(0, None if state is None else state[0])
+        with closing(batches):
+            return device_batch(next(islice(batches, number, None))[0])
 
 
 @dataclass(frozen=True)
@@ -39,13 +182,15 @@ class LoaderStacks(Dataset):
 
 @dataclass(frozen=True)
 class Stacks(InputStep):
-    """Batches of a dataset as (stack, number of batches in it), none of which goes on beyond `epoch_steps` batches.
+    """Batches of a dataset as (stack, number of batches in it), in `epochs` of `epoch_steps` batches; None: all.
 
-    Batches of another shape begin a new stack. The state is the parent's, and how many batches of an epoch are gone.
+    No stack goes on beyond the end of an epoch. Batches of another shape begin a new one. The state is the parent's,
+    and the number of batches that are gone.
     """
 
     depth: int
-    epoch_steps: int
+    epoch_steps: int | None = None
+    epochs: int = 1
 
     @property
     def label(self) -> str:
@@ -55,21 +200,21 @@ class Stacks(InputStep):
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
         at, gone = state or (None, 0)
+        end = None if self.epoch_steps is None else self.epochs * self.epoch_steps
         held: list[dict[str, Any]] = []
-        before = at
-        for columns, after in measured(self.parent, epoch, at):
-            batch = device_batch(columns)
-            if held and _shapes(batch) != _shapes(held[0]):
-                yield (_stacked(held, self.depth), len(held)), [before, gone]
-                held = []
-            held.append(batch)
-            before, gone = after, gone + 1
-            if len(held) == self.depth or gone == self.epoch_steps:
-                gone %= self.epoch_steps
-                yield (_stacked(held, self.depth), len(held)), [before, gone]
-                held = []
+        with closing(measured(self.parent, epoch, at)) as batches:
+            while gone != end and (item := next(batches, None)) is not None:
+                batch = device_batch(item[0])
+                if held and _shapes(batch) != _shapes(held[0]):
+                    yield (_stacked(held, self.depth), len(held)), [at, gone]
+                    held = []
+                held.append(batch)
+                at, gone = item[1], gone + 1
+                if len(held) == self.depth or (self.epoch_steps and gone % self.epoch_steps == 0):
+                    yield (_stacked(held, self.depth), len(held)), [at, gone]
+                    held = []
         if held:
-            yield (_stacked(held, self.depth), len(held)), [before, gone]
+            yield (_stacked(held, self.depth), len(held)), [at, gone]
 
 
 @dataclass(frozen=True)
@@ -85,8 +230,9 @@ class OnDevice(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        for (stack, count), after in measured(self.parent, epoch, state):
-            yield (self.feed(stack), count), after
+        with closing(measured(self.parent, epoch, state)) as stacks:
+            for (stack, count), after in stacks:
+                yield (self.feed(stack), count), after
 
 
 def device_batch(columns: Columns) -> dict[str, Any]:

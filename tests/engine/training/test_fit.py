@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from drivetrain.engine import Callback, EarlyStopping, EpochRecord, Model, Trained, TrainingProgress, TrainingRun
 from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
 from drivetrain.errors import Canceled, InputError
 from flax import nnx
@@ -446,3 +447,82 @@ def test_what_optax_brings_works_as_the_page_says(run: TrainingRun) -> None:
     assert 0.5 < flat(stalled.params)[0] < 1.0  # no step after the first few
     weights = flat(fit(run, Model(line().init, jax.checkpoint(line().apply))).params)
     np.testing.assert_allclose(weights, by_hand(run)[0], rtol=1e-5)
+
+
+def scaled(columns: Mapping[str, Any], random: np.random.Generator) -> dict[str, Any]:
+    return {**columns, "x": columns["x"] + random.normal(size=len(columns["x"])) / 100}
+
+
+def own_input(run: TrainingRun) -> Dataset:
+    """The rows in other batches: a shuffle, noise and a prefetch of its own."""
+    return run.dataset().shuffle(run.seed, window=200).map(scaled, seed=1).batch(BATCH).prefetch(3)
+
+
+def test_a_dataset_of_the_users_is_trained_on(run: TrainingRun) -> None:
+    weights = np.array([0.5, 0.5, 0.0])
+    for batch in own_input(run).repeat(run.epochs):
+        matrix = np.stack([batch["x"], batch["z"], np.ones(BATCH)], -1).astype(np.float64)
+        weights = weights - RATE * 2 / BATCH * matrix.T @ (matrix @ weights - batch["y"])
+    trained = fit(run, data=own_input(run))
+    np.testing.assert_allclose(flat(trained.params), weights, rtol=1e-4)
+    assert [record.steps for record in trained.history] == [8] * 4
+    assert {"map(scaled, seed=1)", "stack", "to device"} < set(trained.input_seconds)
+    longer = fit(run, data=own_input(run), steps_per_epoch=11)
+    assert [record.steps for record in longer.history] == [11] * 4
+    assert longer.examples == 44 * BATCH
+
+
+def test_evaluation_on_a_dataset_of_the_users(run: TrainingRun) -> None:
+    trained = fit(run, eval_data=run.dataset("eval").map(lambda columns: {**columns, "y": columns["y"] * 0}).batch(32))
+    weights = flat(trained.params)
+    batch = next(iter(run.dataset("eval").batch(BATCH * 2)))
+    expected = np.mean((np.stack([batch["x"], batch["z"], np.ones(BATCH * 2)], -1) @ weights) ** 2)
+    assert trained.history[-1].eval_loss == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("stopped", [3, 8, 13, 26])
+def test_a_training_on_a_dataset_goes_on_exactly(run: TrainingRun, tmp_path: Path, stopped: int) -> None:
+    def cancel(done: int, total: int | None, unit: str) -> None:
+        if done >= stopped * BATCH:
+            raise Canceled("stop")
+
+    options: dict[str, Any] = {"data": own_input(run), "steps_per_epoch": 7}
+    whole = fit(run, **options)
+    kept = dataclasses.replace(run, work_dir=tmp_path)
+    with pytest.raises(Canceled):
+        fit(dataclasses.replace(kept, progress=cancel), **options)
+    resumed = fit(kept, **options)
+    assert resumed.first_step >= stopped
+    np.testing.assert_array_equal(flat(resumed.params), flat(whole.params))
+    assert resumed.history == whole.history
+    with pytest.raises(InputError, match="belong to another training"):
+        fit(kept, data=run.dataset().batch(BATCH), steps_per_epoch=7)
+
+
+def test_a_batch_that_breaks_the_loss_of_a_dataset_is_named(run: TrainingRun) -> None:
+    def broken(columns: Mapping[str, Any]) -> dict[str, Any]:
+        z = columns["z"].copy()
+        z[(columns["row"] == 300)] = np.nan
+        return {"x": columns["x"], "y": columns["y"], "z": z}
+
+    arrays = {name: np.zeros(512, np.float32) for name in ("x", "z", "y")}
+    data = from_arrays({**arrays, "row": np.arange(512)}).map(broken).batch(BATCH)
+    with pytest.raises(InputError, match=r"step 5 \(epoch 1, batch 5\)\n.*column 'z' of that batch"):
+        fit(run, data=data)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": lambda run: run.dataset()}, "gives no batches of one size"),
+        ({"data": lambda run: run.dataset().batch(1000)}, "has 0 rows, fewer than one batch of 1000"),
+        ({"data": lambda run: run.dataset().filter(lambda c: c["x"] > 0).batch(9)}, r"\n.*add steps_per_epoch"),
+        ({"data": lambda run: run.dataset().batch(9), "steps_per_epoch": 0}, "steps_per_epoch is 0"),
+        ({"steps_per_epoch": 3}, "steps_per_epoch is of data"),
+        ({"data": lambda run: run.dataset().map(lambda c: {**c, "t": ["a"] * len(c["x"])}).batch(9)}, "'t' is"),
+        ({"eval_data": lambda run: run.dataset("eval").batch(1000)}, "eval_data gave no batches"),
+    ],
+)
+def test_mistakes_in_a_dataset_are_named(run: TrainingRun, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(run, **{name: value(run) if callable(value) else value for name, value in options.items()})
