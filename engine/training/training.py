@@ -114,6 +114,7 @@ class TrainingRun:
         note: Called with a line of text that a person should see.
         rehearse: Called by `fit` before anything is computed with apply, the shapes of the parameters
             (`jax.ShapeDtypeStruct`), predict and label: raises what would make the export fail in the end.
+        callbacks: Called by `fit` after those that it is given: of who runs the user's function.
     """
 
     features: Mapping[str, FieldSpec]
@@ -133,6 +134,7 @@ class TrainingRun:
     progress: Progress = no_progress
     note: Callable[[str], None] = _no_note
     rehearse: Callable[[Callable[..., Outputs], Variables, Predict, str], object] = _no_rehearsal
+    callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "depth"):
@@ -255,7 +257,9 @@ class TrainingRun:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
         step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
         best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
-        return Fit(self, model, loss, predict, optimizer, label, FitOptions(step, tuple(callbacks), best)).run()
+        return Fit(
+            self, model, loss, predict, optimizer, label, FitOptions(step, (*callbacks, *self.callbacks), best)
+        ).run()
 
     def _loader(self, split: str, batch_size: int, *, shuffle: bool) -> Loader:
         return Loader(
