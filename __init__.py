@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .components.evaluation.standalone import evaluate
     from .components.explanation.counterfactual import counterfactual_flips
     from .components.explanation.explain import explain
+    from .components.tuning.space import choice, integers, log_uniform, uniform
     from .console.cost import costs
     from .console.record_table import find
     from .console.run_table import runs
@@ -63,6 +64,7 @@ __all__ = [
     "Secret",
     "ab_test",
     "artifact",
+    "choice",
     "component",
     "container_component",
     "costs",
@@ -75,9 +77,11 @@ __all__ = [
     "find",
     "find_slices",
     "hub",
+    "integers",
     "kfp_component",
     "latest",
     "latest_blessed",
+    "log_uniform",
     "loops",
     "map_",
     "not_",
@@ -95,6 +99,7 @@ __all__ = [
     "secret",
     "shell_component",
     "triggers",
+    "uniform",
     "when",
 ]
 
@@ -108,6 +113,7 @@ _load = lazy_names(
         "components.evaluation.standalone": "evaluate",
         "components.explanation.counterfactual": "counterfactual_flips",
         "components.explanation.explain": "explain",
+        "components.tuning.space": "choice integers log_uniform uniform",
         "console.cost": "costs",
         "console.record_table": "find",
         "console.run_table": "runs",

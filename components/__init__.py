@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .statistics_gen import StatisticsGen as StatisticsGen
     from .trainer import Trainer as Trainer
     from .transform import Transform as Transform
+    from .tuner import Tuner as Tuner
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
@@ -49,5 +50,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "statistics_gen": "StatisticsGen",
         "trainer": "Trainer",
         "transform": "Transform",
+        "tuner": "Tuner",
     },
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError
-from ..metadata import Examples, Model, TransformGraph
+from ..metadata import Examples, Model, TransformGraph, TuningResults
 from ..pipelines import Fn, component, current, load
 from ..user_code import defined_at, mistake
 
@@ -37,6 +37,7 @@ def Trainer(
     graph: TransformGraph,
     *,
     base_model: Model | None = None,
+    tuned: TuningResults | None = None,
     fn: Fn,
     epochs: int = 1,
     batch_size: int = 512,
@@ -55,6 +56,8 @@ def Trainer(
         graph: The preprocessing they came from.
         base_model: A model whose parameters `run.fit` begins with, such as `dt.latest_blessed()`: a warm start. Arrays
             of another shape keep their initial values, as where a vocabulary grew; the log says which.
+        tuned: The results of a search for hyperparameters, such as `dt.latest(TuningResults)`: its best ones, of which
+            `hyperparameters` replaces those that it names.
         fn: The user's `train(run: TrainingRun) -> Trained`, e.g. "model:train".
         epochs: Passes over the train split.
         batch_size: Rows per step; the rows of an epoch that fill no batch are left out of it.
@@ -63,7 +66,8 @@ def Trainer(
             the node has `options(replicas=N)`; those save no checkpoints).
         train_split: The split to train on.
         eval_split: The split whose loss is shown after each epoch; None for none.
-        hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
+        hyperparameters: JSON values for the user's function, as `run.hyperparameters`, such as the
+            `best_hyperparameters` of a Tuner.
 
     Returns:
         The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; extra/logs where
@@ -92,9 +96,7 @@ def Trainer(
     # A checkpoint of arrays that lie on several processes would need them all to save together, and only the first
     # process has a folder that outlives it: such a training keeps none.
     kept = launch.work is not None and together is None
-    _refuse_other_graph(examples, graph)
-    features = _features(graph.content, launch.note)
-    _refuse_raw(examples, features)
+    features = features_of(examples, graph, launch.note)
     epoch_metrics = EpochMetrics(launch.metric)
     run = engine.TrainingRun(
         features=features,
@@ -102,7 +104,7 @@ def Trainer(
         epochs=epochs,
         batch_size=batch_size,
         seed=seed,
-        hyperparameters=dict(hyperparameters or {}),
+        hyperparameters={**({} if tuned is None else tuned.best), **(hyperparameters or {})},
         strategy=find_strategy(strategy),
         train_split=train_split,
         eval_split=eval_split,
@@ -114,7 +116,7 @@ def Trainer(
         rehearse=partial(_rehearse, graph.content),
         callbacks=[epoch_metrics],
     )
-    trained = _trained(fn, run)
+    trained = call_train(fn, run)
     _refuse_broken(trained.params)
     model = Model.new(graph=_digest(graph.content))
     engine.export_model(
@@ -143,7 +145,7 @@ def _rehearse(transform: Path, *model: Any) -> None:  # Any: the arguments of `e
     current().preflight("model", coming | {"graph": _digest(transform)})
 
 
-def _trained(fn: Fn, run: TrainingRun) -> Trained:
+def call_train(fn: Fn, run: TrainingRun) -> Trained:
     """What the user's function returns; what it raises becomes an InputError that names the line in the user's file."""
     from .. import engine
 
@@ -167,7 +169,19 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSpec]:
+def features_of(examples: Examples, graph: TransformGraph, note: Callable[[str], None]) -> dict[str, FieldSpec]:
+    """The features that a training has.
+
+    Raises:
+        InputError: The graph did not make the examples.
+    """
+    _refuse_other_graph(examples, graph)
+    features = device_features(graph.content, note)
+    _refuse_raw(examples, features)
+    return features
+
+
+def device_features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSpec]:
     """The transformed columns that are arrays or lists of numbers; another column has no place on a device."""
     from .. import engine
     from ..engine.ragged.feeding import DEVICE

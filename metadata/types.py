@@ -38,6 +38,7 @@ __all__ = [
     "Schema",
     "Statistics",
     "TransformGraph",
+    "TuningResults",
     "Value",
     "artifact_type",
     "staging",
@@ -360,6 +361,19 @@ class Model(Artifact):
     """
 
     graph: str | None = None
+
+
+class TuningResults(Artifact):
+    """The trials of a search for hyperparameters.
+
+    `best`: the hyperparameters of the best trial, as `Trainer` takes them. `values`: of its objectives, by name.
+    `trials`: how many there were.
+    """
+
+    best: dict[str, object] = {}  # noqa: RUF012  # declarations: every artifact gets its own copies
+    values: dict[str, float] = {}  # noqa: RUF012
+    trials: int = 0
+    summary: str = ""
 
 
 class Registration(Artifact):

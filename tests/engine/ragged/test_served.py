@@ -390,14 +390,14 @@ def worded(count: int, seed: int, words: np.ndarray) -> pa.Table:
 
 def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
     """A list column of tags, a vocabulary over its values, an embedding bag trained on the ids, and served."""
-    from drivetrain.components.trainer import _features
+    from drivetrain.components.trainer import device_features
 
     pq.write_table(worded(2000, 0, WORDS), tmp_path / "raw.parquet")
     source = data.open_parquet([tmp_path / "raw.parquet"])
     graph = analyze(by_vocabulary, source, data.executor("local"))
     graph.save(tmp_path / "graph")
     apply(tmp_path / "graph", {"train": source}, tmp_path / "examples", data.executor("local"))
-    features = _features(tmp_path / "graph", lambda note: pytest.fail(note))
+    features = device_features(tmp_path / "graph", lambda note: pytest.fail(note))
     assert features["tags"] == FieldSpec("list<int64>", (), 32)  # 30 words and 2 for unknown ones
     size = features["tags"].size
     assert size is not None

@@ -1,0 +1,329 @@
+"""One trial: the user's `train(run)` with the hyperparameters of the trial, and what it recorded of each epoch."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ...engine.training.callbacks import Callback
+from ...errors import Canceled, DrivetrainError
+from ...pipelines import Fn, FunctionRef, current
+from ...pipelines.project.context import Metrics, enter
+from ...progress import Progress, no_progress
+from ...user_code import mistake
+from .objective import Objective, values_of
+from .study import Outcome
+
+if TYPE_CHECKING:
+    from ...engine import EpochRecord, Trained, TrainingProgress, TrainingRun
+
+
+class Link(Protocol):
+    """What a trial may say while it is under way."""
+
+    def monitored(self, names: Sequence[str]) -> None:
+        """Name the values that each epoch's record will have. Raises InputError where an objective is not there."""
+        ...
+
+    def epoch(self, curve: Sequence[Sequence[float]]) -> str | None:
+        """Tell the objectives after each epoch so far; gives why the trial is to stop, None where it goes on."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say something to a person."""
+        ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """What all trials of a search have in common: what Trainer would be called with.
+
+    Attributes:
+        fn: The user's function.
+        examples: Content folder of the transformed examples.
+        graph: Content folder of the transform graph.
+        base_model: Content folder and extra folder of the model that trainings begin with; None where none is.
+        objectives: What is measured.
+        hyperparameters: Those that every trial has.
+        epochs: The most that a trial has.
+        batch_size: Rows per step.
+        seed: Of the first execution of each trial; the next has the next.
+        strategy: Its name.
+        train_split: The split to train on.
+        eval_split: The split that is measured after each epoch.
+        executions: Trainings of each trial, whose mean counts.
+        epoch: Whether a training counts by its last epoch or by its best.
+    """
+
+    fn: Fn
+    examples: Path
+    graph: Path
+    base_model: tuple[Path, Path] | None
+    objectives: tuple[Objective, ...]
+    hyperparameters: Mapping[str, Any]
+    epochs: int
+    batch_size: int
+    seed: int
+    strategy: str
+    train_split: str
+    eval_split: str | None
+    executions: int
+    epoch: Literal["last", "best"]
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is sent to a process; the function must be a named one by then."""
+        assert isinstance(self.fn, FunctionRef)
+        project = None if self.fn.project is None else str(self.fn.project)
+        body = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            **body,
+            "fn": [project, self.fn.name],
+            "examples": str(self.examples),
+            "graph": str(self.graph),
+            "base_model": None if self.base_model is None else list(map(str, self.base_model)),
+            "objectives": [asdict(each) for each in self.objectives],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Training:
+        """What `to_json` described."""
+        project, name = body["fn"]
+        base = body["base_model"]
+        return cls(
+            **{
+                **body,
+                "fn": FunctionRef(None if project is None else Path(project), name),
+                "examples": Path(body["examples"]),
+                "graph": Path(body["graph"]),
+                "base_model": None if base is None else (Path(base[0]), Path(base[1])),
+                "objectives": tuple(Objective(**each) for each in body["objectives"]),
+            }
+        )
+
+
+class ReadHyperparameters(dict[str, Any]):
+    """Hyperparameters that remember which of them were asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a name, or the default."""
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:  # `**hyperparameters` too, which would pass by otherwise
+        self.read.update(super().keys())
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        """All names; they count as read."""
+        self.read.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        """All names and values; they count as read."""
+        self.read.update(super().keys())
+        return super().items()
+
+    def values(self) -> Any:
+        """All values; their names count as read."""
+        self.read.update(super().keys())
+        return super().values()
+
+
+class TrialReport(Callback):
+    """Tells the study of each epoch, and ends the training where it says so."""
+
+    def __init__(self, objectives: Sequence[Objective], link: Link) -> None:
+        self._objectives, self._link = objectives, link
+        self.curve: list[list[float]] = []
+        self.pruned = ""
+
+    def on_train_begin(self, progress: TrainingProgress) -> None:
+        """See that the objectives will be recorded."""
+        self._link.monitored(progress.monitored)
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        """Tell, and ask."""
+        self.curve.append(values_of(self._objectives, recorded(record)))
+        reason = self._link.epoch(self.curve)
+        if reason is not None and record.epoch < progress.epochs:
+            self.pruned = reason
+            progress.stop(reason)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """The curve: a training that goes on from a checkpoint tells it from the begin."""
+        return {"curve": self.curve, "pruned": self.pruned}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.curve, self.pruned = state["curve"], state["pruned"]
+
+
+def recorded(record: EpochRecord) -> dict[str, float | None]:
+    """All values of an epoch, by name."""
+    return {"loss": record.loss, "eval_loss": record.eval_loss, **record.metrics}
+
+
+def run_trial(
+    training: Training,
+    hyperparameters: Mapping[str, Any],
+    work: Path,
+    link: Link,
+    *,
+    rehearse: bool = False,
+    progress: Progress = no_progress,
+) -> Outcome:
+    """Train with some hyperparameters, as often as a trial does.
+
+    Args:
+        training: What all trials have in common.
+        hyperparameters: Of this one.
+        work: A folder for checkpoints: a repeated trial goes on from them. It is removed once the trial has ended.
+        link: Who is told of epochs.
+        rehearse: Whether to see first that the model can be exported.
+        progress: May raise Canceled.
+
+    Returns:
+        How it ended. What the user's function raises is a failed trial.
+
+    Raises:
+        Canceled: `progress` did.
+    """
+    begin = time.monotonic()
+    read = ReadHyperparameters({**training.hyperparameters, **hyperparameters})
+    try:
+        outcome = _executions(training, read, work, link, rehearse, progress)
+    except Canceled:
+        raise
+    except DrivetrainError as error:
+        outcome = Outcome("FAILED", reason=f"{error.where}: {error.message}" if error.where else error.message)
+    except (Exception, SystemExit) as error:  # the user's own code may raise anything
+        cause = mistake(error) if isinstance(error, Exception) else DrivetrainError(f"it exited: {error}")
+        outcome = Outcome("FAILED", reason=f"{cause.where}: {cause.message}" if cause.where else cause.message)
+    shutil.rmtree(work, ignore_errors=True)
+    seconds = round(time.monotonic() - begin, 3)
+    return Outcome(outcome.state, outcome.values, outcome.curve, outcome.reason, seconds, tuple(sorted(read.read)))
+
+
+def _executions(
+    training: Training, read: ReadHyperparameters, work: Path, link: Link, rehearse: bool, progress: Progress
+) -> Outcome:
+    measured: list[Sequence[float]] = []
+    curve: tuple[tuple[float, ...], ...] = ()
+    for execution in range(training.executions):
+        report = TrialReport(training.objectives, link if execution == 0 else _Silent(link))
+        run = _run(training, read, training.seed + execution, work / str(execution), report, link.note, progress)
+        leave = enter(replace(current(), metrics=Metrics()))  # what one training measures is no other's
+        try:
+            trained = _trained(training, run if rehearse and execution == 0 else _without_rehearsal(run))
+            own_loop = current().metrics.properties.get("metrics", {})
+        finally:
+            leave()
+        if execution == 0:
+            curve = tuple(tuple(values) for values in report.curve)
+        if report.pruned:
+            return Outcome("PRUNED", curve[-1], curve, report.pruned)
+        measured.append(_measured(training, trained, own_loop, link))
+    values = tuple(math.fsum(each) / len(measured) for each in zip(*measured, strict=True))
+    for objective, value in zip(training.objectives, values, strict=True):
+        if not math.isfinite(value):
+            return Outcome("FAILED", curve=curve, reason=f"{objective.name} is {value}")
+    return Outcome("COMPLETE", values, curve)
+
+
+def _run(
+    training: Training,
+    read: ReadHyperparameters,
+    seed: int,
+    work: Path,
+    report: TrialReport,
+    note: Callable[[str], None],
+    progress: Progress,
+) -> TrainingRun:
+    # Late, so that a process of a trial tells at once that it is there.
+    from functools import partial
+
+    from ... import engine
+    from ...engine.export import rehearse
+    from ...engine.training.strategy import strategy as find_strategy
+    from ...engine.training.warm_start import read_variables
+    from ..trainer import device_features
+
+    return engine.TrainingRun(
+        features=device_features(training.graph, lambda text: None),
+        examples=training.examples,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        seed=seed,
+        hyperparameters=read,
+        strategy=find_strategy(training.strategy),
+        train_split=training.train_split,
+        eval_split=training.eval_split,
+        base_model=None if training.base_model is None else read_variables(*training.base_model),
+        work_dir=work,
+        progress=progress,
+        note=note,
+        rehearse=partial(rehearse, training.graph),
+        callbacks=(report,),
+    )
+
+
+def _without_rehearsal(run: TrainingRun) -> TrainingRun:
+    return replace(run, rehearse=lambda *model: None)
+
+
+def _trained(training: Training, run: TrainingRun) -> Trained:
+    from ..trainer import call_train
+
+    return call_train(training.fn, run)
+
+
+def _measured(training: Training, trained: Trained, own_loop: Any, link: Link) -> list[float]:
+    """The objectives of one training; of a loop of the user's own, metrics that it recorded, which is JSON."""
+    epochs = [recorded(record) for record in trained.history]
+    if not epochs:
+        link.monitored(list(own_loop))
+        epochs = [own_loop]
+    every = [values_of(training.objectives, record) for record in epochs]
+    if training.epoch == "last":
+        return every[-1]
+    columns = [[value for value in column if math.isfinite(value)] for column in zip(*every, strict=True)]
+    return [o.best(column) if column else math.nan for o, column in zip(training.objectives, columns, strict=True)]
+
+
+class _Silent:
+    """The link of an execution after the first: nobody is asked whether to stop."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def monitored(self, names: Sequence[str]) -> None:
+        self._link.monitored(names)
+
+    def epoch(self, curve: Sequence[Sequence[float]]) -> str | None:
+        return None
+
+    def note(self, text: str) -> None:
+        self._link.note(text)
+
+
+def in_process(body: Mapping[str, Any], link: Link) -> Outcome:
+    """A trial as it is sent to a process of its own."""
+    training = Training.from_json(body["training"])
+    return run_trial(training, body["hyperparameters"], Path(body["work"]), link, rehearse=body["rehearse"])

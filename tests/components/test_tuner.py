@@ -1,0 +1,401 @@
+"""Tuner as a component: trials are what Trainer trains, what it refuses, and what comes of a search."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import drivetrain as dt
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain import data
+from drivetrain.components import Trainer, Tuner
+from drivetrain.components.tuning.results import read
+from drivetrain.components.tuning.trial import ReadHyperparameters, Training, run_trial
+from drivetrain.errors import BuildError, Canceled, InputError
+from drivetrain.metadata import Examples, TransformGraph, TuningResults, summary_of
+from drivetrain.pipelines import FunctionRef, LaunchContext, current
+from drivetrain.pipelines.project.context import Metrics, enter
+
+pytest.importorskip("optuna")
+pytestmark = pytest.mark.engine
+
+MODEL = '''
+"""A logistic regression in plain JAX, and functions that train nothing."""
+from drivetrain.engine import EpochRecord, Model, Trained, ops
+
+
+def preprocess(columns):
+    return {"x": ops.z_score(columns["x"]), "late": ops.cast(columns["y"] > 0.0, "float32")}
+
+
+def train(run):
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    def apply(params, features):
+        return features["x"] * params["w"] + params["b"]
+
+    def loss(logits, batch):
+        return optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean()
+
+    scale = run.hyperparameters.get("scale", 1.0)
+    return run.fit(
+        Model(lambda key: {"w": jax.random.normal(key, ()), "b": jnp.zeros(())}, apply),
+        loss=loss,
+        predict=lambda logits: {"probability": jax.nn.sigmoid(logits * scale)},
+        optimizer=optax.sgd(run.hyperparameters["rate"]),
+        label="late",
+        metrics={"accuracy": lambda logits, batch: jnp.mean((logits > 0) == (batch["late"] > 0))},
+    )
+
+
+def quick(run, value=lambda h, seed: (h["x"] - 0.3) ** 2):
+    """What training would give: losses that fall to a value, and are best in the epoch before the last."""
+    reached = value(run.hyperparameters, run.seed)
+    records = [
+        EpochRecord(epoch, 1, 9.0, reached + 1 / epoch, {"accuracy": 1 - reached}) for epoch in range(1, run.epochs)
+    ]
+    last = EpochRecord(run.epochs, 1, 9.0, reached + 1, {"accuracy": 0.5 - reached})
+    return Trained({}, None, None, "late", history=(*records, last))
+'''
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "model.py").write_text(MODEL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(project: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("tuned_model", project / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, model: Any) -> tuple[Examples, TransformGraph]:
+    """Transformed examples and the graph, as Transform makes them."""
+    import pyarrow.parquet as pq
+    from drivetrain import engine
+
+    folder, random = tmp_path_factory.mktemp("examples"), np.random.default_rng(0)
+    sources = {}
+    for split, rows in (("train", 400), ("eval", 100)):
+        x = random.normal(size=rows)
+        pq.write_table(pa.table({"x": x, "y": x + random.normal(size=rows)}), folder / f"{split}.parquet")
+        sources[split] = data.open_parquet([folder / f"{split}.parquet"])
+    graph, examples = TransformGraph.new(), Examples.new()
+    engine.analyze(model.preprocess, sources["train"], data.executor("local")).save(graph.content)
+    engine.apply(graph.content, sources, examples.content, data.executor("local"))
+    return examples, graph
+
+
+def test_the_best_hyperparameters_train_what_the_best_trial_trained(inputs: Any, model: Any) -> None:
+    notes: list[str] = []
+    measured = Metrics()
+    leave = enter(LaunchContext(note=notes.append, metrics=measured))
+    try:
+        tuned = Tuner(
+            *inputs, fn=model.train, sampler="random", trials=3, epochs=2, batch_size=100, seed=4,
+            space={"rate": dt.log_uniform(1e-2, 10.0), "unread": dt.choice(1, 2)}, hyperparameters={"scale": 2.0},
+        )  # fmt: skip
+    finally:
+        leave()
+    body = read(tuned.results.content)
+    assert len(body["trials"]) == 3
+    for trial in body["trials"]:
+        chosen = {**trial["hyperparameters"], "scale": 2.0}
+        trained = Trainer(*inputs, fn=model.train, epochs=2, batch_size=100, seed=4, hyperparameters=chosen)
+        epochs = json.loads((trained.extra / "history.json").read_text())["epochs"]
+        assert trial["curve"] == [[epoch["eval_loss"]] for epoch in epochs]
+        assert trial["values"] == {"eval_loss": epochs[-1]["eval_loss"]}
+    best = min(body["trials"], key=lambda trial: trial["values"]["eval_loss"])
+    assert tuned.best_hyperparameters == {**best["hyperparameters"], "scale": 2.0}
+    assert tuned.results.best == tuned.best_hyperparameters
+    assert tuned.results.values == best["values"]
+    assert measured.properties["metrics"]["best_eval_loss"] == best["values"]["eval_loss"]  # type: ignore[index]
+    assert len(measured.properties["metric_steps"]["eval_loss"]) == 3  # type: ignore[index]
+    assert "no trial asked for 'unread': the function does not read it" in notes
+    summary = summary_of(tuned.results)
+    assert summary.columns == ("", "eval_loss", "rate", "unread")
+    assert summary.rows[0][0] == f"trial {best['number']}"
+    assert summary.numbers == {"best eval_loss": best["values"]["eval_loss"]}
+    assert summary.report
+    page = (tuned.results.extra / "report.html").read_text()
+    assert "Parallel coordinates" in page
+    assert "Best so far" in page
+
+
+def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(inputs: Any, model: Any, tmp_path: Path) -> None:
+    examples, graph = inputs
+    training = Training(
+        fn=model.train, examples=examples.content, graph=graph.content, base_model=None,
+        objectives=objectives(), hyperparameters={}, epochs=4, batch_size=100, seed=0, strategy="single",
+        train_split="train", eval_split="eval", executions=1, epoch="last",
+    )  # fmt: skip
+    whole = run_trial(training, {"rate": 0.5}, tmp_path / "whole", Listener(4))
+    stopped = Listener(2)
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        if stopped.epochs == 2:
+            raise Canceled("stopped")
+
+    with pytest.raises(Canceled):
+        run_trial(training, {"rate": 0.5}, tmp_path / "work", stopped, progress=stop)
+    again = Listener(4)
+    outcome = run_trial(training, {"rate": 0.5}, tmp_path / "work", again)
+    assert (outcome.state, outcome.values, outcome.curve) == ("COMPLETE", whole.values, whole.curve)
+    assert any("training resumed at step 8 of 16" in note for note in again.notes)
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_pruner_ends_a_training_after_an_epoch(inputs: Any, model: Any, tmp_path: Path) -> None:
+    tuned = Tuner(
+        *inputs, fn=model.train, space={"rate": dt.choice(5.0, 1e-6, 1e-7, 1e-8)}, sampler="grid", pruner="asha",
+        epochs=4, batch_size=100,
+    )  # fmt: skip
+    trials = read(tuned.results.content)["trials"]
+    assert [trial["state"] for trial in trials] == ["COMPLETE", "PRUNED", "PRUNED", "PRUNED"]
+    assert {len(trial["curve"]) for trial in trials[1:]} <= {1, 2, 3}
+    assert tuned.best_hyperparameters == {"rate": 5.0}
+    assert "3 stopped early" in summary_of(tuned.results).text
+
+
+class Listener:
+    """Keeps what a trial says."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs, self.notes = 0, list[str]()
+
+    def monitored(self, names: Any) -> None:
+        assert "eval_loss" in names
+
+    def epoch(self, curve: Any) -> str | None:
+        self.epochs = len(curve)
+        return None
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def objectives() -> Any:
+    from drivetrain.components.tuning.objective import objectives_of
+
+    return objectives_of("eval_loss")
+
+
+SPACE = {"x": dt.uniform(-1.0, 1.0, step=0.25)}
+
+
+def test_a_training_counts_by_its_last_epoch_or_its_best(inputs: Any, model: Any) -> None:
+    for epoch, more in (("last", 1.0), ("best", 1 / 3)):
+        tuned = Tuner(*inputs, fn=model.quick, space=SPACE, sampler="grid", epochs=4, epoch=epoch)
+        assert tuned.best_hyperparameters == {"x": 0.25}
+        assert tuned.results.values["eval_loss"] == pytest.approx(0.05**2 + more)
+
+
+def test_a_trial_is_as_good_as_the_mean_of_its_trainings(inputs: Any, model: Any) -> None:
+    def noisy(run: Any) -> Any:
+        return model.quick(run, lambda h, seed: h["x"] + 0.1 * math.sin(seed))
+
+    tuned = Tuner(*inputs, fn=noisy, space=SPACE, sampler="grid", executions_per_trial=3, seed=7)
+    means = statistics.fmean(0.1 * math.sin(seed) for seed in (7, 8, 9))
+    for trial in read(tuned.results.content)["trials"]:
+        assert trial["values"]["eval_loss"] == pytest.approx(trial["hyperparameters"]["x"] + means + 1)
+
+
+def test_several_objectives_have_a_front(inputs: Any, model: Any) -> None:
+    def train(run: Any) -> Any:
+        x = run.hyperparameters["x"]
+        from dataclasses import replace
+
+        trained = model.quick(run)
+        record = replace(trained.history[-1], eval_loss=abs(x), metrics={"accuracy": x})
+        return replace(trained, history=(record,))
+
+    tuned = Tuner(*inputs, fn=train, space=SPACE, sampler="grid", objective={"accuracy": "max", "eval_loss": "min"})
+    assert tuned.best_hyperparameters == {"x": 1.0}
+    body = read(tuned.results.content)
+    assert [body["trials"][number]["hyperparameters"]["x"] for number in body["pareto"]] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert "Pareto front" in (tuned.results.extra / "report.html").read_text()
+    assert "none is better than these in all objectives: 4, 5, 6, 7, 8" in summary_of(tuned.results).text
+
+
+def test_an_earlier_search_is_gone_on_with(inputs: Any, model: Any) -> None:
+    first = Tuner(*inputs, fn=model.quick, space=SPACE, sampler="grid")
+    second = Tuner(*inputs, fn=model.quick, space=SPACE, trials=3, sampler="random", earlier=first.results)
+    trials = read(second.results.content)["trials"]
+    assert len(trials) == 3
+    assert trials[0]["hyperparameters"] == first.best_hyperparameters
+    notes: list[str] = []
+    leave = enter(LaunchContext(note=notes.append))
+    try:
+        other = {"x": dt.uniform(0.5, 1.0), "y": dt.choice(1, 2)}
+        Tuner(*inputs, fn=model.quick, space=other, trials=1, earlier=first.results)
+    finally:
+        leave()
+    assert notes[:2] == [
+        "the best hyperparameters of the earlier search are not tried: 'x' cannot be 0.25",
+        "9 trials of the earlier search are not of this space: the sampler does not know them",
+    ]
+
+
+def test_a_loop_of_ones_own_tells_its_metrics(inputs: Any, model: Any) -> None:
+    from drivetrain.engine import Trained
+
+    def train(run: Any) -> Trained:
+        current().metric("error", abs(run.hyperparameters["x"] - 0.3))
+        return Trained({}, None, None, "late")  # type: ignore[arg-type]
+
+    tuned = Tuner(*inputs, fn=train, space=SPACE, sampler="grid", objective={"error": "min"})
+    assert tuned.best_hyperparameters == {"x": 0.25}
+
+
+def test_a_trial_that_fails_says_why_and_the_others_go_on(inputs: Any, model: Any) -> None:
+    def train(run: Any) -> Any:
+        if run.hyperparameters["x"] < -0.5:
+            raise ValueError("too small")
+        if run.hyperparameters["x"] > 0.5:
+            return model.quick(run, lambda h, seed: math.nan)
+        return model.quick(run)
+
+    tuned = Tuner(*inputs, fn=train, space=SPACE, sampler="grid")
+    trials = read(tuned.results.content)["trials"]
+    assert [trial["state"] for trial in trials] == ["FAILED"] * 2 + ["COMPLETE"] * 5 + ["FAILED"] * 2
+    assert "too small" in trials[0]["reason"]
+    assert "test_tuner.py" in trials[0]["reason"]
+    assert trials[-1]["reason"] == "eval_loss is nan"
+    assert "4 failed" in summary_of(tuned.results).text
+
+
+def test_what_a_search_finds_out_while_it_works(inputs: Any, model: Any) -> None:
+    def failing(run: Any) -> Any:
+        raise ValueError("no such file")
+
+    with pytest.raises(InputError, match=r"none of 5 trials completed; the first: .*no such file"):
+        Tuner(*inputs, fn=failing, space=SPACE, sampler="grid")
+    with pytest.raises(InputError, match="does not read 'rate', which is searched") as error:
+        Tuner(*inputs, fn=model.quick, space={"rate": dt.choice(1, 2)}, hyperparameters={"x": 0.1}, sampler="grid")
+    assert "it asks for 'x'" in str(error.value)
+    with pytest.raises(InputError, match="no trial records the objective 'acuracy'"):
+        Tuner(
+            *inputs, fn=model.train, space={"rate": dt.choice(0.1, 0.2)}, sampler="grid", objective={"acuracy": "max"},
+            batch_size=100,
+        )  # fmt: skip
+
+
+def test_reading_in_any_way_is_seen() -> None:
+    ways: list[Any] = [
+        lambda h: h["a"], lambda h: h.get("a"), lambda h: "a" in h, lambda h: {**h}, lambda h: dict(h),
+        lambda h: list(h), lambda h: (lambda **names: names)(**h), lambda h: h.items(), lambda h: list(h.values()),
+    ]  # fmt: skip
+    for way in ways:
+        hyperparameters = ReadHyperparameters({"a": 1})
+        way(hyperparameters)
+        assert hyperparameters.read == {"a"}
+        assert json.loads(json.dumps(hyperparameters)) == {"a": 1}
+
+
+def test_a_trainer_takes_the_results_and_replaces_what_it_is_told(inputs: Any) -> None:
+    def train(run: Any) -> Any:
+        raise InputError(json.dumps(run.hyperparameters, sort_keys=True))
+
+    results = TuningResults.new(best={"rate": 0.5, "units": 64})
+    with pytest.raises(InputError, match=r'^\{"rate": 0.1, "units": 64\}$'):
+        Trainer(*inputs, tuned=results, fn=train, hyperparameters={"rate": 0.1})
+
+
+@dt.component
+def MakeExamples() -> Examples:
+    """Stands for what makes transformed examples."""
+    return Examples.new()
+
+
+@dt.component
+def MakeGraph() -> TransformGraph:
+    """Stands for what makes their graph."""
+    return TransformGraph.new()
+
+
+def pipeline_of(**options: Any) -> Any:
+    """A pipeline that tunes and trains, built."""
+
+    def tuned_pipeline() -> None:
+        examples, graph, fn = MakeExamples(), MakeGraph(), "drivetrain.engine.ops:z_score"
+        tuned = Tuner(examples, graph, fn=fn, **options)
+        Trainer(examples, graph, fn=fn, hyperparameters=tuned.best_hyperparameters)
+        Trainer.options(id="Again")(examples, graph, fn=fn, tuned=dt.latest(TuningResults))
+
+    return dt.pipeline(tuned_pipeline).build()
+
+
+def test_a_pipeline_holds_the_space_as_json() -> None:
+    space = {"b": dt.log_uniform(1e-4, 0.1), "a": dt.choice("adam", "sgd")}
+    body = json.dumps(json.loads(pipeline_of(space=space, trials=4).to_json()))
+    assert '"log"' in body
+    assert '"adam"' in body
+    assert body.index('"b"') < body.index('"adam"')
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"space": SPACE}, "the search would never end"),
+        ({"space": SPACE, "trials": 0}, "trials is 0"),
+        ({"space": SPACE, "seconds": 0.0}, "seconds is 0.0"),
+        ({"space": SPACE, "trials": 2, "parallel": 0}, "parallel is 0"),
+        ({"space": {}, "trials": 2}, "the search space is empty"),
+        ({"space": {"x": 1}, "trials": 2}, "'x': 1 is no domain"),
+        ({"space": {"x": dt.uniform(0, 1)}, "sampler": "grid"}, "whose range is continuous"),
+        ({"space": SPACE, "trials": 2, "sampler": "tpee"}, "there is no sampler 'tpee'"),
+        ({"space": SPACE, "trials": 2, "objective": "accuracy"}, "a smaller or a larger 'accuracy'"),
+        ({"space": SPACE, "trials": 2, "eval_split": None}, "nothing but the loss is recorded"),
+        ({"space": SPACE, "trials": 2, "hyperparameters": {"x": 1}}, "is searched, and has a fixed value too"),
+        ({"space": SPACE, "trials": 2, "first": [{"x": 3.0}]}, "'x' cannot be 3.0"),
+        ({"space": SPACE, "trials": 2, "epoch": "first"}, "there is no epoch 'first'"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_when_the_pipeline_is_built(options: Any, says: str) -> None:
+    with pytest.raises(BuildError) as error:
+        pipeline_of(**options)
+    assert says in str(error.value)
+    assert "test_tuner.py" in (error.value.where or "")
+
+
+def test_building_imports_no_optuna(tmp_path: Path) -> None:
+    import subprocess
+
+    script = (
+        "import sys, drivetrain as dt\n"
+        "from drivetrain.components import Tuner\n"
+        "from drivetrain.components.tuning.space import SearchSpace\n"
+        "SearchSpace.read({'x': dt.uniform(0, 1)})\n"
+        "assert not {'optuna', 'jax', 'sqlalchemy'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_processes_give_the_bytes_that_this_process_gives(inputs: Any, project: Path) -> None:
+    options: dict[str, Any] = {
+        "space": {"rate": dt.log_uniform(1e-2, 10.0), "scale": dt.choice(1.0, 2.0)},
+        "sampler": "random", "trials": 4, "epochs": 2, "batch_size": 100,
+    }  # fmt: skip
+    fn = FunctionRef(project, "model:train")
+    here = Tuner(*inputs, fn=fn, **options)
+    there = Tuner(*inputs, fn=fn, parallel=2, **options)
+    assert (there.results.content / "study.json").read_bytes() == (here.results.content / "study.json").read_bytes()
+    assert there.best_hyperparameters == here.best_hyperparameters
