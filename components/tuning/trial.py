@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ...engine.training.callbacks import Callback
 from ...errors import Canceled, DrivetrainError
 from ...pipelines import Fn, FunctionRef, current
-from ...pipelines.project.context import Metrics, enter
+from ...pipelines.project.context import enter
+from ...pipelines.project.metrics import Metrics
 from ...progress import Progress, no_progress
 from ...user_code import mistake
 from .objective import Objective, values_of
@@ -277,6 +278,7 @@ def _run(
         eval_split=training.eval_split,
         base_model=None if training.base_model is None else read_variables(*training.base_model),
         work_dir=work,
+        log_dir=work / "logs",
         progress=progress,
         note=note,
         rehearse=partial(rehearse, training.graph),

@@ -21,7 +21,8 @@ from drivetrain.components.tuning.trial import ReadHyperparameters, Training, ru
 from drivetrain.errors import BuildError, Canceled, InputError
 from drivetrain.metadata import Examples, TransformGraph, TuningResults, summary_of
 from drivetrain.pipelines import FunctionRef, LaunchContext, current
-from drivetrain.pipelines.project.context import Metrics, enter
+from drivetrain.pipelines.project.context import enter
+from drivetrain.pipelines.project.metrics import Metrics
 
 pytest.importorskip("optuna")
 pytestmark = pytest.mark.engine
