@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError
+from ..machine import spell_bytes
 from ..metadata import Examples, Model, TransformGraph, TuningResults
 from ..pipelines import Fn, component, current, load
 from ..user_code import defined_at, mistake
@@ -264,6 +265,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
         "stopped": trained.stopped,
         "seconds": dict(trained.seconds),
         "input_seconds": dict(trained.input_seconds),
+        "memory": dict(trained.memory),
     }
     (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
@@ -300,11 +302,14 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
     whole = sum(trained.seconds.values()) or 1.0
     shares = [[part, number(taken), f"{taken / whole:.0%}"] for part, taken in trained.seconds.items()]
     steps = [[step, number(taken), f"{taken / whole:.0%}"] for step, taken in trained.input_seconds.items()]
+    memory = [[part, spell_bytes(size)] for part, size in trained.memory.items()]
+    sizes = [TableColumn("part"), TableColumn("on each device", numeric=True)]
     body = [
         figures({"examples trained": number(trained.examples), **settings}),
         section("Loss", curves(series, x="step", y="loss", width=640), note=" ".join(notes)),
         section("Time", table(times, shares, empty="the training recorded none")),
         *([section("Input, prepared meanwhile", table(times, steps))] if steps else []),
+        *([section("Memory of a step, as planned", table(sizes, memory))] if memory else []),
         section("Epochs", table(columns, rows, empty="the training recorded no history")),
     ]
     return page("Training", join(body))

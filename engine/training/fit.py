@@ -22,6 +22,7 @@ from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, Checkpoints
 from .input.dataset import Dataset, State, measured, step_seconds
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
+from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
@@ -96,6 +97,7 @@ class Fit:
         self._best: tuple[float, Variables] | None = None
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
         self._input_seconds: Mapping[str, float] = {}
+        self._memory: Mapping[str, int] = {}
         self._stopped = ""  # why the training ends after this epoch
         self._eval: Dataset | None = None
         if eval_data is not None:
@@ -130,7 +132,7 @@ class Fit:
         """Train to the end; see `TrainingRun.fit`."""
         begin = time.perf_counter()
         try:
-            with step_seconds() as self._input_seconds:
+            with step_seconds() as self._input_seconds, explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
                 with closing(self._stacks()) as stacks:  # already at work while the first state is compiled
                     self._start(checkpoint)
@@ -161,6 +163,7 @@ class Fit:
             stopped=self._stopped,
             seconds=seconds,
             input_seconds=dict(self._input_seconds),
+            memory=dict(self._memory),
         )
 
     def _restored(self) -> tuple[State, dict[str, Any]] | None:
@@ -173,6 +176,7 @@ class Fit:
         shapes = self._program.shapes(key)
         variables = self._program.variables(shapes)
         self._run.rehearse(self._model.apply, variables, self._predict, self._label)
+        refuse_excess({"state": state_bytes(shapes, self._placement)}, self._placement)
         saved = shapes if self._options.keep_best is None else {**shapes, "best": variables}
         checkpoint = self._checkpoints.restore(saved) if self._checkpoints else None
         if checkpoint is None:
@@ -233,6 +237,8 @@ class Fit:
                 (stack, count), at = next(stacks)
             first = epoch * self._steps + batch
             batch += count
+            if first == self._first:
+                self._plan_memory(stack, count)
             self._state, losses = self._program.train(self._state, stack, count, first, self._key)
             del stack  # a dispatch keeps its batches itself, and no longer than it runs
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
@@ -253,6 +259,13 @@ class Fit:
                 waiting()
                 self._save()
                 raise
+
+    def _plan_memory(self, stack: Arrays, count: int) -> None:
+        """See that the devices have the memory that the first dispatch is planned to take."""
+        # The call that follows finds it compiled: JAX remembers what it lowers.
+        lowered = self._program.compiled(self._state).lower(self._state, stack, count, self._first, self._key)
+        self._memory = step_bytes(lowered.compile(), stack, _AHEAD)
+        refuse_excess(self._memory, self._placement)
 
     def _settle(self, losses: jax.Array, count: int, at: State) -> None:
         """Wait for a dispatch and take in its losses; after it the input is at that state."""

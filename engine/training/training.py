@@ -69,6 +69,8 @@ class Trained:
         seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
             one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
             all else: compiling, callbacks.
+        memory: Bytes that a step takes on each device, by part: "state" (parameters, optimizer and what else is kept),
+            "batches" and "intermediate" (activations, gradients); empty where the backend does not say.
         input_seconds: How long each step of the input worked, by its name, beside all that in a thread.
     """
 
@@ -83,6 +85,7 @@ class Trained:
     examples: int = 0
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
     input_seconds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -23,6 +23,7 @@ from typing import Final
 
 from ...digest import digest
 from ...errors import BuildError, InputError
+from ...machine import spell_bytes, total_memory
 from ..ir.ir import Node
 from ..ir.options import parse_bytes
 
@@ -355,18 +356,4 @@ def _memory() -> int:
             if (size := parse_bytes(text)) > 0:
                 return size
         raise InputError(f"{MEMORY} is {text!r:.60}", fix='write e.g. "512MB" or "4GiB"')
-    import psutil  # late: few runs ask
-
-    there = psutil.virtual_memory().total
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            there = min(there, int(Path("/sys/fs/cgroup", name).read_text()))
-    return there
-
-
-def spell_bytes(size: int) -> str:
-    """A size for people, e.g. "1.5 GiB"."""
-    for unit, power in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= power:
-            return f"{size / power:.4g} {unit}"
-    return f"{size} bytes"
+    return total_memory()
