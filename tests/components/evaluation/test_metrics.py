@@ -168,7 +168,7 @@ def test_pr_auc_equals_keras_on_10_000_thresholds() -> None:
 
 def test_a_threshold_of_its_own_goes_before_the_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     label, score, *_ = drawn(500, 3, tied=False)
-    monkeypatch.setitem(METRICS, "f1_at_03", (Definition(partial(f1, threshold=0.3), ("binary",)),))  # type: ignore[misc]
+    monkeypatch.setitem(METRICS, "f1_at_03", (Definition(partial(f1, threshold=0.3), ("binary",)),))
     judged = config(threshold=0.6, metrics=["f1", "f1_at_03", metric("f1_at_03", threshold=0.1, name="at 0.1")])
     values = measured(judged, batch(label, score))["overall"]
     for name, threshold in {"f1": 0.6, "f1_at_03": 0.3, "at 0.1": 0.1}.items():
