@@ -18,7 +18,7 @@ from ...data.rowhash import hash_column
 from ...data.slices import SliceKey, SliceTable, key_text, rank_of, shown_value, title
 from ...data.states import StateFormat, read_arrays, write_arrays
 from ...errors import InputError
-from .cells import by_code
+from .cells import by_code, in_order_of_code
 from .checks import Problems, check_classes, labels_of, queries_of, scores_of, weights_of
 from .confidence import hash_of
 from .config import EvaluationConfig
@@ -30,10 +30,11 @@ from .rows import SliceRows
 from .slicing import encode_cells
 from .states import Leaves, MetricState
 
-_STATE: Final = StateFormat("metrics state", b"DTEV", 4, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
+_STATE: Final = StateFormat("metrics state", b"DTEV", 5, "QQ", "evaluate again")  # JSON, the rows kept, the leaves
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 _AT_ONCE: Final = 1 << 19  # rows that are put into their slices together
+_KEPT_BYTES: Final = 1 << 25  # of the rows that are kept until the large ones of their slices are summed up
 _NEW: Final = 1 << 18  # rows that are summed early together
 _SLICES: Final = 1024  # slices whose sums are at hand together
 _ROWS_OF_A_SLICE: Final = 1024  # from which on a slice's sums cost little beside those of its rows
@@ -72,7 +73,7 @@ class MetricsAccumulator:
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept: list[RowTable] = []  # in no state but the sums of `_early`
         self._new: list[RowTable] = []  # likewise, and not in these either
-        self._unspilled = 0  # rows kept since slices were last turned into states
+        self._unspilled = 0  # bytes of the rows kept since slices were last turned into states
         self._widths: dict[str, int] = {}  # values in a row, of labels and predictions that have several
         self._leaves: dict[int, list[list[Leaves | None]]] = {}  # code → for each model, for each state
         self._spilled: set[int] = set()  # the slices with too many rows to keep
@@ -176,7 +177,7 @@ class MetricsAccumulator:
         else:
             self._kept += [table.renumbered(renumber) for table in other._kept]
             self._new += [table.renumbered(renumber) for table in other._new]
-            self._unspilled += sum(map(len, (*other._kept, *other._new)))
+            self._unspilled += sum(table.nbytes for table in (*other._kept, *other._new))
             self._sum_new()
         self._spill_large()
 
@@ -219,7 +220,7 @@ class MetricsAccumulator:
             self._sum_up(mine)
         if len(table):
             (self._new if self._early and not self._in_order else self._kept).append(table)
-            self._unspilled += len(table)
+            self._unspilled += table.nbytes
 
     def _sum_early(self, early: bool) -> None:
         """Have the rows of all slices, kept or not, in their exact sums; or those of rows that are kept in none.
@@ -248,7 +249,7 @@ class MetricsAccumulator:
     def _spill_large(self, *, all_rows: bool = False) -> None:
         """Turn large slices into states; soon enough to bound the memory, or all of them."""
         # To do so takes long for few rows. But where sums depend on the order of rows, it depends on nothing else.
-        if self._limit is not None and (all_rows or self._in_order or self._unspilled >= _AT_ONCE):
+        if self._limit is not None and (all_rows or self._in_order or self._unspilled >= _KEPT_BYTES):
             self._spill(np.flatnonzero(self._counts > self._limit).tolist())
 
     def _spill(self, codes: Iterable[int]) -> None:
@@ -321,9 +322,9 @@ class MetricsAccumulator:
 
     def compact(self) -> None:
         """Bound the size of the state."""
+        # Tables of rows take as much memory apart as joined: they are joined once, where they are needed.
         if self.config.query is None:
             self._settle()
-        self._kept, self._new, self._waiting = joined(self._kept), joined(self._new), joined(self._waiting)
 
     def _sorted(self) -> list[RowTable]:
         """The rows kept, in canonical order: whatever way equal rows came in, they stand alike."""
@@ -435,9 +436,12 @@ class MetricsAccumulator:
         column, scores = table.column(spec), table.columns[self.models[model]]
         rows = self._view(table, model)
         if model and scores.ndim == 1:
-            order = np.argsort(scores, kind="stable")
-            column, rows = column[order], rows.take(order)
-        parts = {code: rows.take(which) for code, which in by_code(column)}
+            by_score = np.argsort(scores, kind="stable")
+            column, rows = column.take(by_score), rows.take(by_score)
+        order, spans = in_order_of_code(column)
+        if order is not None:
+            rows = rows.take(order)
+        parts = {code: rows.take(span) for code, span in spans}
         nothing = rows.take(slice(0, 0))
         return [parts.get(code, nothing) for code in codes]
 

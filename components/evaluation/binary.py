@@ -307,10 +307,9 @@ def auc(*, method: Summation = "interpolation") -> Metric:
     def result(tally: ScoreTally) -> Result:
         if not tally.both_classes:
             return ONE_CLASS if len(tally.scores) else NO_ROWS
-        at = tally.rises
-        below = tally.alarms[0] - tally.alarms[at]
+        positives, negatives, below = tally.rises
         # No BLAS: its order of adding varies.
-        pairs = float(np.sum(tally.positives[at] * (below + share * tally.negatives[at])))
+        pairs = float(np.sum(positives * (below + share * negatives)))
         return min(pairs / tally.weights[1] / tally.weights[0], 1.0)
 
     variance = _delong_variance if method == "interpolation" else None
@@ -361,12 +360,12 @@ def pr_auc(*, method: Summation = "interpolation") -> Metric:
             precision = hits / called
             choose = np.minimum if method == "minoring" else np.maximum
             precision[:first] = choose(precision[:first], next_hits[:first] / next_called[:first])
-            return float(np.sum(step * precision)) / float(tally.hits[0])
+            return float(np.sum(step * precision)) / tally.all_hits
         slope = step / (called - next_called)
         above, below = next_called[:first], called[:first]
         bend = np.zeros_like(step)  # from the highest score to nothing called the line is straight
         bend[:first] = (next_hits[:first] - slope[:first] * above) * np.log(below / above)
-        return float(np.sum(slope * (step + bend))) / float(tally.hits[0])
+        return float(np.sum(slope * (step + bend))) / tally.all_hits
 
     return Metric("PR-AUC", "higher", ScoreTable(), result, bar=True)
 
@@ -375,10 +374,10 @@ def average_precision() -> Metric:
     """Σ(Rᵢ − Rᵢ₊₁)·Pᵢ over the points of the curve, Rᵢ and Pᵢ being the recall and precision of score i."""
 
     def result(tally: ScoreTally) -> Result:
-        if not tally.positives.any():
+        if not tally.weights[1]:
             return NO_POSITIVES if len(tally.scores) else NO_ROWS
         hits, called, next_hits, _ = tally.steps
-        return float(np.sum((hits - next_hits) * (hits / called))) / float(tally.hits[0])
+        return float(np.sum((hits - next_hits) * (hits / called))) / tally.all_hits
 
     return Metric("Average precision", "higher", ScoreTable(), result, bar=True)
 
@@ -468,7 +467,7 @@ def max_recall() -> Metric:
     """The recall when everything is called positive: 1 wherever there are positives."""
 
     def result(tally: ScoreTally) -> Result:
-        return 1.0 if tally.positives.any() else NO_POSITIVES
+        return 1.0 if tally.weights[1] else NO_POSITIVES
 
     return Metric("Highest recall", "higher", ScoreTable(), result, bar=True)
 
@@ -477,37 +476,54 @@ def max_recall() -> Metric:
 
 
 @dataclass(frozen=True)
-class Losses(Sums):
-    """Σw and Σw·p over positives, over negatives and over all, Σw·(log-loss) and Σw·(p − y)²."""
+class LogLosses(Sums):
+    """Σw and Σw·(log-loss)."""
 
-    names: ClassVar[tuple[str, ...]] = (
-        "positives", "negatives", "of_positives", "of_negatives", "log_loss", "brier",
-    )  # fmt: skip
+    names: ClassVar[tuple[str, ...]] = ("weight", "log_loss")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Weights and weighted scores by label, and each row's weighted losses."""
-        weight, label, score = rows.weight, rows.label, rows.prediction
+        """w, and w times the loss."""
+        yield Term("weight")
+        losses = np.clip(rows.prediction, CLIP, 1 - CLIP)
+        losses -= ~rows.label  # p or p - 1, whose absolute value is what was promised to the label: without a branch
+        for step in (np.abs, np.log, np.negative):
+            step(losses, out=losses)
+        yield Term("log_loss", losses if rows.unweighted else rows.weight * losses)
+
+
+@dataclass(frozen=True)
+class SquaredErrors(Sums):
+    """Σw and Σw·(p − y)²."""
+
+    names: ClassVar[tuple[str, ...]] = ("weight", "brier")
+
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
+        """w, and w·(p − y)²."""
+        yield Term("weight")
+        yield Term("brier", rows.weight * (rows.prediction - rows.label) ** 2)
+
+
+@dataclass(frozen=True)
+class MeansByLabel(Sums):
+    """Σw and Σw·p over positives and over negatives."""
+
+    names: ClassVar[tuple[str, ...]] = ("positives", "negatives", "of_positives", "of_negatives")
+
+    def terms(self, rows: SliceRows) -> Iterator[Term]:
+        """Weights and weighted scores by label."""
         for name, of in (("positives", True), ("negatives", False)):
             yield Term(name, label=of)
             yield Term(f"of_{name}", rows.weighted, label=of)
-        clipped = np.clip(score, CLIP, 1 - CLIP)
-        yield Term("log_loss", weight * -np.log(np.where(label, clipped, 1 - clipped)))
-        yield Term("brier", weight * (score - label) ** 2)
-
-    def summed(self, sums: Mapping[str, float]) -> Mapping[str, float]:
-        """The sums, with those over all, `weight` and `prediction`."""
-        weight = sums["positives"] + sums["negatives"]
-        return {**sums, "weight": weight, "prediction": sums["of_positives"] + sums["of_negatives"]}
 
 
 def log_loss() -> Metric:
     """−Σw(y·ln p + (1−y)·ln(1−p)) / Σw in nats, p clipped to [1e-7, 1 − 1e-7] as Keras does."""
-    return Metric("Log-loss", "lower", Losses(), lambda sums: mean(sums, "log_loss"))
+    return Metric("Log-loss", "lower", LogLosses(), lambda sums: mean(sums, "log_loss"))
 
 
 def brier_score() -> Metric:
     """Σw(p − y)² / Σw."""
-    return Metric("Brier score", "lower", Losses(), lambda sums: mean(sums, "brier"))
+    return Metric("Brier score", "lower", SquaredErrors(), lambda sums: mean(sums, "brier"))
 
 
 def coefficient_of_discrimination() -> Metric:
@@ -527,10 +543,10 @@ def _discrimination(title: str, combine: Callable[[float, float], Result]) -> Me
     def result(sums: Mapping[str, float]) -> Result:
         positives, negatives = sums["positives"], sums["negatives"]
         if not positives or not negatives:
-            return ONE_CLASS if sums["weight"] else NO_ROWS
+            return ONE_CLASS if positives + negatives else NO_ROWS
         return combine(sums["of_positives"] / positives, sums["of_negatives"] / negatives)
 
-    return Metric(title, "higher", Losses(), result)
+    return Metric(title, "higher", MeansByLabel(), result)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 _Ints: TypeAlias = NDArray[np.int64]
 _Floats: TypeAlias = NDArray[np.float64]
 _FEW: Final = 4096  # numbers that are counted rather than sorted, however few rows there are
+_SORTED: Final = 8  # numbers for each row, from which on these are quicker sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,19 +116,32 @@ class Cells:
 
 def by_code(codes: NDArray[np.int32]) -> Iterator[tuple[int, _Ints | slice]]:
     """Each code that is not negative, and where it stands."""
+    order, spans = in_order_of_code(codes)
+    for code, span in spans:
+        yield code, span if order is None else order[span]
+
+
+def in_order_of_code(codes: NDArray[np.int32]) -> tuple[_Ints | None, list[tuple[int, slice]]]:
+    """Rows with those of each code together, in their order.
+
+    Args:
+        codes: (n,), the code of each row; -1 where it has none.
+
+    Returns:
+        The positions of the rows, (n,), or None where they stand so already; and each code with its span among them.
+    """
     high = int(codes.max(initial=-1))
     if high < 0:
-        return
+        return None, []
     if int(codes.min()) == high:  # the overall slice needs no sorting
-        yield high, slice(None)
-    else:
-        small = codes.astype(np.int16) if high < 1 << 15 else codes  # which NumPy sorts by radix
-        order = np.argsort(small, kind="stable")
-        ordered = small[order]
-        first = int(np.searchsorted(ordered, 0))
-        starts = first + np.flatnonzero(np.diff(ordered[first:], prepend=-1))
-        for start, end in pairwise([*starts.tolist(), len(ordered)]):
-            yield int(ordered[start]), order[start:end]
+        return None, [(high, slice(None))]
+    # NumPy sorts integers of 8 and 16 bits by radix.
+    small = (codes + 1).astype(np.min_scalar_type(high + 1), copy=False)
+    counts = np.bincount(small)
+    ends = np.cumsum(counts)
+    present = np.flatnonzero(counts[1:]) + 1
+    spans = [(code - 1, slice(ends[code - 1].item(), ends[code].item())) for code in present.tolist()]
+    return np.argsort(small, kind="stable"), spans
 
 
 def grouped(columns: Sequence[NDArray[Any]], rows: int) -> tuple[_Ints, _Ints]:
@@ -161,9 +174,9 @@ def _numbered(numbers: _Ints, end: int) -> tuple[_Ints, int]:
 
 def distinct(numbers: _Ints, end: int) -> tuple[_Ints, _Ints]:
     """The distinct numbers ascending, and the position of each number among them; all are from 0 to below `end`."""
-    if end > max(len(numbers), _FEW):
+    if end > max(_SORTED * len(numbers), _FEW):
         return np.unique(numbers, return_inverse=True)
     present = np.flatnonzero(np.bincount(numbers, minlength=end))
     position = np.zeros(end, dtype=np.int64)
     position[present] = np.arange(len(present))
-    return present, position[numbers]
+    return present, position.take(numbers)

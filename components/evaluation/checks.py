@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -20,6 +21,7 @@ from .rows import Floats
 _QUOTED: Final = 5
 _NUMBERS: Final = 'a model that predicts numbers is judged with task="regression"'
 _HEAVIEST: Final = 1e100  # of the weights of rows, and 1 / the lightest above 0
+_LARGEST: Final = sys.float_info.max
 _MOST_CLASSES: Final = 1 << 20
 
 
@@ -91,19 +93,22 @@ def labels_of(
     if config.task == "multiclass":
         return _classes_of(column, name, config.classes, problems, offset)
     values = _numbers(column, name)
-    missing = np.isnan(values)
+    if config.task == "binary":
+        positive = values == 1
+        known = positive | (values == 0)
+        if not known.all():
+            missing = np.isnan(values)
+            problems.add(f"{name} is missing", missing, values, offset)
+            problems.add(f"{name} is neither 0 nor 1", ~(missing | known), values, offset)
+        return positive, known
+    missing, odd = np.isnan(values), np.isinf(values)
     problems.add(f"{name} is missing", missing, values, offset)
-    if config.task in ("regression", "ranking"):
-        odd = np.isinf(values)
-        problems.add(f"{name} is infinite", odd, values, offset)
-        if config.task == "ranking":
-            negative = ~odd & (values < 0)
-            problems.add(f"{name} is negative, which no relevance is,", negative, values, offset)
-            odd = odd | negative
-        return values + 0.0, ~(missing | odd)
-    odd = ~missing & (values != 0) & (values != 1)
-    problems.add(f"{name} is neither 0 nor 1", odd, values, offset)
-    return values == 1, ~(missing | odd)
+    problems.add(f"{name} is infinite", odd, values, offset)
+    if config.task == "ranking":
+        negative = ~odd & (values < 0)
+        problems.add(f"{name} is negative, which no relevance is,", negative, values, offset)
+        odd = odd | negative
+    return values + 0.0, ~(missing | odd)
 
 
 def _classes_of(
@@ -152,9 +157,13 @@ def scores_of(
             where=config.where,
         )
     values = _matrix(column, f"prediction {name}") if several else _numbers(column, f"prediction {name}")
+    any_number = config.task in ("regression", "ranking")
+    low, high = (-_LARGEST, _LARGEST) if any_number else (0.0, 1.0)
+    if low <= values.min(initial=high) and values.max(initial=low) <= high:  # which no NaN is
+        return values + 0.0, np.ones(len(values), dtype=np.bool_)
     missing = np.isnan(values)
     problems.add(f"prediction {name} is missing or NaN", missing, values, offset)
-    if config.task in ("regression", "ranking"):
+    if any_number:
         outside = np.isinf(values)
         problems.add(f"prediction {name} is infinite", outside, values, offset)
     else:

@@ -41,6 +41,11 @@ class RowTable:
     def __len__(self) -> int:
         return len(self.cell)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return self.cell.nbytes + sum(values.nbytes for values in self.columns.values())
+
     def column(self, spec: int) -> NDArray[np.int32]:
         """The slice of a spec that each row is in, (n,)."""
         return self.codes[:, spec].take(self.cell)

@@ -48,13 +48,16 @@ class SliceRows:
 
     def take(self, which: Any) -> SliceRows:
         """Some of the rows, by a slice, a mask or positions."""
-        label = self.label[which]
-        baseline = None if self.baseline is None else self.baseline[which]
-        bucket = None if self.bucket is None else self.bucket[which]
-        query = None if self.query is None else self.query[which]
+        positions = isinstance(which, np.ndarray) and which.dtype != np.bool_
+
+        def of(values: Any) -> Any:  # None or an array, and the same
+            # By positions, `take` is quicker than brackets.
+            return None if values is None else values.take(which, axis=0) if positions else values[which]
+
+        label = of(self.label)
         # Of weights that are all 1, any so many are those of the rows; a draw may repeat rows, and have more.
-        weight = self.weight[: len(label)] if self.unweighted and len(label) <= len(self) else self.weight[which]
-        some = SliceRows(label, self.prediction[which], weight, baseline, bucket, query)
+        weight = self.weight[: len(label)] if self.unweighted and len(label) <= len(self) else of(self.weight)
+        some = SliceRows(label, of(self.prediction), weight, of(self.baseline), of(self.bucket), of(self.query))
         if self.unweighted:
             some.__dict__["unweighted"] = True
         return some

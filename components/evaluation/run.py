@@ -176,10 +176,8 @@ def write(
     verdicts = {output: each["validation"] for output, each in evaluations.items()}
     _json(content / "validation.json", joint_verdict(verdicts))
     plots = {output: each["metrics"]["plots"] for output, each in evaluations.items()}
-    _json(
-        content / "plots.json",
-        {"slice": "overall"} | ({"models": plots[ONLY]} if ONLY in plots else {"outputs": plots}),
-    )
+    drawn = {"slice": "overall"} | ({"models": plots[ONLY]} if ONLY in plots else {"outputs": plots})
+    _json(content / "plots.json", drawn, indent=None)  # Python is slow at lines for each of many numbers
     (extra / "report.html").write_text(render_outputs(evaluations, title=title), encoding="utf-8")
 
 
@@ -220,5 +218,5 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+def _json(path: Path, value: object, *, indent: int | None = 1) -> None:
+    path.write_text(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
