@@ -703,9 +703,7 @@ class Http2Connection(asyncio.Protocol):
             raise _ConnectionFault(ErrorCode.PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
             raise _ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is not whole")
-        if self._stage < 2:
-            self._stage, self._promised = 2, self._last
-        self._close_if_over()
+        self._take_no_more()
 
     def _priority(self, number: int, payload: bytes) -> None:
         if not number:
@@ -866,7 +864,7 @@ class Http2Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(_GOODBYE_SECONDS, self._take_no_more)
 
     def _take_no_more(self) -> None:
-        if self._stage == 1:
+        if self._stage < 2:
             self._stage, self._promised = 2, self._last
             self.write(_goaway(self._last, ErrorCode.NO_ERROR))
             self._close_if_over()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from ...errors import InputError
 from ...machine import spell_bytes, total_memory
@@ -22,10 +23,10 @@ def state_bytes(state: Any, placement: Placement) -> int:
     """What a training state takes on each device, from its shapes (`jax.eval_shape` gives them) and its sharding."""
 
     def part(leaf: Any, sharding: Any) -> int:
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.eval_shape(jax.random.key_data, leaf)
-            return math.prod(leaf.shape) * int(leaf.dtype.itemsize)
-        return math.prod(sharding.shard_shape(leaf.shape)) * int(leaf.dtype.itemsize)
+            return int(math.prod(leaf.shape)) * int(leaf.dtype.itemsize)
+        return int(math.prod(sharding.shard_shape(leaf.shape))) * int(leaf.dtype.itemsize)
 
     return sum(jax.tree.leaves(jax.tree.map(part, state, placement.state(state))))
 

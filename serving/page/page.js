@@ -458,6 +458,7 @@ async function showTraffic() {
     $('shares').textContent = parts.length ? `Of requests that name no version, ${parts.join(', ')}; ${rollout ? `version ${shown(current)}` : 'the newest of the others'} the rest.`
       : `Requests that name no version go to ${rollout ? `version ${shown(current)}` : 'the newest'}.`;
     $('nosplit').hidden = !parts.length || Boolean(rollout);
+    $('split').hidden = Boolean(rollout);
     const numbers = ready(model).map(BigInt).sort((a, b) => (a < b ? 1 : -1)).map(String);
     const all = Object.entries(shares).find(([, share]) => Number(share.text) === 100)?.[0];
     const from = all && numbers.includes(all) ? numbers.indexOf(all) : 0;

@@ -142,7 +142,7 @@ class SoakReport:
 
     def problems(self) -> list[str]:
         """What must not be, whatever the machine; [] where all is well."""
-        seen: dict[str, Sequence[object]] = {
+        seen: Mapping[str, Sequence[object]] = {
             "wrong": self.wrong,
             "moved back by a rollout": self.backwards,
             "lost without a cause": self.lost_without_cause(),

@@ -96,7 +96,7 @@ class Methods:
             if content == b"slowly":
                 await asyncio.sleep(60)
 
-    def handler(self) -> GrpcHandler:
+    def handler(self, request_seconds: float = 2) -> GrpcHandler:
         methods = {
             "/t.T/Echo": GrpcMethod(self.echo),
             "/t.T/Fail": GrpcMethod(self.fail),
@@ -104,7 +104,7 @@ class Methods:
             "/t.T/Count": GrpcMethod(streamed=self.count),
             "/t.T/Each": GrpcMethod(streamed=self.each, takes_stream=True),
         }
-        return GrpcHandler(methods, MAX_BYTES, request_seconds=2)
+        return GrpcHandler(methods, MAX_BYTES, request_seconds=request_seconds)
 
 
 @pytest.fixture(scope="module")
@@ -323,10 +323,11 @@ def test_calls_without_an_end_are_cancelled_when_the_server_must_end() -> None:
 # --- raw frames ---
 
 
-def run(test: Callable[[FrameClient, Methods], Coroutine[Any, Any, T]]) -> T:
+def run(test: Callable[[FrameClient, Methods], Coroutine[Any, Any, T]], request_seconds: float = 2) -> T:
     async def scenario() -> T:
         methods = Methods()
-        connections = Connections(partial(Http2Connection, methods.handler()), HttpLimits(request_seconds=2))
+        handler, limits = methods.handler(request_seconds), HttpLimits(request_seconds=request_seconds)
+        connections = Connections(partial(Http2Connection, handler), limits)
         server = await asyncio.get_running_loop().create_server(connections, "127.0.0.1", 0)
         watching = asyncio.ensure_future(connections.watch())
         client = await FrameClient.open(server.sockets[0].getsockname()[1])
@@ -484,7 +485,7 @@ def test_what_a_connection_keeps_is_bounded() -> None:
         client.send(*[frame(RST_STREAM, 0, stream, bytes(4)) for stream in range(1, 200, 2) if stream != left])
         await client.ping()
 
-    run(test)
+    run(test, request_seconds=30)  # 100 MB take a while on a busy machine
 
 
 def test_messages_of_nothing_count_for_what_they_take() -> None:
@@ -502,7 +503,7 @@ def test_messages_of_nothing_count_for_what_they_take() -> None:
         client.send(*[frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams])
         await client.ping()
 
-    run(test)
+    run(test, request_seconds=30)
 
 
 def test_a_deadline_with_an_answer_that_nobody_takes() -> None:

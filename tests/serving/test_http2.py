@@ -797,9 +797,14 @@ def test_a_client_that_leaves_has_its_streams_ended() -> None:
 
 
 def test_a_client_that_says_goodbye_gets_its_answers_first() -> None:
+    """It is told which: what it asks later is not."""
+
     async def test(client: FrameClient) -> None:
-        client.send(client.request(1, 0), frame(GOAWAY, 0, 0, bytes(8)), frame(DATA, END_STREAM, 1, b"a"))
+        client.send(client.request(1, 0), frame(GOAWAY, 0, 0, bytes(8)), client.request(3))
+        ours = await client.until(GOAWAY)
+        assert (ours.code, int.from_bytes(ours.payload[:4], "big")) == (ErrorCode.NO_ERROR, 1)
+        client.send(frame(DATA, END_STREAM, 1, b"a"))
         assert (await client.body(1))[1] == b"a"
-        await client.end()
+        assert {each.stream for each in await client.end()} <= {0}
 
     run(test)

@@ -412,6 +412,7 @@ class TestBrowser:
                     until(tab, "$('changed').textContent.includes('may not change what is served')")
                     until(tab, "$('nolive').textContent.includes('may not read metrics')")
             until(tab, "!$('traffic').hidden")
+            assert tab.ask("$('to').checkVisibility()") is True
             assert tab.ask("$('back').textContent") == "Roll back to version 1"
             tab.ask("$('back').click()")
             until(tab, "$('changed').textContent === 'Rolled back to version 1.'")
@@ -438,6 +439,7 @@ class TestBrowser:
                     assert server.ask("POST", "/v1/models/mixed/rollout/advance")[0] == 200
                 tab.open(f"{server.rest}/")
                 until(tab, "!$('traffic').hidden && !$('back').hidden")
+                assert tab.ask("$('to').checkVisibility()") is False  # it would be refused: the rollout decides
                 assert tab.ask("$('back').textContent") == "Roll back to version 1"
                 tab.ask("$('back').click()")
                 until(tab, "$('changed').textContent === 'Rolled back to version 1.'")
