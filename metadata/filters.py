@@ -96,6 +96,7 @@ class Compiler:
         self._text = ""
         self._tokens: list[tuple[str, str, int]] = []
         self._index = 0
+        self._negates = False
 
     def compile(self, text: str) -> Condition:
         """A filter as SQL.
@@ -105,6 +106,7 @@ class Compiler:
         """
         self._text, self._index, self._params = text, 0, {}
         self._tokens = _tokens(text)
+        self._negates = any(kind == "name" and word.lower() == "not" for kind, word, _ in self._tokens)
         sql = self._either(0)
         if self._index < len(self._tokens):
             raise self._error("`and` or `or` is wanted", self._index)
@@ -182,7 +184,7 @@ class Compiler:
         negated = self._keyword("not")
         if self._keyword("in"):
             values = self._values()
-            parts = [self._any(name, start, self._compare("=", value, start)) for value in values]
+            parts = [self._compared(name, "=", value, start) for value in values]
             return f"({'NOT ' if negated else ''}({' OR '.join(parts)}))"
         if self._keyword("like"):
             value = self._value()
@@ -190,7 +192,7 @@ class Compiler:
                 raise self._error("a text in quotes is wanted", self._index - 1)
             if len(value) > _LONGEST_PATTERN:
                 raise self._error(f"a pattern has {_LONGEST_PATTERN:,} characters at most", self._index - 1)
-            like = self._any(name, start, self._compare("LIKE", value, start))
+            like = self._compared(name, "LIKE", value, start)
             return f"(NOT {like})" if negated else like
         if negated:
             raise self._error("`in` or `like` is wanted", self._index)
@@ -201,7 +203,21 @@ class Compiler:
         value = self._value()
         if name in self._resolve:
             return self._lineage(name, operator, value, start)
-        return self._any(name, start, self._compare(operator, value, start))
+        return self._compared(name, operator, value, start)
+
+    def _compared(self, name: str, operator: str, value: FilterValue, start: int) -> str:
+        """A comparison: true, false, or unknown (NULL) where the record has nothing to compare.
+
+        `EXISTS` is never unknown, and of several fields one may be though another is false. That makes a difference
+        below a `not` alone.
+        """
+        holds = self._any(name, start, self._compare(operator, value, start))
+        fields = self._field(name, start)
+        if not self._negates or (len(fields) == 1 and fields[0][0].within == "{}"):
+            return holds
+        kind = _json_kind(value)
+        known = self._any(name, start, lambda field, path: self._present(field, path, kind))
+        return f"CASE WHEN {holds} THEN TRUE WHEN {known} THEN FALSE END"
 
     def _any(self, name: str, start: int, condition: Callable[[Field, tuple[str, ...]], str]) -> str:
         """A condition on whichever of a name's fields fulfils it."""
@@ -232,7 +248,7 @@ class Compiler:
                 if isinstance(value, str | bool):
                     raise self._error("a number is wanted", start)
                 return f"{field.sql} {operator} :{self._bind(float(value))}"
-            kind: JsonKind = "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+            kind = _json_kind(value)
             bound = ("true" if value else "false") if isinstance(value, bool) else value
             reads = self._json(field, path, kind)
             if isinstance(bound, str):
@@ -245,9 +261,9 @@ class Compiler:
         bound = self._bind(value)
         return self._dialect.like(sql, bound) if operator == "LIKE" else f"{sql} {operator} :{bound}"
 
-    def _present(self, field: Field, path: tuple[str, ...]) -> str:
+    def _present(self, field: Field, path: tuple[str, ...], kind: JsonKind = "any") -> str:
         if field.kind == "json":
-            return f"{self._json(field, path, 'any')} IS NOT NULL"
+            return f"{self._json(field, path, kind)} IS NOT NULL"
         return f"{field.sql} IS NOT NULL"
 
     def _json(self, field: Field, path: tuple[str, ...], kind: JsonKind) -> str:
@@ -335,6 +351,11 @@ class Compiler:
     def _error(self, message: str, index: int, fix: str | None = None) -> InputError:
         at = self._tokens[index][2] if index < len(self._tokens) else len(self._text)
         return _error(self._text, at, message, fix)
+
+
+def _json_kind(value: FilterValue) -> JsonKind:
+    """The kind of JSON values that a value is compared with."""
+    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
 def _error(text: str, at: int, message: str, fix: str | None = None) -> InputError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import re
@@ -11,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import pandas
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore, NotFound
@@ -158,6 +160,64 @@ def test_a_filter_finds_what_it_says(store: MetadataStore, expression: Expressio
     }
     expected = [number for number in sorted(facts, reverse=True) if holds(expression, facts[number])]
     assert [each.id for each in store.find_artifacts(RecordQuery(text_of(expression))).records] == expected
+
+
+METRICS: list[list[float | None]] = [[], [0.5], [0.95], [0.5, 0.95], [None], [1.0, None]]  # of the nodes of each run
+
+
+@pytest.fixture
+def runs(database_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(database_address("runs")) as opened:
+        for index, metrics in enumerate(METRICS):
+            facts = {"state": "COMPLETE", "parameters": {"epochs": index} if index % 2 else {}}
+            run = opened.context("run", f"r{index}", facts)
+            opened.record("Other", "SKIPPED", contexts=[run])
+            for number, value in enumerate(metrics):  # of what ran, and of what that made
+                execution = opened.start("Make", contexts=[run])
+                said = {"metrics": {"auc": value}}
+                output = StagedArtifact("T", f"artifacts/N/{index}-{number}/out", "f", 1, said if number else {})
+                opened.publish(execution, {"out": [output]}, properties={} if number else said)
+        yield opened
+
+
+def kleene(expression: Expression, values: pandas.DataFrame) -> pandas.Series[bool]:
+    """What a filter says of each run, by pandas: true, false or NA, where any of a run's values counts."""
+    match expression:
+        case ("not", inner):
+            return ~kleene(inner, values)
+        case ("and", left, right):
+            return kleene(left, values) & kleene(right, values)
+        case ("or", left, right):
+            return kleene(left, values) | kleene(right, values)
+        case ("in", name, several):
+            parts = [kleene((name, "=", value), values) for value in several]
+            return functools.reduce(operator.or_, parts)
+    name, sign, wanted = expression
+    mine = values[values["name"] == name]
+    fits = _COMPARE[sign](mine["value"], wanted).groupby(mine["run"]).any()
+    return fits.reindex(range(len(METRICS))).astype("boolean")
+
+
+_RUN_COMPARISONS = st.one_of(
+    st.tuples(st.sampled_from(["metric.auc", "parameter.epochs"]), _SIGNS, st.sampled_from([0.5, 0.95, 1, 3])),
+    st.tuples(st.just("in"), st.just("metric.auc"), st.lists(st.sampled_from([0.5, 0.95]), min_size=1, max_size=2)),
+)
+_RUN_EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
+    _RUN_COMPARISONS,
+    lambda inner: st.one_of(st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(expression=_RUN_EXPRESSIONS)
+def test_what_runs_lack_neither_holds_nor_fails(runs: MetadataStore, expression: Expression) -> None:
+    """Of the metrics of a run any may fulfil a comparison; a run without them answers none, below `not` either."""
+    rows = [(index, "metric.auc", value) for index, several in enumerate(METRICS) for value in several if value]
+    rows += [(index, "parameter.epochs", float(index)) for index in range(1, len(METRICS), 2)]
+    expected = kleene(expression, pandas.DataFrame(rows, columns=["run", "name", "value"])).fillna(value=False)
+    records = runs.find_runs(RecordQuery(text_of(expression), "id")).records
+    assert [each.name for each in records] == [f"r{number}" for number in expected.index[expected]]
 
 
 @pytest.mark.parametrize(
