@@ -21,6 +21,7 @@ _LOG: Final = logging.getLogger("drivetrain.serving")
 _STATUS_LINE: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LOOK_SECONDS: Final = 1.0  # between two looks at the clients that are too slow
 _LINGER: Final = 2.0  # seconds in which what a client still sends is thrown away, so that it reads why it was refused
 _PIPELINED: Final = 64  # requests of a connection that may wait for their answers before no more is read
 
@@ -134,7 +135,7 @@ class Connections(Generic[C]):
         """Close connections whose clients are too slow, for ever."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(_LOOK_SECONDS)
             for connection in [*self.open]:
                 connection.check(loop.time())
 

@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def tracking() -> Iterator[Tracking]:
     server = Tracking()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

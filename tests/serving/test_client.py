@@ -351,7 +351,7 @@ def flaky(refusals: int, port: int = 0, handler: type[Flaky] = Flaky) -> Iterato
     """Its port, and what it was asked."""
     handler = type("Handler", (handler,), {"refusals": refusals, "asked": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield server.server_port, handler.asked

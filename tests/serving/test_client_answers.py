@@ -101,7 +101,7 @@ def server() -> Iterator[Answering]:
             )
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening, ThreadPoolExecutor(4) as pool:
-        thread = threading.Thread(target=listening.serve_forever)
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
         thread.start()
         rpc = grpc.server(pool, handlers=[Handlers()])
         answering.http, answering.grpc = listening.server_port, rpc.add_insecure_port("127.0.0.1:0")

@@ -48,6 +48,12 @@ CALL = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slow client waits for is its limit, and not the server's next look."""
+    monkeypatch.setattr("drivetrain.serving.http._LOOK_SECONDS", 0.05)
+
+
 class Methods:
     """What the tests call, and what became of it."""
 
@@ -269,7 +275,7 @@ def test_metadata_that_are_too_large(client: Client) -> None:
 
 def test_a_client_does_not_notice_that_its_idle_connection_was_ended(methods: Methods) -> None:
     with handler_running(methods.handler(), limits=HttpLimits(idle_seconds=0.3)) as client:
-        for pause in (2.5, 0.9, 1.0, 1.1, 1.2):  # the server looks once a second
+        for pause in (0.8, 0.28, 0.3, 0.32, 0.36):  # the server looks all the time
             assert client.code("/t.T/Echo", b"a") == ("OK", "")
             time.sleep(pause)
         assert client.code("/t.T/Echo", b"a") == ("OK", "")
@@ -323,7 +329,7 @@ def test_calls_without_an_end_are_cancelled_when_the_server_must_end() -> None:
 # --- raw frames ---
 
 
-def run(test: Callable[[FrameClient, Methods], Coroutine[Any, Any, T]], request_seconds: float = 2) -> T:
+def run(test: Callable[[FrameClient, Methods], Coroutine[Any, Any, T]], request_seconds: float = 2.0) -> T:
     async def scenario() -> T:
         methods = Methods()
         handler, limits = methods.handler(request_seconds), HttpLimits(request_seconds=request_seconds)
@@ -445,7 +451,7 @@ def test_a_message_that_does_not_arrive_in_time(path: str) -> None:
         answer, _ = await client.body(1)
         assert answer[b"grpc-status"] == b"%d" % StatusCode.DEADLINE_EXCEEDED
 
-    run(test)
+    run(test, request_seconds=0.5)
 
 
 def test_a_stream_may_be_silent() -> None:
@@ -454,12 +460,12 @@ def test_a_stream_may_be_silent() -> None:
     async def test(client: FrameClient, methods: Methods) -> None:
         client.send(client.request(1, 0, headers(__path="/t.T/Each")), frame(DATA, 0, 1, message(b"a")))
         await client.until(DATA, 1)
-        await asyncio.sleep(3.5)
+        await asyncio.sleep(1)
         client.send(frame(DATA, END_STREAM, 1, message(b"b")))
         answer, body = await client.body(1)
         assert (answer[b"grpc-status"], body) == (b"0", message(b"b"))
 
-    run(test)
+    run(test, request_seconds=0.5)
 
 
 def test_what_a_connection_keeps_is_bounded() -> None:

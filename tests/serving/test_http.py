@@ -19,6 +19,12 @@ T = TypeVar("T")
 HEAD = b"POST /x HTTP/1.1\r\nHost: a\r\n"
 
 
+@pytest.fixture(autouse=True)
+def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slow client waits for is its limit, and not the server's next look."""
+    monkeypatch.setattr("drivetrain.serving.http._LOOK_SECONDS", 0.05)
+
+
 def echo(request: HttpRequest, respond: Respond) -> None:
     """The body; `/slow` later, `/fail` never."""
     if request.target == "/slow":
@@ -179,7 +185,7 @@ def test_a_wish_for_another_protocol_is_no_reason_not_to_answer() -> None:
 
 def test_slow_clients_are_closed() -> None:
     async def test() -> tuple[bytes, bytes, int]:
-        limits = HttpLimits(request_seconds=0.5, idle_seconds=1)
+        limits = HttpLimits(request_seconds=0.5, idle_seconds=0.5)
         async with running(limits) as (port, connections):
             half = await exchange(port, HEAD + b"Content-Length: 10\r\n\r\nabc", end=False)
             silent = await exchange(port, end=False)

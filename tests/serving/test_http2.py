@@ -62,6 +62,12 @@ TRAILERS = encode_fields(((b"x-sum", b"1"),))
 LOG = "drivetrain.serving"
 
 
+@pytest.fixture(autouse=True)
+def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a slow client waits for is its limit, and not the server's next look."""
+    monkeypatch.setattr("drivetrain.serving.http._LOOK_SECONDS", 0.05)
+
+
 class Echo:
     """Answers with the body; "/": with a page; "/head": with what the head says; "/parts": as it comes; "/wait": never.
 
@@ -736,7 +742,7 @@ def test_a_slow_upload_goes_on_as_long_as_frames_arrive() -> None:
         content = frame(DATA, 0, 1, b"a" * 100) * 12 + frame(DATA, END_STREAM, 1)
         for start in range(0, len(content), 100):
             client.send(content[start : start + 100])
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
         assert (await client.body(1))[1] == b"a" * 1200
 
     run(test, HttpLimits(request_seconds=1))

@@ -195,7 +195,7 @@ def test_a_collector_gets_them(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             pass
 
     with HTTPServer(("127.0.0.1", 0), Collector) as collector:
-        thread = threading.Thread(target=collector.serve_forever)
+        thread = threading.Thread(target=collector.serve_forever, args=(0.02,))
         thread.start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
         monkeypatch.setenv("OTEL_SERVICE_NAME", "flights")

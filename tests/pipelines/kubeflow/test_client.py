@@ -342,7 +342,7 @@ def test_an_answer_that_does_not_come(server: KfpServer) -> None:
 def test_an_answer_to_an_order_that_does_not_come(server: KfpServer, package: Path) -> None:
     server.faults = [None, "silence"]  # the experiment is looked up first
     with pytest.raises(ApiError, match="did not answer") as caught:
-        _submit(_client(server, timeout=4.0), package)
+        _submit(_client(server, timeout=2.0), package)
     assert caught.value.sent
     assert "drivetrain kubeflow status" in (caught.value.fix or "")
 
