@@ -104,7 +104,7 @@ class Program:
                 state["ema"] = jax.tree.map(jnp.copy, params)  # the arrays of a state are given away one by one
             if step_options.precision.scaled:
                 state["scale"] = step_options.precision.first_scale()
-            return state
+            return jax.tree.map(_strongly_typed, state)
 
         self._initial = initial  # one object, unlike a bound method: JAX remembers by it, and traces it once
 
@@ -252,6 +252,12 @@ class Program:
         if types.scaled:
             after["scale"] = types.next_scale(state["scale"], finite)
         return after, jnp.where(finite, value, jnp.nan)
+
+
+def _strongly_typed(value: Any) -> jax.Array:  # Any: a Python number too
+    """Without the weak type that JAX gives jnp.full(2, 0.5), and no state after a step: both would be compiled for."""
+    array = jnp.asarray(value)
+    return jax.lax.convert_element_type(array, array.dtype) if getattr(array, "weak_type", False) else array  # or a key
 
 
 def _batch(stack: Arrays, index: jax.Array) -> Arrays:

@@ -18,6 +18,7 @@ from drivetrain import data  # noqa: E402
 from drivetrain.engine import analyze, ops  # noqa: E402
 from drivetrain.engine.graphs.nodes import DeviceStage  # noqa: E402
 from drivetrain.engine.lowering.single import SingleRow, _not_handed_over, fits  # noqa: E402
+from jax.experimental.compilation_cache import compilation_cache  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -96,6 +97,7 @@ def compiled_kept_in(folder: str | None) -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()  # JAX looks for its folder once: later tests would write to this one's
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="only processors hand programs over")

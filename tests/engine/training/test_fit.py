@@ -104,6 +104,20 @@ def test_parameters_are_averaged(run: TrainingRun) -> None:
     assert np.abs(epochs[-1] - by_hand(run)[0]).max() > 0.01
 
 
+def test_a_step_is_traced_once_whatever_types_the_parameters_begin_with(run: TrainingRun) -> None:
+    traced = 0
+
+    def loss(outputs: Any, batch: Any) -> Any:
+        nonlocal traced
+        traced += 1
+        return squared(outputs, batch)
+
+    model = Model(lambda key: {"w": jnp.full(2, 0.5), "b": 0.0}, line().apply)  # both of weak types
+    trained = fit(run, model, loss=loss, optimizer=optax.adam(RATE), ema=0.5)
+    assert trained.steps > run.depth > 1  # of more than one dispatch
+    assert traced == 2  # for the step, and for the evaluation
+
+
 def test_metrics_are_means_over_the_eval_split(run: TrainingRun) -> None:
     trained = fit(run, metrics={"mae": lambda outputs, batch: jnp.abs(outputs - batch["y"]).mean()})
     weights = flat(trained.params)
