@@ -78,6 +78,7 @@ def Trainer(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
+    from ..engine.bundles.compile_cache import compiled_kept
     from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
     from ..engine.training.warm_start import read_variables, save_variables
@@ -109,7 +110,8 @@ def Trainer(
         note=launch.note,
         rehearse=partial(_rehearse, graph.content),
     )
-    trained = _trained(fn, run)
+    with compiled_kept():  # a model is trained again when examples or hyperparameters change
+        trained = _trained(fn, run)
     _refuse_broken(trained.params)
     model = Model.new(graph=_digest(graph.content))
     engine.export_model(
