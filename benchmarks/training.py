@@ -5,7 +5,9 @@ person would write without us: the columns in memory as NumPy arrays, a permutat
 the state given away, the same network, loss and optimizer. Both run in turn, in one process.
 
 Steady state: wall seconds of the epochs after the first. Fixed cost: of `TrainingRun.fit` beyond as many steady epochs
-as it ran: looking at the model, initial state, compiling. Waiting for input: by what `fit` itself says of its time.
+as it ran: looking at the model, initial state, compiling. "Compiled before": as in Trainer, which keeps executables,
+from the second time on. Waiting for input: by what `fit` itself says of its time. Input alone: the same batches, and
+those of a pipeline of steps, read without training, beside the rate at which `fit` trains.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,16 @@ import numpy as np
 import optax
 from drivetrain import data
 from drivetrain.benchmarks.common import Bars, flights, report, write
-from drivetrain.engine import Bundle, Callback, EpochRecord, TrainingProgress, TrainingRun, analyze, apply
+from drivetrain.engine import (
+    Bundle,
+    Callback,
+    EpochRecord,
+    TrainingProgress,
+    TrainingRun,
+    analyze,
+    apply,
+    keep_compiled,
+)
 from drivetrain.examples.flights import model as example
 from drivetrain.examples.flights.features import preprocess
 
@@ -36,19 +47,25 @@ BARS: Bars = {
     "fit / raw JAX loop, steady examples/s": (0.95, False),
     "fit: fixed cost: wall s": (0.8, True),
     "fit of ten epochs / raw JAX loop, examples/s": (0.9, False),
+    "fit: fixed cost, compiled before: wall s": (0.8, True),
+    "fit of ten epochs, compiled before / raw JAX loop, examples/s": (0.9, False),
     "fit: share of its time waiting for input": (0.03, True),
+    "input alone / fit, steady examples per CPU s": (10, False),
+    "cache > shuffle > batch alone / fit, steady examples per CPU s": (10, False),
 }
 
 
 @dataclass
 class Clock(Callback):
-    """When each epoch ended."""
+    """When each epoch ended, on the clock and in CPU seconds."""
 
-    ends: list[float]
+    ends: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """Look at the clock."""
         self.ends.append(time.perf_counter())
+        self.cpu.append(time.process_time())
 
 
 class Captured(Exception):  # noqa: N818 - not an error: how a function is asked what it would fit
@@ -82,13 +99,14 @@ def transformed(folder: Path) -> TrainingRun:
     return TrainingRun(features, folder / "examples", batch_size=BATCH, eval_split=None)
 
 
-def fitted(run: TrainingRun, model: Model, options: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Seconds of a steady epoch, seconds in all, and the share that waited for input."""
-    clock, begin = Clock([]), time.perf_counter()
+def fitted(run: TrainingRun, model: Model, options: Mapping[str, Any]) -> tuple[float, float, float, float]:
+    """Seconds of a steady epoch, seconds in all, the share that waited for input, CPU seconds of a steady epoch."""
+    clock, begin = Clock(), time.perf_counter()
     trained = run.fit(model, **options, callbacks=[clock])
     whole = time.perf_counter() - begin
     steady = statistics.median(np.diff(clock.ends).tolist())
-    return steady, whole, trained.seconds["input"] / (whole - trained.seconds["start"])
+    waiting = trained.seconds["input"] / (whole - trained.seconds["start"])
+    return steady, whole, waiting, statistics.median(np.diff(clock.cpu).tolist())
 
 
 def by_hand(run: TrainingRun, columns: Mapping[str, Any], model: Model, options: Mapping[str, Any]) -> float:
@@ -126,6 +144,14 @@ def by_hand(run: TrainingRun, columns: Mapping[str, Any], model: Model, options:
     return statistics.median(np.diff(ends).tolist())
 
 
+def read(batches: Iterable[Any]) -> float:
+    """CPU seconds of batches that are only counted."""
+    begin = time.process_time()
+    for _ in batches:
+        pass
+    return time.process_time() - begin
+
+
 def main() -> None:
     """Print the figures, each with its bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,21 +163,34 @@ def main() -> None:
         model, how = example_model(run)
         whole_split = replace(run, batch_size=run.train_data.rows)
         columns = next(whole_split.batches())
-        fits, loops = [], []
-        for _ in range(options.repeat):
+        fits, loops, kept, loader, steps = [], [], [], [], []
+        examples = run.steps_per_epoch * BATCH
+        pipeline = run.dataset().cache().shuffle(0).batch(BATCH)
+        read(pipeline)
+        for repeat in range(options.repeat):
             fits.append(fitted(run, model, how))
             loops.append(by_hand(run, columns, model, how))
-    steady, whole, waiting = (statistics.median(values) for values in zip(*fits, strict=True))
+            loader.append(read(run.train_data.epoch(repeat + 1)))
+            steps.append(read(pipeline))
+        keep_compiled(Path(folder) / "compiled")
+        fitted(run, model, how)
+        for _ in range(options.repeat):
+            kept.append(fitted(run, model, how))
+    steady, whole, waiting, cpu = (statistics.median(values) for values in zip(*fits, strict=True))
     loop = statistics.median(loops)
-    examples = run.steps_per_epoch * BATCH
     fixed = whole - options.epochs * steady
+    fixed_kept = statistics.median(whole - options.epochs * steady for steady, whole, _, _ in kept)
     figures = {
         "fit, steady: M examples/s": examples / steady / 1e6,
         "raw JAX loop: M examples/s": examples / loop / 1e6,
         "fit / raw JAX loop, steady examples/s": loop / steady,
         "fit: fixed cost: wall s": fixed,
         "fit of ten epochs / raw JAX loop, examples/s": 10 * loop / (fixed + 10 * steady),
+        "fit: fixed cost, compiled before: wall s": fixed_kept,
+        "fit of ten epochs, compiled before / raw JAX loop, examples/s": 10 * loop / (fixed_kept + 10 * steady),
         "fit: share of its time waiting for input": waiting,
+        "input alone / fit, steady examples per CPU s": cpu / statistics.median(loader),
+        "cache > shuffle > batch alone / fit, steady examples per CPU s": cpu / statistics.median(steps),
     }
     report("training", figures, BARS)
 

@@ -84,6 +84,7 @@ def Trainer(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
+    from ..engine.bundles.compile_cache import compiled_kept
     from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
     from ..engine.training.warm_start import read_variables, save_variables
@@ -117,7 +118,8 @@ def Trainer(
         rehearse=partial(_rehearse, graph.content),
         callbacks=[epoch_metrics],
     )
-    trained = call_train(fn, run)
+    with compiled_kept():  # a model is trained again when examples or hyperparameters change
+        trained = call_train(fn, run)
     _refuse_broken(trained.params)
     model = Model.new(graph=_digest(graph.content))
     engine.export_model(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _AHEAD = 2
 """Stacks of batches that are prepared ahead."""
+_WAITED = 0.03
+"""The share of the time that a training may wait for its input before it says what was slow there."""
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
@@ -149,6 +151,7 @@ class Fit:
         ran = self._step - self._first
         seconds = {"start": begun - begin, **self._seconds}
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
+        self._run.note(_times(seconds, self._input_seconds))
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
         return Trained(
             params=jax.device_get(variables),
@@ -451,6 +454,18 @@ def _named(callback: Callback, method: str, step: int) -> Iterator[None]:
         raise InputError(
             f"{name} failed after step {step}: {cause.message}", fix=cause.fix, where=cause.where
         ) from error
+
+
+def _times(seconds: Mapping[str, float], input_seconds: Mapping[str, float]) -> str:
+    """Where the time went, in a line; where it went in the input, if that was waited for."""
+    whole = sum(seconds.values())
+    parts = sorted(seconds.items(), key=lambda part: -part[1])
+    shares = [f"{name} {value / whole:.0%}" for name, value in parts if value >= whole / 200]
+    text = f"{whole:.1f} s: {', '.join(shares)}"
+    if seconds["input"] < _WAITED * whole:
+        return text
+    step, slowest = max(input_seconds.items(), key=lambda step: step[1])
+    return f"{text}; the longest at work in the input was {step}, {slowest:.1f} s"
 
 
 def _nothing() -> None: ...

