@@ -169,7 +169,7 @@ def Tuner(
     from ..pipelines.project.functions import reference
     from .trainer import features_of
     from .tuning.results import document, earlier_trials, read, write
-    from .tuning.search import Search
+    from .tuning.search import Search, best_of
     from .tuning.space import SearchSpace
     from .tuning.study import Outcome, Study, TrialAttempt, check_installed
     from .tuning.trial import Link, Training, run_trial
@@ -228,11 +228,10 @@ def Tuner(
     method, importances = study.importances()
     winner = next(trial for trial in body["trials"] if trial["number"] == body["best"])
     chosen = {**training.hyperparameters, **winner["hyperparameters"]}
-    for trial in body["trials"]:
-        for name, value in trial["values"].items():
-            launch.metric(name, float("nan") if value is None else value, step=trial["number"])
-    for name, value in winner["values"].items():  # last, so that it is what `drivetrain runs` shows
-        launch.metric(f"best_{name}", value)
+    for number in range(len(every)):  # what was the best when so many trials had ended
+        best_so_far = best_of(settings.objectives, every[: number + 1])
+        for each, value in zip(settings.objectives, best_so_far.outcome.values if best_so_far else (), strict=False):
+            launch.metric(f"best_{each.name}", value, step=every[number].number)
     results = TuningResults.new(
         best=chosen, values=winner["values"], trials=len(every), summary=_summary(body, len(every))
     )
