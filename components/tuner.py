@@ -228,10 +228,11 @@ def Tuner(
     method, importances = study.importances()
     winner = next(trial for trial in body["trials"] if trial["number"] == body["best"])
     chosen = {**training.hyperparameters, **winner["hyperparameters"]}
-    for number in range(len(every)):  # what was the best when so many trials had ended
-        best_so_far = best_of(settings.objectives, every[: number + 1])
-        for each, value in zip(settings.objectives, best_so_far.outcome.values if best_so_far else (), strict=False):
-            launch.metric(f"best_{each.name}", value, step=every[number].number)
+    for number, trial in enumerate(every, 1):  # what was the best when so many trials had ended
+        leader = best_of(settings.objectives, every[:number])
+        values = leader.outcome.values if leader is not None and leader.outcome is not None else ()
+        for each, value in zip(settings.objectives, values, strict=False):
+            launch.metric(f"best_{each.name}", value, step=trial.number)
     results = TuningResults.new(
         best=chosen, values=winner["values"], trials=len(every), summary=_summary(body, len(every))
     )

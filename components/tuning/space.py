@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, cast
 
 from ...errors import InputError, suggest
 
@@ -283,7 +283,7 @@ def _values(name: str, domain: Domain) -> Iterator[Value]:
 
 def _complete(domain: Any) -> Domain:
     """A domain as our functions make it, of one that a person wrote as JSON and that is none the worse."""
-    whole: Domain = {**domain}
+    whole = cast(Domain, dict(domain))
     if whole["kind"] != "choice":
         whole.setdefault("step", 1 if whole["kind"] == "integer" else None)
         whole.setdefault("log", False)

@@ -255,7 +255,7 @@ def test_a_tuning_page_says_what_trials_came_to(objectives: int) -> None:
         "pareto": [4],
         "best": 4,
     }
-    attempts = [{"trial": 0, "seconds": 1.5, "deaths": [NASTY]}, {"trial": 3, "seconds": None, "deaths": []}]
+    attempts: list[Any] = [{"trial": 0, "seconds": 1.5, "deaths": [NASTY]}, {"trial": 3, "seconds": None, "deaths": []}]
     page = tuning_page(document, attempts, {"method": "fANOVA", "importances": {NASTY: {"rate": 0.75, NASTY: 0.25}}})
     check(page)
     parallel = page.partition("Parallel coordinates")[2].partition("</section>")[0]
