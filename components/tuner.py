@@ -257,7 +257,10 @@ def _summary(body: Mapping[str, Any], trials: int) -> str:
 
 @summarize.register
 def _best_trials(results: TuningResults) -> Summary:
-    """The best trials, and how many there were of each state; of a user's own results their one line."""
+    """The best trials, completed ones first, and how many of the others there were.
+
+    Of a user's own results their one line.
+    """
     from .tuning.objective import sign_of
     from .tuning.results import FILE, read
     from .tuning.space import short
@@ -267,15 +270,15 @@ def _best_trials(results: TuningResults) -> Summary:
     body = read(results.content)
     names, signs = list(body["space"]), {each["name"]: sign_of(each["mode"]) for each in body["objectives"]}
     objectives = list(signs)
-    complete = [trial for trial in body["trials"] if trial["state"] == "COMPLETE"]
-    complete.sort(key=lambda trial: [sign * trial["values"][name] for name, sign in signs.items()])
+    ranked = [trial for trial in body["trials"] if trial["state"] != "FAILED"]
+    ranked.sort(key=lambda trial: (trial["state"], *(sign * (trial["values"][n] or 0) for n, sign in signs.items())))
     rows = [
         (
-            f"trial {trial['number']}",
-            *(short(trial["values"][name]) for name in objectives),
+            f"trial {trial['number']}{' (stopped early)' if trial['state'] == 'PRUNED' else ''}",
+            *("–" if (value := trial["values"][name]) is None else short(value) for name in objectives),
             *(short(trial["hyperparameters"][name]) if name in trial["hyperparameters"] else "–" for name in names),
         )
-        for trial in complete[:_ROWS]
+        for trial in ranked[:_ROWS]
     ]
     states = [trial["state"] for trial in body["trials"]]
     counts = [(states.count(state), word) for state, word in (("PRUNED", "stopped early"), ("FAILED", "failed"))]
