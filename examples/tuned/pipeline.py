@@ -28,7 +28,7 @@ SPACE = {
 def tuned(
     data: str = "palmerpenguins", trials: int = 12, epochs: int = 27, destination: str = "served/penguin_weights"
 ) -> None:
-    """Search on four fifths of the penguins, train with what was best, judge it on the rest, push what is good enough."""
+    """Search on four fifths of the penguins, train with what was best, judge and push it."""
     examples = ExampleGen(data, splits={"train": 3, "eval": 1, "test": 1})
     statistics = StatisticsGen(examples)
     schema = ImportSchema("schema.yaml")
