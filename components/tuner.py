@@ -10,14 +10,13 @@ from ..metadata import Examples, Model, Summary, TransformGraph, TuningResults, 
 from ..pipelines import Fn, component, current
 
 if TYPE_CHECKING:
-    from .tuning.search import SearchBudget
-    from .tuning.study import StudySettings, Trial
+    from .tuning.study import SearchBudget, StudySettings, Trial
 
 _ROWS = 10
 """Trials that a terminal shows, the best ones."""
 _SEARCHED = {
     *("space", "objective", "sampler", "pruner", "sampler_seed", "first"),
-    *("epoch", "epochs", "eval_split", "hyperparameters"),
+    *("epoch", "eval_split", "hyperparameters"),
 }
 """The parameters by which a search is known to be possible."""
 _RECORDED = ("trials", "seconds", "executions_per_trial", "epoch", "epochs", "batch_size", "seed", "strategy")
@@ -51,7 +50,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
 
 
 def _budget(parameters: Mapping[str, Any]) -> SearchBudget:
-    from .tuning.search import SearchBudget
+    from .tuning.study import SearchBudget
 
     if parameters["trials"] is None and parameters["seconds"] is None and parameters["sampler"] != "grid":
         raise InputError("the search would never end", fix="give the Tuner trials=, or seconds=, or both")
@@ -86,7 +85,7 @@ def _settings(parameters: Mapping[str, Any], first: Sequence[Mapping[str, Any]] 
         sampler=parameters["sampler"],
         pruner=parameters["pruner"],
         seed=parameters["sampler_seed"],
-        epochs=parameters["epochs"],
+        epochs=parameters.get("epochs", 1),  # not known yet where it is a parameter of the pipeline
         first=(*first, *(each for each in parameters["first"] if each not in first)),
     )
     settings.check()

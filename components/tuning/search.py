@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ...errors import InputError
 from .objective import Objective, best_trial, check_recorded
 from .space import described, short
-from .study import Outcome, Study, Trial, TrialAttempt
+from .study import Outcome, SearchBudget, Study, Trial, TrialAttempt
 from .trial import Link
 from .workers import Worker, Workers
 
@@ -30,19 +29,6 @@ class Launch(Protocol):
     def printed(self) -> Callable[[str, str], None]: ...  # noqa: D102
     @property
     def progress(self) -> Callable[[int, int | None, str], None]: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class SearchBudget:
-    """When no new trial begins.
-
-    Attributes:
-        trials: How many there are; None where only time ends the search.
-        seconds: How long it may be at work, all its attempts together; None where only trials end it.
-    """
-
-    trials: int | None
-    seconds: float | None
 
 
 class Search:

@@ -341,9 +341,9 @@ def MakeGraph() -> TransformGraph:
 def pipeline_of(**options: Any) -> Any:
     """A pipeline that tunes and trains, built."""
 
-    def tuned_pipeline() -> None:
+    def tuned_pipeline(epochs: int = 3) -> None:
         examples, graph, fn = MakeExamples(), MakeGraph(), "drivetrain.engine.ops:z_score"
-        tuned = Tuner(examples, graph, fn=fn, **options)
+        tuned = Tuner(examples, graph, fn=fn, epochs=epochs, **options)
         Trainer(examples, graph, fn=fn, hyperparameters=tuned.best_hyperparameters)
         Trainer.options(id="Again")(examples, graph, fn=fn, tuned=dt.latest(TuningResults))
 

@@ -19,9 +19,9 @@ import drivetrain as dt
 import pytest
 from drivetrain.components.tuning.objective import objectives_of
 from drivetrain.components.tuning.results import document
-from drivetrain.components.tuning.search import Search, SearchBudget, best_of
+from drivetrain.components.tuning.search import Search, best_of
 from drivetrain.components.tuning.space import SearchSpace
-from drivetrain.components.tuning.study import Outcome, Study, StudySettings, TrialAttempt
+from drivetrain.components.tuning.study import Outcome, SearchBudget, Study, StudySettings, TrialAttempt
 from drivetrain.components.tuning.trial import Link
 from drivetrain.errors import Canceled, InputError
 
