@@ -10,14 +10,13 @@ from ..metadata import Examples, Model, Summary, TransformGraph, TuningResults, 
 from ..pipelines import Fn, component, current
 
 if TYPE_CHECKING:
-    from .tuning.search import SearchBudget
-    from .tuning.study import StudySettings, Trial
+    from .tuning.study import SearchBudget, StudySettings, Trial
 
 _ROWS = 10
 """Trials that a terminal shows, the best ones."""
 _SEARCHED = {
     *("space", "objective", "sampler", "pruner", "sampler_seed", "first"),
-    *("epoch", "epochs", "eval_split", "hyperparameters"),
+    *("epoch", "eval_split", "hyperparameters"),
 }
 """The parameters by which a search is known to be possible."""
 _RECORDED = ("trials", "seconds", "executions_per_trial", "epoch", "epochs", "batch_size", "seed", "strategy")
@@ -51,7 +50,7 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
 
 
 def _budget(parameters: Mapping[str, Any]) -> SearchBudget:
-    from .tuning.search import SearchBudget
+    from .tuning.study import SearchBudget
 
     if parameters["trials"] is None and parameters["seconds"] is None and parameters["sampler"] != "grid":
         raise InputError("the search would never end", fix="give the Tuner trials=, or seconds=, or both")
@@ -86,7 +85,7 @@ def _settings(parameters: Mapping[str, Any], first: Sequence[Mapping[str, Any]] 
         sampler=parameters["sampler"],
         pruner=parameters["pruner"],
         seed=parameters["sampler_seed"],
-        epochs=parameters["epochs"],
+        epochs=parameters.get("epochs", 1),  # not known yet where it is a parameter of the pipeline
         first=(*first, *(each for each in parameters["first"] if each not in first)),
     )
     settings.check()
@@ -169,7 +168,7 @@ def Tuner(
     from ..pipelines.project.functions import reference
     from .trainer import features_of
     from .tuning.results import document, earlier_trials, read, write
-    from .tuning.search import Search
+    from .tuning.search import Search, best_of
     from .tuning.space import SearchSpace
     from .tuning.study import Outcome, Study, TrialAttempt, check_installed
     from .tuning.trial import Link, Training, run_trial
@@ -228,11 +227,11 @@ def Tuner(
     method, importances = study.importances()
     winner = next(trial for trial in body["trials"] if trial["number"] == body["best"])
     chosen = {**training.hyperparameters, **winner["hyperparameters"]}
-    for trial in body["trials"]:
-        for name, value in trial["values"].items():
-            launch.metric(name, float("nan") if value is None else value, step=trial["number"])
-    for name, value in winner["values"].items():  # last, so that it is what `drivetrain runs` shows
-        launch.metric(f"best_{name}", value)
+    for number, trial in enumerate(every, 1):  # what was the best when so many trials had ended
+        leader = best_of(settings.objectives, every[:number])
+        values = leader.outcome.values if leader is not None and leader.outcome is not None else ()
+        for each, value in zip(settings.objectives, values, strict=False):
+            launch.metric(f"best_{each.name}", value, step=trial.number)
     results = TuningResults.new(
         best=chosen, values=winner["values"], trials=len(every), summary=_summary(body, len(every))
     )
@@ -257,7 +256,10 @@ def _summary(body: Mapping[str, Any], trials: int) -> str:
 
 @summarize.register
 def _best_trials(results: TuningResults) -> Summary:
-    """The best trials, and how many there were of each state; of a user's own results their one line."""
+    """The best trials, completed ones first, and how many of the others there were.
+
+    Of a user's own results their one line.
+    """
     from .tuning.objective import sign_of
     from .tuning.results import FILE, read
     from .tuning.space import short
@@ -267,15 +269,15 @@ def _best_trials(results: TuningResults) -> Summary:
     body = read(results.content)
     names, signs = list(body["space"]), {each["name"]: sign_of(each["mode"]) for each in body["objectives"]}
     objectives = list(signs)
-    complete = [trial for trial in body["trials"] if trial["state"] == "COMPLETE"]
-    complete.sort(key=lambda trial: [sign * trial["values"][name] for name, sign in signs.items()])
+    ranked = [trial for trial in body["trials"] if trial["state"] != "FAILED"]
+    ranked.sort(key=lambda trial: (trial["state"], *(sign * (trial["values"][n] or 0) for n, sign in signs.items())))
     rows = [
         (
-            f"trial {trial['number']}",
-            *(short(trial["values"][name]) for name in objectives),
+            f"trial {trial['number']}{' (stopped early)' if trial['state'] == 'PRUNED' else ''}",
+            *("–" if (value := trial["values"][name]) is None else short(value) for name in objectives),
             *(short(trial["hyperparameters"][name]) if name in trial["hyperparameters"] else "–" for name in names),
         )
-        for trial in complete[:_ROWS]
+        for trial in ranked[:_ROWS]
     ]
     states = [trial["state"] for trial in body["trials"]]
     counts = [(states.count(state), word) for state, word in (("PRUNED", "stopped early"), ("FAILED", "failed"))]

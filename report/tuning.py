@@ -67,7 +67,7 @@ def tuning_page(
         charts = [_importance(name, values) for name, values in measured.items()]
         parts.append(section("Importance", join(charts), note=note))
     if len(complete) > 1:
-        note = "A line is a completed trial; the darker, the better."
+        note = "A line is a completed trial; the fainter, the worse; the best is orange."
         parts.append(section("Parallel coordinates", _parallel(document, complete), note=note))
         parts.append(section("Slices", _slices(document, complete), note="Each point is a completed trial."))
     if any(len(trial["curve"]) > 1 for trial in trials):
@@ -112,6 +112,7 @@ class _Axis:
 
     def __init__(self, name: str, values: Sequence[Any], domain: Mapping[str, Any] | None) -> None:
         self.name = name
+        self._part = "values" if domain is None else "hyperparameters"  # of a trial: names may be the same
         self._values: list[str] | None = None
         self._log = False
         self._low, self._high = 0.0, 1.0
@@ -123,8 +124,17 @@ class _Axis:
         self._log = bool(domain is not None and domain["log"])
         self.ends = (number(self._low), number(self._high))
 
-    def at(self, value: Any) -> float:
-        """From 0 to 1."""
+    def is_of(self, trial: Mapping[str, Any]) -> bool:
+        """Whether a trial has such a value: a hyperparameter may depend on another."""
+        return self.name in trial[self._part]
+
+    def of(self, trial: Mapping[str, Any]) -> Any:
+        """A trial's value."""
+        return trial[self._part][self.name]
+
+    def at(self, trial: Mapping[str, Any]) -> float:
+        """Where a trial stands, from 0 to 1."""
+        value = self.of(trial)
         if self._values is not None:
             return self._values.index(json.dumps(value, sort_keys=True)) / max(1, len(self._values) - 1)
         if self._log:
@@ -147,16 +157,16 @@ def _parallel(document: Mapping[str, Any], complete: Sequence[Mapping[str, Any]]
     step, tall = (width - 2 * side) / max(1, len(axes) - 1), height - top - bottom
     lines = []
     for rank, trial in reversed(list(enumerate(ordered))):  # the best last, above the others
-        values = {**trial["hyperparameters"], **trial["values"]}
         points = " ".join(
-            f"{side + at * step:.1f},{top + (1 - axis.at(values[axis.name])) * tall:.1f}"
+            f"{side + at * step:.1f},{top + (1 - axis.at(trial)) * tall:.1f}"
             for at, axis in enumerate(axes)
-            if axis.name in values
+            if axis.is_of(trial)
         )
-        dark = 1.0 - 0.85 * rank / max(1, len(ordered) - 1)
-        said = f"trial {trial['number']}: " + ", ".join(f"{name} {_text(value)}" for name, value in values.items())
+        strength = 1.0 - 0.85 * rank / max(1, len(ordered) - 1)
+        words = [f"{axis.name} {_text(axis.of(trial))}" for axis in axes if axis.is_of(trial)]
+        said = f"trial {trial['number']}: {', '.join(words)}"
         lines.append(
-            f'<polyline class="{"s1" if rank == 0 else "s0"}" points="{points}" stroke-opacity="{dark:.2f}">'
+            f'<polyline class="{"s1" if rank == 0 else "s0"}" points="{points}" stroke-opacity="{strength:.2f}">'
             f"<title>{html(said)}</title></polyline>"
         )
     marks = []
@@ -182,11 +192,11 @@ def _slice(axis: _Axis, objective: _Axis, complete: Sequence[Mapping[str, Any]])
     wide, tall = width - 2 * left, height - top - bottom
     points = []
     for trial in complete:
-        if axis.name not in trial["hyperparameters"]:
+        if not axis.is_of(trial):
             continue
-        value, reached = trial["hyperparameters"][axis.name], trial["values"][objective.name]
-        x, y = left + axis.at(value) * wide, top + (1 - objective.at(reached)) * tall
-        said = f"trial {trial['number']}: {axis.name} {_text(value)}, {objective.name} {number(reached)}"
+        x, y = left + axis.at(trial) * wide, top + (1 - objective.at(trial)) * tall
+        values = f"{axis.name} {_text(axis.of(trial))}, {objective.name} {number(objective.of(trial))}"
+        said = f"trial {trial['number']}: {values}"
         points.append(f'<circle class="s0" cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{html(said)}</title></circle>')
     base = top + tall
     return Html(

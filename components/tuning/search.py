@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ...errors import InputError
 from .objective import Objective, best_trial, check_recorded
 from .space import described, short
-from .study import Outcome, Study, Trial, TrialAttempt
+from .study import Outcome, SearchBudget, Study, Trial, TrialAttempt
 from .trial import Link
 from .workers import Worker, Workers
 
@@ -30,19 +29,6 @@ class Launch(Protocol):
     def printed(self) -> Callable[[str, str], None]: ...  # noqa: D102
     @property
     def progress(self) -> Callable[[int, int | None, str], None]: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class SearchBudget:
-    """When no new trial begins.
-
-    Attributes:
-        trials: How many there are; None where only time ends the search.
-        seconds: How long it may be at work, all its attempts together; None where only trials end it.
-    """
-
-    trials: int | None
-    seconds: float | None
 
 
 class Search:
@@ -64,6 +50,7 @@ class Search:
         self._work, self._launch = work, launch
         self._since = time.monotonic()
         self._refused: InputError | None = None
+        self._settled = 0  # trials, when the last attempt began
 
     def run_here(self, train: Callable[[TrialAttempt, Path, Link], Outcome]) -> None:
         """Do all trials in this process, one after the other.
@@ -133,8 +120,7 @@ class Search:
 
     def progress(self) -> None:
         """Say how far the search is. Raises `Canceled` where it is to stop."""
-        settled = sum(trial.outcome is not None for trial in self._study.trials())
-        self._launch.progress(settled, self._budget.trials, "trials")
+        self._launch.progress(self._settled, self._budget.trials, "trials")
 
     def _hear(self, worker: Worker, attempt: TrialAttempt, message: Mapping[str, Any]) -> None:
         if message["event"] == "monitored":
@@ -147,7 +133,9 @@ class Search:
     def _next(self) -> TrialAttempt | None:
         """The next attempt, where the budget and what happened so far allow it."""
         self._clock()
-        self._check_hope()
+        outcomes = self._outcomes()
+        self._check_hope(outcomes)
+        self._settled = len(outcomes)
         if self._budget.seconds is not None and self._study.seconds >= self._budget.seconds:
             return None
         return self._study.next(self._budget.trials)
@@ -193,16 +181,17 @@ class Search:
     def _folder(self, attempt: TrialAttempt) -> Path:
         return self._work / str(attempt.trial)
 
-    def _check_hope(self) -> None:
+    def _check_hope(self, outcomes: Sequence[Outcome]) -> None:
         """Refuse to go on where nothing has ever worked."""
-        outcomes = [trial.outcome for trial in self._study.trials() if trial.outcome is not None]
         if len(outcomes) >= _HOPELESS and all(outcome.state == "FAILED" for outcome in outcomes):
             raise self._hopeless(outcomes)
 
     def _check_any(self) -> None:
-        trials = self._study.trials()
-        if best_of(self._objectives, trials) is None:
-            raise self._hopeless([trial.outcome for trial in trials if trial.outcome is not None])
+        if best_of(self._objectives, self._study.trials()) is None:
+            raise self._hopeless(self._outcomes())
+
+    def _outcomes(self) -> list[Outcome]:
+        return [trial.outcome for trial in self._study.trials() if trial.outcome is not None]
 
     def _hopeless(self, outcomes: Sequence[Outcome]) -> InputError:
         if not outcomes:

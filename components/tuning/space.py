@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, cast
 
 from ...errors import InputError, suggest
 
@@ -189,7 +189,7 @@ class SearchSpace:
             if problem is not None:
                 fix = problem[1] or "use dt.uniform, dt.log_uniform, dt.integers or dt.choice"
                 raise InputError(f"the hyperparameter {name!r}: {problem[0]}", fix=fix)
-            domains[name] = domain  # type: ignore[assignment]  # it is a mapping with those keys
+            domains[name] = _complete(domain)
         for name, domain in domains.items():
             _check_conditions(name, domain, domains)
         return cls(_in_order(domains))
@@ -279,6 +279,17 @@ def _values(name: str, domain: Domain) -> Iterator[Value]:
     for number in range(round((domain["high"] - low) / step) + 1):
         value = low + number * step
         yield int(value) if domain["kind"] == "integer" else float(f"{value:.15g}")
+
+
+def _complete(domain: Any) -> Domain:
+    """A domain as our functions make it, of one that a person wrote as JSON and that is none the worse."""
+    whole = cast(Domain, dict(domain))
+    if whole["kind"] != "choice":
+        whole.setdefault("step", 1 if whole["kind"] == "integer" else None)
+        whole.setdefault("log", False)
+    if "only_if" in whole:
+        whole["only_if"] = {name: _listed(values) for name, values in whole["only_if"].items()}
+    return whole
 
 
 def _check_conditions(name: str, domain: Domain, domains: Mapping[str, Domain]) -> None:

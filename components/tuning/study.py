@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
-
 from ...errors import InputError, missing_extra
 from .objective import Objective
 from .space import Domain, SearchSpace, Value, index_of
@@ -166,6 +164,19 @@ class StudySettings:
         for hyperparameters in self.first:
             if (problem := self.space.problem_of(hyperparameters)) is not None:
                 raise InputError(f"the first trials: {problem}", fix="give values of the search space")
+
+
+@dataclass(frozen=True)
+class SearchBudget:
+    """When no new trial begins.
+
+    Attributes:
+        trials: How many there are; None where only time ends the search.
+        seconds: How long it may be at work, all its attempts together; None where only trials end it.
+    """
+
+    trials: int | None
+    seconds: float | None
 
 
 class Study:
@@ -421,6 +432,7 @@ def _mend(journal: Path) -> None:
 
 def _sampler(settings: StudySettings, number: int) -> BaseSampler:
     """The sampler for one trial: what it draws depends on the seed, the trial's number and the trials that ended."""
+    import numpy as np  # late, as Optuna: a pipeline that is built checks its settings here
     from optuna import samplers
 
     seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])

@@ -60,6 +60,7 @@ def main(descriptor: int) -> None:
     Args:
         descriptor: Of the socket, inherited.
     """
+    os.set_inheritable(descriptor, False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
         link = SocketLink(stream)  # type: ignore[arg-type]  # it reads and writes bytes

@@ -56,10 +56,15 @@ class Worker:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def messages(self) -> list[dict[str, Any]] | None:
-        """What it has sent; None once it has closed its socket."""
+        """What it has sent; None once it is dead, or has closed its socket, and everything was heard."""
+        dead = self.process.poll() is not None  # before the look at the socket, so that nothing is lost
         data = b""
-        with suppress(ConnectionError):
-            data = self._socket.recv(1 << 16)
+        try:
+            data = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None if dead else []  # what it started may hold the socket open for ever
+        except ConnectionError:
+            pass
         if not data:
             return None
         *lines, self._lines = (self._lines + data).split(b"\n")
@@ -107,7 +112,7 @@ class Worker:
 
     def _how(self, code: int) -> str:
         if code < 0:
-            name = signal.Signals(-code).name
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             more = ", or the machine ran out of memory" if -code == signal.SIGKILL else ""
             return f"it was ended by {name}{more}"
         return f"it ended with code {code}: {self.last_line}" if self.last_line else f"it ended with code {code}"
@@ -147,10 +152,9 @@ class Workers:
         messages: list[tuple[Worker, dict[str, Any] | None]] = []
         for key, _ in self._selector.select(seconds):
             worker, speaks = key.data
-            if not speaks:
-                if text := worker.printed():
-                    self._printed(text, worker.last_line)
-                continue
+            if not speaks and (text := worker.printed()):
+                self._printed(text, worker.last_line)
+        for worker in self._workers:
             sent = worker.messages()
             messages += [(worker, None)] if sent is None else [(worker, message) for message in sent]
         return messages

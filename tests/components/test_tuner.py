@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
+import signal
 import statistics
+import subprocess
 import sys
+import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import drivetrain as dt
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 from drivetrain import data
@@ -128,7 +134,9 @@ def test_the_best_hyperparameters_train_what_the_best_trial_trained(inputs: Any,
     assert tuned.results.best == tuned.best_hyperparameters
     assert tuned.results.values == best["values"]
     assert measured.properties["metrics"]["best_eval_loss"] == best["values"]["eval_loss"]  # type: ignore[index]
-    assert len(measured.properties["metric_steps"]["eval_loss"]) == 3  # type: ignore[index]
+    falling = [trial["values"]["eval_loss"] for trial in body["trials"]]
+    points = [[number, min(falling[: number + 1])] for number in range(3)]
+    assert measured.properties["metric_steps"]["best_eval_loss"] == points  # type: ignore[index]
     assert "no trial asked for 'unread': the function does not read it" in notes
     summary = summary_of(tuned.results)
     assert summary.columns == ("", "eval_loss", "rate", "unread")
@@ -334,9 +342,9 @@ def MakeGraph() -> TransformGraph:
 def pipeline_of(**options: Any) -> Any:
     """A pipeline that tunes and trains, built."""
 
-    def tuned_pipeline() -> None:
+    def tuned_pipeline(epochs: int = 3) -> None:
         examples, graph, fn = MakeExamples(), MakeGraph(), "drivetrain.engine.ops:z_score"
-        tuned = Tuner(examples, graph, fn=fn, **options)
+        tuned = Tuner(examples, graph, fn=fn, epochs=epochs, **options)
         Trainer(examples, graph, fn=fn, hyperparameters=tuned.best_hyperparameters)
         Trainer.options(id="Again")(examples, graph, fn=fn, tuned=dt.latest(TuningResults))
 
@@ -377,8 +385,6 @@ def test_a_search_that_cannot_be_is_refused_when_the_pipeline_is_built(options: 
 
 
 def test_building_imports_no_optuna(tmp_path: Path) -> None:
-    import subprocess
-
     script = (
         "import sys, drivetrain as dt\n"
         "from drivetrain.components import Tuner\n"
@@ -400,3 +406,69 @@ def test_processes_give_the_bytes_that_this_process_gives(inputs: Any, project: 
     there = Tuner(*inputs, fn=fn, parallel=2, **options)
     assert (there.results.content / "study.json").read_bytes() == (here.results.content / "study.json").read_bytes()
     assert there.best_hyperparameters == here.best_hyperparameters
+
+
+PIPELINE = """
+    import drivetrain as dt
+    from drivetrain.components import ExampleGen, ImportSchema, Transform, Tuner
+
+
+    @dt.pipeline
+    def tuned() -> None:
+        examples = ExampleGen("data.csv", split_by="x")
+        transform = Transform(examples, ImportSchema("schema.yaml"), fn="model:preprocess")
+        Tuner(
+            transform.examples, transform.graph, fn="model:train", sampler="random", trials=6, epochs=3, batch_size=20,
+            parallel=2, space={"rate": dt.log_uniform(1e-2, 10.0)}, hyperparameters={"scale": 2.0},
+        )
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_with_its_search(project: Path, tmp_path: Path) -> None:
+    """SIGKILL of the whole run while two processes train: they end with it, and the next run ends as if nothing was."""
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    (folder / "model.py").write_text(MODEL)
+    (folder / "pipeline.py").write_text(textwrap.dedent(PIPELINE))
+    random = np.random.default_rng(0)
+    lines = [f"{x},{x + noise}" for x, noise in random.normal(size=(300, 2))]
+    (folder / "data.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    (folder / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nfeatures:\n  x: {type: float}\n  y: {type: float}\n"
+    )
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+
+    def start(root: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "drivetrain", "run", str(folder), "--root", str(tmp_path / root)]
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
+
+    def study_of(root: str) -> bytes:
+        (study,) = (tmp_path / root).glob("artifacts/Tuner/*/results/content/study.json")
+        return study.read_bytes()
+
+    killed = start("killed")
+    journal: list[Path] = []
+    while killed.poll() is None:
+        journal = list((tmp_path / "killed").glob("work/nodes/*/study/journal.log"))
+        if journal and journal[0].read_text().count('"result"') >= 2:
+            break
+        time.sleep(0.05)
+    assert killed.poll() is None, killed.communicate()[0]
+    processes = psutil.Process(killed.pid).children(recursive=True)
+    assert len(processes) == 2
+    killed.kill()
+    output, _ = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, output
+    assert psutil.wait_procs(processes, timeout=30)[1] == []
+    ended = journal[0].read_text().count('"result"')
+    for root in ("killed", "whole"):
+        output, _ = (run := start(root)).communicate(timeout=250)
+        assert run.returncode == 0, output
+        shown = [line for line in output.splitlines() if "; the best is" in line or ": eval_loss" in line]
+        assert len([line for line in shown if " trial " in line and "best of" not in line]) == (
+            6 - ended if root == "killed" else 6
+        ), output
+    assert study_of("killed") == study_of("whole")

@@ -15,6 +15,7 @@ from drivetrain import report
 from drivetrain.data import Anomalies, Anomaly, StatisticsAccumulator, infer_schema
 from drivetrain.data.stats.document import from_states
 from drivetrain.report.evaluation import render
+from drivetrain.report.tuning import tuning_page
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -223,3 +224,46 @@ def test_an_evaluation_draws_the_named_metrics_as_bars() -> None:
 
     assert bars("f1") - bars() == 1
     assert bars("f1", "loss") - bars() == 2
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_a_tuning_page_says_what_trials_came_to(objectives: int) -> None:
+    names = [NASTY, "accuracy"][:objectives]
+    trials = [
+        {
+            "number": number,
+            "state": state,
+            "hyperparameters": {"rate": 0.1 / (number + 1), NASTY: [NASTY, 1], **({"momentum": 0.5} if number else {})},
+            "values": {} if state == "FAILED" else {name: float(number) for name in names},
+            "curve": []
+            if state == "FAILED"
+            else [[number + 1.0] * objectives, [None] * objectives, [1.0] * objectives],
+            "reason": "" if state == "COMPLETE" else NASTY,
+        }
+        for number, state in enumerate(["COMPLETE", "COMPLETE", "PRUNED", "FAILED", "COMPLETE"])
+    ]
+    document = {
+        "objectives": [{"name": name, "mode": "max"} for name in names],
+        "space": {
+            "rate": {"kind": "float", "low": 1e-4, "high": 0.1, "step": None, "log": True},
+            "momentum": {"kind": "float", "low": 0.0, "high": 1.0, "step": None, "log": False},
+            NASTY: {"kind": "choice", "values": [[NASTY, 1], None]},
+        },
+        "settings": {"sampler": "tpe", "seconds": None},
+        "hyperparameters": {"fixed": NASTY},
+        "trials": trials,
+        "pareto": [4],
+        "best": 4,
+    }
+    attempts: list[Any] = [{"trial": 0, "seconds": 1.5, "deaths": [NASTY]}, {"trial": 3, "seconds": None, "deaths": []}]
+    page = tuning_page(document, attempts, {"method": "fANOVA", "importances": {NASTY: {"rate": 0.75, NASTY: 0.25}}})
+    check(page)
+    parallel = page.partition("Parallel coordinates")[2].partition("</section>")[0]
+    assert parallel.count("<polyline") == 3  # those that completed
+    slices = page.partition("<h2>Slices")[2].partition("</section>")[0]
+    assert slices.count("<circle") == 3 + 2 + 3
+    best = page.partition("<h2>Best so far")[2].partition("</section>")[0]
+    assert best.count("<polyline") == objectives
+    assert ("<h2>Pareto front" in page) == (objectives > 1)
+    assert page.count(">failed<") == 1
+    assert page.count(">stopped early<") == 1

@@ -19,9 +19,9 @@ import drivetrain as dt
 import pytest
 from drivetrain.components.tuning.objective import objectives_of
 from drivetrain.components.tuning.results import document
-from drivetrain.components.tuning.search import Search, SearchBudget, best_of
+from drivetrain.components.tuning.search import Search, best_of
 from drivetrain.components.tuning.space import SearchSpace
-from drivetrain.components.tuning.study import Outcome, Study, StudySettings, TrialAttempt
+from drivetrain.components.tuning.study import Outcome, SearchBudget, Study, StudySettings, TrialAttempt
 from drivetrain.components.tuning.trial import Link
 from drivetrain.errors import Canceled, InputError
 
@@ -64,6 +64,17 @@ def wait(task, link):
 def die(task, link):
     print("the last words", flush=True)
     os._exit(3) if Path(task["work"]).name == "1" else None
+    return train(task, link)
+
+
+def hold(task, link):
+    """Is killed while a process that it started holds all its files open."""
+    first = Path(task["folder"]) / "first"
+    if Path(task["work"]).name == "1" and not first.exists():
+        first.touch()
+        if os.fork() == 0:
+            time.sleep(600)
+        os.kill(os.getpid(), signal.SIGKILL)
     return train(task, link)
 
 
@@ -187,6 +198,17 @@ def test_a_trial_whose_process_always_dies_fails_with_its_last_words(bodies: str
     assert outcomes[1] is not None
     assert outcomes[1].reason == "its process was ended 3 times: it ended with code 3: the last words"
     assert "the last words" in launch.lines
+
+
+def test_a_dead_process_is_seen_though_another_holds_its_files(bodies: str, tmp_path: Path) -> None:
+    study, search = search_of(tmp_path, settings("random"), Launch(), trials=4)
+    search.run_parallel(
+        2, f"{bodies}:hold", lambda attempt, work: {
+            "hyperparameters": dict(attempt.hyperparameters), "work": str(work), "folder": str(tmp_path),
+        }
+    )  # fmt: skip
+    assert [len(trial.kills) for trial in study.trials()] == [0, 1, 0, 0]
+    assert all(trial.outcome and trial.outcome.state == "COMPLETE" for trial in study.trials())
 
 
 def test_what_no_trial_records_ends_the_search(bodies: str, tmp_path: Path) -> None:

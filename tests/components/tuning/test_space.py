@@ -28,6 +28,20 @@ def test_domains_are_json_that_comes_back() -> None:
     assert again["momentum"]["only_if"] == {"optimizer": ["sgd"]}
 
 
+def test_a_domain_may_be_written_by_hand() -> None:
+    by_hand: Any = {
+        "units": {"kind": "integer", "low": 1, "high": 3, "only_if": {"deep": True}},
+        "deep": {"kind": "choice", "values": [True, False]},
+        "rate": {"kind": "float", "low": 0.0, "high": 1.0},
+    }
+    ours = {
+        "units": dt.integers(1, 3, only_if={"deep": True}),
+        "deep": dt.choice(True, False),
+        "rate": dt.uniform(0.0, 1.0),
+    }
+    assert SearchSpace.read(by_hand).domains == SearchSpace.read(ours).domains
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

@@ -118,6 +118,26 @@ def test_optuna_decides(sampler: Any, pruner: Any, tmp_path: Path) -> None:
     assert ("PRUNED" in [state for _, state, _ in ended]) == (pruner != "none")
 
 
+def test_pruning_finds_the_best_in_less_than_half_of_the_epochs(tmp_path: Path) -> None:
+    """Curves that fall at different paces and cross: within 1 % of the full search."""
+    reached, epochs = {}, {}
+    for pruner in ("none", "asha", "hyperband"):
+        study = Study(tmp_path / pruner, settings(sampler="random", pruner=pruner, seed=11, epochs=27))
+        while (attempt := study.next(60)) is not None:
+            pace = 1 + attempt.hyperparameters["units"] / 64
+            falling = [[1 + value(attempt.hyperparameters) + epoch**-pace] for epoch in range(1, 28)]
+            last = next(epoch for epoch in range(1, 28) if study.report(attempt, falling[:epoch]) or epoch == 27)
+            seen = falling[:last]
+            state: Any = "COMPLETE" if last == 27 else "PRUNED"
+            study.end(attempt, Outcome(state, tuple(seen[-1]), tuple(map(tuple, seen))))
+        outcomes = [trial.outcome for trial in study.trials() if trial.outcome is not None]
+        reached[pruner] = min(outcome.values[0] for outcome in outcomes if outcome.state == "COMPLETE")
+        epochs[pruner] = sum(len(outcome.curve) for outcome in outcomes)
+    for pruner in ("asha", "hyperband"):
+        assert reached[pruner] <= 1.01 * reached["none"]
+        assert epochs[pruner] < epochs["none"] / 2
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes"])
 def test_a_study_that_was_left_goes_on_as_if_it_had_not_been(sampler: Any, tmp_path: Path) -> None:
     """CMA-ES draws by Optuna's count of attempts, so it goes on to the budget, and not to the same bits."""
