@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 from drivetrain.data import Manifest, Part
 from drivetrain.digest import digest_file
 from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.errors import Canceled
 
 NUMBERS = ("dep_delay", "distance")
 IDS = {"carrier": 18, "origin": 5}
@@ -96,6 +99,44 @@ def fit(run: Any, *, loss: Callable[..., Any] | None = None, model: Any = None) 
     )
 
 
+def fit_everything(run: Any) -> Any:
+    """Train with all that is remembered: batch statistics, dropout, averages, a schedule, the best, callbacks."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from drivetrain.engine import EarlyStopping
+    from drivetrain.engine.training.model import nnx_model
+    from flax import nnx
+
+    class Normalised(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.hidden = nnx.Linear(len(NUMBERS), 16, rngs=rngs)
+            self.norm = nnx.BatchNorm(16, rngs=rngs)
+            self.dropout = nnx.Dropout(0.2, rngs=rngs)
+            self.out = nnx.Linear(16, 1, rngs=rngs)
+
+        def __call__(self, features: Mapping[str, Any]) -> Any:
+            numbers = jnp.stack([features[name] for name in NUMBERS], axis=-1)
+            return self.out(self.dropout(nnx.relu(self.norm(self.hidden(numbers)))))[:, 0]
+
+    return run.fit(
+        nnx_model(Normalised),
+        loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+        predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        optimizer=optax.chain(
+            optax.clip_by_global_norm(1.0),
+            optax.adamw(optax.cosine_decay_schedule(1e-2, run.epochs * run.steps_per_epoch)),
+        ),
+        label="late",
+        metrics={"accuracy": lambda logits, batch: ((logits > 0) == (batch["late"] > 0.5)).mean()},
+        callbacks=[EarlyStopping(patience=run.epochs)],
+        keep_best="eval_loss",
+        ema=0.99,
+        precision="float16",
+        skip_nonfinite=True,
+    )
+
+
 def digest(params: Any) -> str:
     """One name for the bits of all parameters."""
     import jax
@@ -109,7 +150,7 @@ def digest(params: Any) -> str:
 def main(options: dict[str, Any]) -> None:
     """Train as the options say; print a line of JSON per progress report and one with the result.
 
-    With `hold` it goes no further than this fraction of the training, and waits to be killed.
+    With `hold` it goes on for this many examples and waits to be killed. SIGTERM cancels it, as it does a run.
     """
     from drivetrain.engine.training.strategy import strategy
     from drivetrain.engine.training.training import TrainingRun
@@ -119,15 +160,21 @@ def main(options: dict[str, Any]) -> None:
             options[name] = Path(options[name])
     if "strategy" in options:
         options["strategy"] = strategy(options["strategy"])
-    hold = options.pop("hold", float("inf"))
+    hold, terminated, first = options.pop("hold", float("inf")), threading.Event(), -1
+    train = fit_everything if options.pop("everything", False) else fit
+    signal.signal(signal.SIGTERM, lambda number, frame: terminated.set())
 
     def tell(done: int, total: int | None, unit: str) -> None:
+        nonlocal first
+        first = done if first < 0 else first
         print(json.dumps({"done": done, "total": total}), flush=True)
-        if total is not None and done >= hold * total:
-            sys.stdin.read()
+        if done >= first + hold:
+            terminated.wait()
+        if terminated.is_set():
+            raise Canceled("SIGTERM")
 
     run = TrainingRun(features=SPECS, progress=tell, **options)
-    trained = fit(run)
+    trained = train(run)
     found = {"digest": digest(trained.params), "first_step": trained.first_step, "examples": trained.examples}
     print(json.dumps({**found, "losses": [[e.loss, e.eval_loss] for e in trained.history]}), flush=True)
 
