@@ -363,7 +363,8 @@ def range_of(values: Iterable[float]) -> tuple[float, float]:
     """The smallest and the largest, apart: what an axis spans."""
     numbers = list(values)
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    half = max(0.5, abs(low) / 1000)  # relative, since 1e17 + 0.5 is 1e17
+    return (low, high) if high > low else (low - half, high + half)
 
 
 def _fitting(low: float, high: float, width: float) -> list[float]:

@@ -218,7 +218,7 @@ def queries_of(
     column: pa.Array, name: str, problems: Problems, offset: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """A number for the query of each row, by a hash of 64 bits, and which rows have one; both (rows,)."""
-    missing = column.is_null().to_numpy(zero_copy_only=False)
+    missing = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     if missing.any():
         problems.add(f"query {name!r} is missing", missing, column.to_pylist(), offset)
     return hash_column(column), ~missing

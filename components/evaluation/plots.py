@@ -24,6 +24,7 @@ _THRESHOLDS: Final = 101  # 0, 0.01, … 1
 _GROUPS: Final = 20
 _EXPONENTS: Final = 30  # of bins: from 2^-31 to 2^29, beyond which the outermost bins hold everything
 _MOST: Final = float(np.nextafter(2.0 ** (_EXPONENTS - 1), 0))
+_FARTHEST: Final = 1e150  # is where larger numbers are drawn, whose sums and differences would be infinite
 _LEAST: Final = 2.0 ** (-_EXPONENTS - 1)  # what is nearer to 0 has the bin of 0
 _FINE, _COARSE = 8, 4  # bins for each power of two: of predictions, and of errors
 
@@ -145,7 +146,10 @@ class ErrorGrid(MetricState):
     def exact(self, rows: SliceRows) -> ErrorCloud:
         """The rows, in order of their prediction."""
         order = np.argsort(rows.prediction, kind="stable")
-        return ErrorCloud(rows.prediction[order], (rows.prediction - rows.label)[order], rows.weight[order])
+        prediction, error = (
+            np.clip(each[order], -_FARTHEST, _FARTHEST) for each in (rows.prediction, rows.prediction - rows.label)
+        )
+        return ErrorCloud(prediction, error, rows.weight[order])
 
 
 def _bin(values: Floats, parts: int) -> NDArray[np.int64]:

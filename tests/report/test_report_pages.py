@@ -144,6 +144,13 @@ def test_an_axis_of_steps() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [0.0, -3.0, 1e17, -1e150])
+def test_an_axis_of_a_single_value(value: float) -> None:
+    drawn = report.curves({"a": [(0.0, value), (1.0, value)]}, x="x", y="y", x_range=(0.0, 1.0))
+    (points,) = re.findall(r'points="([^"]*)"', drawn)
+    assert {point.partition(",")[2] for point in points.split()} == {"113.0"}  # the middle of 10 and 216
+
+
 def test_framed_pages_are_attributes() -> None:
     framed = report.framed(report.page("x", "y"))
     assert framed.count("<") == 2

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from drivetrain import InputError
 from drivetrain.components.evaluation import Confidence, EvaluationConfig, Slice, metric
-from drivetrain.components.evaluation import accumulator as accumulator_module
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.metrics import METRICS, without_options
 from drivetrain.components.evaluation.rows import TASKS, Task
@@ -66,10 +65,14 @@ def rows_of(task: Task, seed: int, rows: int) -> pa.RecordBatch:
     least=st.sampled_from([0, 4]),
     limits=st.fixed_dictionaries(
         {
-            "_AT_ONCE": st.sampled_from([1, 7, 1 << 19]),
-            "_NEW": st.sampled_from([1, 7, 1 << 18]),
-            "_ROWS_OF_A_SLICE": st.sampled_from([0, 1, 1024]),
-            "_SLICES": st.sampled_from([4, 12, 1024]),
+            "accumulator._AT_ONCE": st.sampled_from([1, 7, 1 << 19]),
+            "accumulator._KEPT_BYTES": st.sampled_from([1, 300, 1 << 25]),
+            "accumulator._NEW": st.sampled_from([1, 7, 1 << 18]),
+            "accumulator._ROWS_OF_A_SLICE": st.sampled_from([0, 1, 1024]),
+            "accumulator._SLICES": st.sampled_from([4, 12, 1024]),
+            "score_table._AT_ONCE": st.sampled_from([1, 7, 1 << 18]),
+            "score_table._COUNTERS": st.sampled_from([1, 30, 1 << 20]),
+            "cells._SORTED": st.sampled_from([0, 100_000]),
         }
     ),
 )
@@ -109,7 +112,7 @@ def test_equal_rows_give_equal_bytes(
     parts = [shuffled.slice(low, high - low) for low, high in itertools.pairwise(bounds)]
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
-            patch.setattr(accumulator_module, name, limit)
+            patch.setattr(f"drivetrain.components.evaluation.{name}", limit)
         for together in (state(parts), reduce(merged, [state([part]) for part in parts])):
             assert together.to_bytes() == expected
             assert together.result() == result

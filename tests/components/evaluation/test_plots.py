@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import drivetrain
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -24,6 +25,13 @@ def residuals(label: Any, prediction: Any, weight: Any = None, exact_rows: int =
     accumulator.add_batch(pa.record_batch(columns | ({} if weight is None else {"weight": pa.array(weight)})))
     drawn: list[dict[str, float]] = accumulator.result()["plots"]["candidate"]["residuals"]
     return drawn
+
+
+def test_numbers_near_the_largest_float_are_drawn_and_written() -> None:
+    rows = {"label": [1e308, -1e308] * 10, "p": [-1e308, 1.7e308] * 10}
+    ends = {(group["prediction"], group["low"], group["high"]) for group in residuals(rows["label"], rows["p"])}
+    assert ends == {(-1e150,) * 3, (1e150,) * 3}
+    assert "Residuals" in drivetrain.evaluate(rows, label="label", predictions="p", task="regression")._repr_html_()
 
 
 def test_quantiles_of_errors_by_twentieths() -> None:

@@ -155,6 +155,7 @@ def test_a_better_ranking_is_blessed_and_a_worse_one_refused(tmp_path: Path) -> 
     ("column", "values", "says"),
     [
         ("label", [1, -1, 0], r"label 'label' is negative, which no relevance is, in 1 of 3 rows: row 1 \(-1\)"),
+        ("q", [1.0, float("nan"), 2.0], r"query 'q' is missing in 1 of 3 rows: row 1 \(missing\)"),
         ("q", ["a", None, "a"], r"query 'q' is missing in 1 of 3 rows: row 1 \(missing\)"),
         ("score", [0.1, float("inf"), 0.2], r"prediction .* is infinite in 1 of 3 rows"),
     ],
