@@ -46,7 +46,8 @@ class BatchingOptions:
         batch_timeout_micros: How long the first request of a batch waits for others, in microseconds. 0: those come
             along that arrived in the same turn of the event loop, or while the batch before was computed; nobody waits
             for them. More pays for models that take longer than a millisecond.
-        max_enqueued_rows: Rows that may wait; a request beyond is refused with RESOURCE_EXHAUSTED.
+        max_enqueued_rows: Rows that may wait; a request beyond is refused with RESOURCE_EXHAUSTED. Requests that are
+            batches of their own count among themselves and what waits: no one of them keeps small ones out.
     """
 
     max_batch_size: int = 64
@@ -83,7 +84,8 @@ class Batcher:
         self._executor = executor
         self._slow = slow
         self._queue: list[_Waiting] = []
-        self._rows = 0  # that wait, or are computed beside the loop
+        self._rows = 0  # that wait, or are computed as a slow batch
+        self._large_rows = 0  # of requests that are batches of their own
         self._timer: asyncio.Handle | None = None
         self._running = 0
         self._loop = asyncio.get_running_loop()
@@ -96,7 +98,7 @@ class Batcher:
     @property
     def is_busy(self) -> bool:
         """Whether more than a batch waits."""
-        return self._rows > self._options.max_batch_size
+        return self._rows + self._large_rows > self._options.max_batch_size
 
     def submit(self, request: InferenceRequest, done: Done) -> None:
         """Put a request into the queue; what comes of it is given to `done`, later and in the event loop.
@@ -105,19 +107,20 @@ class Batcher:
             RequestError: RESOURCE_EXHAUSTED: too many rows wait.
         """
         rows = request.rows
-        if self._rows and self._rows + rows > self._options.max_enqueued_rows:
+        is_large = rows > self._options.max_batch_size
+        before = self._rows + (self._large_rows if is_large else 0)
+        if before and before + rows > self._options.max_enqueued_rows:
             raise RequestError(
-                StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._rows:,} rows wait already",
-                fix="try again, later and less at once",
+                StatusCode.RESOURCE_EXHAUSTED, f"{before:,} rows wait already", fix="try again, later and less at once"
             )
-        if self._slow or rows > self._options.max_batch_size:
+        if self._slow or is_large:
             done = on_time(done, request.deadline)
         waiting = _Waiting(request.columns, rows, request.outputs, request.deadline, done)
-        self._rows += rows
-        if rows > self._options.max_batch_size:
-            self._start([waiting])
+        if is_large:
+            self._large_rows += rows
+            self._start([waiting], is_large=True)
             return
+        self._rows += rows
         self._queue.append(waiting)
         if self._slow and self._running:
             return  # the batch that runs starts the next one
@@ -142,14 +145,18 @@ class Batcher:
             self._rows -= sum(waiting.rows for waiting in batch)
             self._settle(batch, answers(self._predict, batch))
 
-    def _start(self, batch: list[_Waiting]) -> None:
+    def _start(self, batch: list[_Waiting], *, is_large: bool = False) -> None:
         """Run a batch in the executor."""
         self._running += 1
         task = self._loop.run_in_executor(self._executor, answers, self._predict, batch)
 
         def done(ended: asyncio.Future[list[Outputs | RequestError]]) -> None:
             self._running -= 1
-            self._rows -= sum(waiting.rows for waiting in batch)
+            rows = sum(waiting.rows for waiting in batch)
+            if is_large:
+                self._large_rows -= rows
+            else:
+                self._rows -= rows
             if ended.cancelled():
                 results: list[Outputs | RequestError] = [_STOPPED for _ in batch]
             else:

@@ -198,8 +198,7 @@ class GrpcCall:
     def stream_ended(self) -> None:
         """There is nobody to answer: stop."""
         self._stop()
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
 
     def output_taken(self) -> None:
         """More may be sent."""
@@ -390,8 +389,12 @@ class GrpcCall:
             self._stream.reset(ErrorCode.CANCEL)  # the client takes no answer
         else:
             self.refuse(error)
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        task, self._task = self._task, None  # its error refers to this call by way of frames: both are to go at once
+        if task is not None:
+            task.cancel()
 
     def _late(self) -> None:
         self._abort(RequestError(StatusCode.DEADLINE_EXCEEDED, "the deadline passed before there was an answer"))

@@ -290,6 +290,21 @@ class _Health:
 
     def __init__(self, models: Models) -> None:
         self._models = models
+        self._change: asyncio.Future[None] | None = None
+
+    def _next_change(self) -> asyncio.Future[None]:
+        """Done when readiness has changed: thousands of streams may wait, and one timer looks."""
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+            self._look(self._change, self._models.ready)
+        return self._change
+
+    def _look(self, change: asyncio.Future[None], was_ready: bool) -> None:
+        if self._models.ready == was_ready:
+            change.get_loop().call_later(_WATCH_SECONDS, self._look, change, was_ready)
+        else:
+            self._change = None
+            change.set_result(None)
 
     def _status(self, service: str) -> int:
         names = HealthCheckResponse.ServingStatus
@@ -318,9 +333,10 @@ class _Health:
         while True:
             status = self._status(request.service)
             if status != last:
-                yield HealthCheckResponse(status=status)
-            last = status
-            await asyncio.sleep(_WATCH_SECONDS)
+                last = status
+                yield HealthCheckResponse(status=status)  # which may take its client a while
+            else:
+                await asyncio.shield(self._next_change())  # a stream that ends leaves the others' alone
 
 
 # --- reflection ---

@@ -211,6 +211,26 @@ def test_large_requests_count_among_those_that_wait() -> None:
     assert [len(answer.outputs["y"]) for answer in run(test)] == [4, 3]
 
 
+def test_a_request_larger_than_the_queue_keeps_no_small_one_out() -> None:
+    """It is computed beside the loop: otherwise a client of many rows had everybody else refused."""
+    predict = Doubling(0.2)
+
+    async def test(executor: ThreadPoolExecutor) -> Answers:
+        options = BatchingOptions(max_batch_size=2, max_enqueued_rows=6)
+        batcher = Batcher(MODEL, predict, options, executor, slow=False)
+        large = submit(batcher, request(*range(9)))
+        small = [submit(batcher, request(at)) for at in range(6)]
+        with pytest.raises(RequestError, match="6 rows wait already"):
+            submit(batcher, request(1))
+        with pytest.raises(RequestError, match="15 rows wait already"):
+            submit(batcher, request(1, 2, 3))
+        answers = [*await asyncio.gather(large, *small)]
+        assert batcher.idle
+        return answers
+
+    assert [len(answer.outputs["y"]) for answer in run(test)] == [9, *[1] * 6]
+
+
 def test_a_model_that_fails_tells_nothing_of_what_is_inside() -> None:
     def fail(columns: Mapping[str, Any], rows: int) -> dict[str, Any]:
         raise ZeroDivisionError("/secret/path")

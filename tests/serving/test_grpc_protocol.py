@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
@@ -61,6 +63,7 @@ class Methods:
         self.cancelled = threading.Event()
         self.taken = 0
         self.running = 0
+        self.tasks: weakref.WeakSet[Any] = weakref.WeakSet()  # that wait, or did and are remembered
 
     async def echo(self, content: bytes, call: GrpcCall) -> bytes:
         call.trailers = tuple((name, value) for name, value in call.metadata if name.startswith("x-"))
@@ -74,6 +77,7 @@ class Methods:
 
     async def wait(self, content: bytes, call: GrpcCall) -> bytes:
         self.running += 1
+        self.tasks.add(asyncio.current_task())
         try:
             await asyncio.sleep(float(content or b"60"))
         except asyncio.CancelledError:
@@ -100,6 +104,7 @@ class Methods:
             self.taken += 1
             yield content
             if content == b"slowly":
+                self.tasks.add(asyncio.current_task())
                 await asyncio.sleep(60)
 
     def handler(self, request_seconds: float = 2) -> GrpcHandler:
@@ -492,6 +497,34 @@ def test_what_a_connection_keeps_is_bounded() -> None:
         await client.ping()
 
     run(test, request_seconds=30)  # 100 MB take a while on a busy machine
+
+
+@pytest.mark.parametrize(("path", "end"), [("Wait", "reset"), ("Each", "reset"), ("Each", "late"), ("Wait", "late")])
+def test_a_call_that_was_cancelled_leaves_nothing_to_the_garbage_collector(path: str, end: str) -> None:
+    """Thousands of them at once held up everybody while it looked through them."""
+
+    async def test(client: FrameClient, methods: Methods) -> None:
+        timeout = "200m" if end == "late" else None
+        streams = range(1, 41, 2)
+        for stream in streams:
+            client.send(client.request(stream, 0, headers(__path=f"/t.T/{path}", grpc_timeout=timeout)))
+            client.send(
+                frame(DATA, END_STREAM if path == "Wait" else 0, stream, message(b"slowly"[: 6 * (path == "Each")]))
+            )
+        await client.ping()
+        assert len(methods.tasks) == len(streams)
+        if end == "reset":
+            client.send(*[frame(RST_STREAM, 0, stream, bytes(4)) for stream in streams])
+        await asyncio.sleep(0.4)
+        await client.ping()
+        assert not methods.tasks
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(test)
+    finally:
+        gc.enable()
 
 
 def test_messages_of_nothing_count_for_what_they_take() -> None:

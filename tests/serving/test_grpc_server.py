@@ -418,16 +418,18 @@ def test_health(client: Client, served: Served, monkeypatch: pytest.MonkeyPatch)
     assert set(listed.statuses) == {"", *protos.SERVICES}
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
     watch = "/grpc.health.v1.Health/Watch"
-    seen = client.stream(watch, request_of("grpc.health.v1.HealthCheckRequest"))
-    assert next(seen).status == 1
+    seen, *others = (client.stream(watch, request_of("grpc.health.v1.HealthCheckRequest")) for _ in range(3))
+    assert [next(each).status for each in (seen, *others)] == [1, 1, 1]
+    others.pop().close()  # type: ignore[attr-defined] # a generator
     served.models.ready = False
     try:
-        assert next(seen).status == 2
+        assert [next(each).status for each in (seen, *others)] == [2, 2]
         assert status("") == 2
     finally:
         served.models.ready = True
-    assert next(seen).status == 1
-    seen.close()  # type: ignore[attr-defined] # a generator
+    for each in (seen, *others):
+        assert next(each).status == 1
+        each.close()  # type: ignore[attr-defined]
     unknown = client.stream(watch, request_of("grpc.health.v1.HealthCheckRequest", service="x"))
     assert next(unknown).status == 3
     unknown.close()  # type: ignore[attr-defined]
