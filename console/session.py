@@ -166,7 +166,7 @@ class RunView:
         """
         if node in self.nodes:
             return self.nodes[node]
-        raise InputError(f"run {self.id} has no node {node!r}", fix=suggest(node, list(self.nodes)))
+        raise InputError(f"run {self.id} of {self.pipeline} has no node {node!r}", fix=suggest(node, list(self.nodes)))
 
     def __iter__(self) -> Iterator[NodeView]:
         """The nodes, in topological order."""

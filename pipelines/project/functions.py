@@ -317,7 +317,9 @@ def errors_at_user_line(project: Path) -> Iterator[None]:
         yield
     except DrivetrainError as error:
         users = _frames_in(project, error)
-        if users and error.where and _is_library(error.where):  # it called us with what has no value yet
+        # Without a line where a value itself was refused, such as a trigger's; in a library where that called us with
+        # what has no value yet.
+        if users and (error.where is None or (error.where and _is_library(error.where))):
             error.where = f"{users[-1].filename}:{users[-1].lineno}"
         raise
     except Exception as error:

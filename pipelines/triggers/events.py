@@ -185,6 +185,8 @@ class After(Trigger):
     state: str = "COMPLETE"
 
     def __post_init__(self) -> None:
+        if not self.pipeline:
+            raise InputError(f"{type(self).__name__} names no pipeline", fix='give its name, such as "ingest"')
         if self.state not in ("COMPLETE", "STOPPED", "FAILED", "CANCELED"):
             raise InputError(f"no run ends {self.state!r:.40}", fix="give COMPLETE, STOPPED, FAILED or CANCELED")
 

@@ -63,6 +63,14 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
 
 
+def test_a_trigger_that_cannot_be_is_refused_at_its_line(shop: Path, drivetrain: Command) -> None:
+    lines = (schedule(shop, 'on.Cron("61 * * * *")') / "pipeline.py").read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if "61 *" in line]
+    refused = drivetrain("schedule", "register", "shop")
+    assert refused.exit_code == 2
+    assert f"shop/pipeline.py:{number}: the cron expression '61 * * * *' cannot be a schedule" in refused.stderr
+
+
 def test_each_single_look_starts_what_is_due(scheduled: Path, drivetrain: Command, last_json: Read) -> None:
     """A run that the look before started has begun, which a look sees, and then looks on."""
     drivetrain("schedule", "register", "shop")

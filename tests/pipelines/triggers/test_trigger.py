@@ -102,6 +102,9 @@ def test_a_schedule_refuses_what_makes_no_sense() -> None:
         Drift(made_by="Validator")
     with pytest.raises(InputError, match="no run ends"):
         After("shop", state="DONE")
+    for trigger in (After, Failed):
+        with pytest.raises(InputError, match=f"{trigger.__name__} names no pipeline"):
+            trigger("")
 
 
 def test_both_of_two_are_waited_for() -> None:
