@@ -11,6 +11,8 @@ from pathlib import Path
 import drivetrain as dt
 import pytest
 import yaml
+from click.testing import CliRunner
+from drivetrain.console.cli import cli
 from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
@@ -61,7 +63,7 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
     assert "ignored Make.00000000.json: Make.00000000.json is half-written" in half.stdout
 
 
-PUSHES = """
+MAKES = """
 import drivetrain as dt
 from drivetrain.components import Pusher
 from drivetrain.metadata import Model
@@ -71,17 +73,32 @@ def Make() -> Model:
     model = Model.new()
     (model.content / "manifest.json").write_text("{}")
     return model
-
+"""
+PUSHES = (
+    MAKES
+    + """
 @dt.pipeline
 def shop(destination: str = "serving/shop") -> None:
     Pusher(Make(), destination=destination)
 """
+)
+SEVERAL = (
+    MAKES
+    + """
+@dt.pipeline
+def several(first: str, second: str, third: str, fourth: str) -> None:
+    model = Make()
+    for number, destination in enumerate((first, second, third, fourth)):
+        Pusher.options(id=f"Pusher-{number}")(model, destination=destination)
+"""
+)
 
 
-@pytest.mark.slow
 def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Path], tmp_path: Path) -> None:
-    folder, elsewhere = project(pipeline=PUSHES), tmp_path / "elsewhere"
-    (folder / "kubeflow.yaml").write_text(SETTINGS)
+    folder, several = project(pipeline=PUSHES), project("several", pipeline=SEVERAL)
+    elsewhere = tmp_path / "elsewhere"
+    for each in (folder, several):
+        (each / "kubeflow.yaml").write_text(SETTINGS)
     simulated = tmp_path / ".drivetrain" / "work" / "simulated"
     stand_ins = {
         "serving/shop": ("serving", "shop"),
@@ -89,9 +106,11 @@ def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Pat
         str(elsewhere): elsewhere.parts[1:],
         "s3://bucket/shop": ("s3", "bucket", "shop"),
     }
-    for destination, parts in stand_ins.items():
-        words = ("simulate", str(folder), "-p", f"destination={destination}", "--json")
-        assert _drivetrain(*words, where=tmp_path).returncode == 0
+    named = zip(("first", "second", "third", "fourth"), stand_ins, strict=True)
+    values = [word for name, destination in named for word in ("-p", f"{name}={destination}")]
+    done = _drivetrain("simulate", str(several), *values, "--json", where=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for parts in stand_ins.values():
         assert (simulated.joinpath(*parts) / "1" / "manifest.json").is_file()
     assert not elsewhere.exists()
     assert not (tmp_path / "serving").exists()
@@ -100,6 +119,22 @@ def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Pat
     real = _drivetrain("simulate", str(folder), "--effects", "--json", where=tmp_path)
     assert json.loads(real.stdout.splitlines()[-1])["nodes"]["Pusher"]["state"] == "COMPLETE", "not what was simulated"
     assert (tmp_path / "serving" / "shop" / "1" / "manifest.json").is_file()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project, documents of which the nodes wait for each other, and a file that is no document."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "shop").mkdir()
+    (folder / "shop" / "pipeline.py").write_text(PIPELINE)
+    (folder / "shop" / "parts.py").write_text(PARTS)
+    (folder / "shop" / "kubeflow.yaml").write_text(SETTINGS)
+    (folder / "nothing.yaml").write_text("- 1\n")
+    assert _drivetrain("compile", "shop", "-o", "shop.yaml", where=folder).returncode == 0
+    spec, platform = yaml.safe_load_all((folder / "shop.yaml").read_text())
+    spec["components"]["comp-work"]["dag"]["tasks"]["make"]["dependentTasks"] = ["double"]
+    (folder / "circle.yaml").write_text(yaml.safe_dump_all([spec, platform]))
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -115,16 +150,10 @@ def test_a_push_leaves_the_root_only_if_it_is_told_to(project: Callable[..., Pat
     ],
 )
 def test_what_cannot_be_done_is_told(
-    words: tuple[str, ...], says: str, project: Callable[..., Path], tmp_path: Path
+    words: tuple[str, ...], says: str, compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = project(pipeline=PIPELINE, parts=PARTS)
-    (folder / "kubeflow.yaml").write_text(SETTINGS)
-    (tmp_path / "nothing.yaml").write_text("- 1\n")
-    _drivetrain("compile", str(folder), "-o", "shop.yaml", where=tmp_path)
-    spec, platform = yaml.safe_load_all((tmp_path / "shop.yaml").read_text())
-    spec["components"]["comp-work"]["dag"]["tasks"]["make"]["dependentTasks"] = ["double"]
-    (tmp_path / "circle.yaml").write_text(yaml.safe_dump_all([spec, platform]))
-    given = [{"FILE": "nothing.yaml", "PROJECT": str(folder)}.get(word, word) for word in words]
-    done = _drivetrain(*given, where=tmp_path)
-    assert done.returncode == 2
+    monkeypatch.chdir(compiled)
+    words = tuple({"FILE": "nothing.yaml", "PROJECT": "shop"}.get(word, word) for word in words)
+    done = CliRunner().invoke(cli, ["kubeflow", *words])
+    assert done.exit_code == 2
     assert says in done.stderr
