@@ -104,7 +104,8 @@ class Program:
                 state["ema"] = jax.tree.map(jnp.copy, params)  # the arrays of a state are given away one by one
             if step_options.precision.scaled:
                 state["scale"] = step_options.precision.first_scale()
-            return jax.tree.map(_strongly_typed, state)
+            typed: State = jax.tree.map(_strongly_typed, state)
+            return typed
 
         self._initial = initial  # one object, unlike a bound method: JAX remembers by it, and traces it once
 
