@@ -57,8 +57,7 @@ def test_runs_after_the_backup_are_brought_in_by_their_records(
     assert {node["state"] for node in again["nodes"].values()} == {"CACHED"}
 
 
-@pytest.mark.parametrize("lost", ["file", "bytes"])
-@pytest.mark.parametrize("runner", ["inline", "process"])
+@pytest.mark.parametrize(("lost", "runner"), [("file", "inline"), ("file", "process"), ("bytes", "inline")])
 def test_a_lost_database_is_made_anew(
     shop: Path, root: Path, drivetrain: Command, last_json: Read, lost: str, runner: str
 ) -> None:
