@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .model import Model, Variables
     from .training import Arrays, Loss, Predict, TrainingRun
 
-_AHEAD = 2
-"""Stacks of batches that are prepared ahead."""
+_AHEAD = 1
+"""Stacks of batches that wait on the devices for their turn: each holds many batches."""
 _WAITED = 0.03
 """The share of the time that a training may wait for its input before it says what was slow there."""
 _POINTS = 100  # of the loss curve
@@ -461,7 +461,7 @@ def _times(seconds: Mapping[str, float], input_seconds: Mapping[str, float]) -> 
     whole = sum(seconds.values())
     parts = sorted(seconds.items(), key=lambda part: -part[1])
     shares = [f"{name} {value / whole:.0%}" for name, value in parts if value >= whole / 200]
-    text = f"{whole:.1f} s: {', '.join(shares)}"
+    text = f"trained in {whole:.1f} s: {', '.join(shares)}"
     if seconds["input"] < _WAITED * whole:
         return text
     step, slowest = max(input_seconds.items(), key=lambda step: step[1])

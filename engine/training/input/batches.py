@@ -12,7 +12,7 @@ import numpy as np
 from ....errors import InputError, suggest
 from ...ragged.rows import FlatRows, bucket
 from .columns import Columns, rows_in, taken
-from .dataset import Cursor, InputStep, State, Stream, measured
+from .dataset import Cursor, InputStep, State, Stream, measured, random_for
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Bucketed(InputStep):
                 order = np.argsort(np.searchsorted(self.boundaries, lengths), kind="stable")
                 full = rows_in(block) // self.size
                 # A shorter last batch of the epoch is left out: of random rows, not of the longest ones.
-                random = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, window])))
+                random = random_for(self, self.seed, epoch, window)
                 left_out = random.choice(len(order), len(order) - full * self.size, replace=False)
                 order = order[~np.isin(order, left_out)]
                 batches = order.reshape(full, self.size)[random.permutation(full)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -81,13 +84,15 @@ class Cached(IndexedDataset):
         if not (folder / _MANIFEST).is_file():
             if folder.is_dir() and any(folder.iterdir()):
                 raise InputError(f"{folder} is not empty, and holds no cache", fix="name a folder of its own")
-            aside = folder.with_name(f"{folder.name}.part")
-            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
-            aside.mkdir(parents=True)
-            _write(self.parent, aside)
-            if folder.is_dir():
-                folder.rmdir()
-            aside.rename(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            # Beside, so that a rename publishes it: who finds the folder finds all of it. A killed process leaves this.
+            aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
+            try:
+                _write(self.parent, aside)
+                with suppress(OSError):  # another process was faster; what it wrote is the same
+                    aside.rename(folder)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
         return _mapped(folder, str(self.parent))
 
 
@@ -167,4 +172,6 @@ class _ArrayFile:
         text = repr(described).encode().ljust(_HEADER - 11) + b"\n"
         self._file.seek(0)
         self._file.write(b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + text)
+        self._file.flush()
+        os.fsync(self._file.fileno())  # the manifest, written last, says that all are whole
         self._file.close()

@@ -15,7 +15,10 @@ Array = npt.NDArray[Any]  # Any: of several dtypes; of objects where a row has a
 Columns = Mapping[str, Array | FlatRows]
 """By name: an array [rows, …], or `FlatRows` where each row has a list; of equally many rows."""
 
-_NARROW: Final = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+_NARROW: Final = {
+    np.dtype(wide): np.dtype(narrow)
+    for wide, narrow in (("float64", "float32"), ("int64", "int32"), ("uint64", "uint32"))
+}
 
 
 def rows_in(columns: Columns) -> int:
@@ -105,7 +108,7 @@ def narrow(column: Array, name: str) -> Array:
             f"column {name!r} is {_noun(column)}, not numbers, and goes to no device",
             fix="turn it into numbers in a map(…), or leave it out with select(…)",
         )
-    target = np.dtype(_NARROW.get(column.dtype.name, column.dtype))
+    target = _NARROW.get(column.dtype, column.dtype)
     if target == column.dtype:
         return column
     if column.dtype.kind in "iu" and column.size:

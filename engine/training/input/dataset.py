@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
 
 from ....errors import InputError
 from .columns import Columns, joined_columns, rows_in, taken
@@ -307,6 +310,15 @@ class Cursor:
     def close(self) -> None:
         """End what the dataset has running."""
         self._blocks.close()
+
+
+def random_for(step: Dataset, seed: int, epoch: int, number: int) -> np.random.Generator:
+    """The random numbers of one element of a step: they follow from nothing else, so none are drawn for those before.
+
+    Steps with the same seed draw different ones.
+    """
+    name = zlib.crc32(step.label.encode())
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, number, name])))
 
 
 _SECONDS: Final[ContextVar[dict[str, float] | None]] = ContextVar("seconds of the steps", default=None)

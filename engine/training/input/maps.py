@@ -12,7 +12,7 @@ import numpy as np
 from ....errors import DrivetrainError, InputError, suggest
 from ....user_code import mistake
 from .columns import Columns, checked, row_by_row, rows_in, taken
-from .dataset import InputStep, State, Stream, measured
+from .dataset import InputStep, State, Stream, measured, random_for
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Mapped(InputStep):
         """
         rows = rows_in(block)
         arguments: list[Any] = []
-        if self.seed is not None:  # of its own for each block, so that none must be drawn for those before
-            arguments = [np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, row])))]
+        if self.seed is not None:
+            arguments = [random_for(self, self.seed, epoch, row)]
         with at_rows(self.label, epoch, row, rows):
             if self.by_row:
                 return checked(row_by_row(lambda each: self.fn(each, *arguments), block), self.label, rows)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from .columns import Columns, joined_columns, rows_in, taken
-from .dataset import Cursor, Dataset, State, Stream, measured
+from .dataset import Cursor, Dataset, State, Stream, measured, random_for
 
 _CHUNK: Final = 4096
 """Rows that are mixed at a time."""
@@ -107,7 +107,7 @@ class Mixed(_Joint):
         with ExitStack() as opened:
             cursors = _cursors(opened, self.several, epoch, positions)
             while chunk is not None:
-                random = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, chunk])))
+                random = random_for(self, self.seed, epoch, chunk)
                 drawn = np.searchsorted(shares[:-1], random.random(_CHUNK), side="right")
                 block, ended = _drawn(cursors, drawn)
                 chunk = None if ended else chunk + 1

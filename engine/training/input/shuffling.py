@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from .columns import Array, Columns, rows_in, taken
-from .dataset import Cursor, Dataset, InputStep, State, Stream
+from .dataset import Cursor, Dataset, InputStep, State, Stream, random_for
 
 _BLOCK: Final = 16_384
 """Rows that are fetched by number at a time."""
@@ -72,9 +72,9 @@ class WindowShuffled(InputStep):
         at, window = state or (None, 0)
         with closing(Cursor(self.parent, epoch, at)) as rows:
             while (block := rows.take(self.window)) is not None:
-                window += 1  # stream 0 is the order of shards
-                random = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, window])))
-                yield taken(block, random.permutation(rows_in(block))), [rows.state, window]
+                order = random_for(self, self.seed, epoch, window).permutation(rows_in(block))
+                window += 1
+                yield taken(block, order), [rows.state, window]
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class IndexShuffled(Dataset):
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
         rows = self.parent.count()
-        seed = np.random.SeedSequence([self.seed, epoch])
-        few = np.random.Generator(np.random.Philox(seed)).permutation(rows) if rows <= _FEW else None
-        many = IndexPermutation(rows, seed)
+        random = random_for(self, self.seed, epoch, 0)
+        few = random.permutation(rows) if rows <= _FEW else None
+        many = IndexPermutation(rows, random)
         for begin in range(state or 0, rows, _BLOCK):
             end = min(begin + _BLOCK, rows)
             yield self.parent.take(many(np.arange(begin, end)) if few is None else few[begin:end]), end
@@ -117,12 +117,12 @@ class IndexPermutation:
     falls outside goes through it again until it falls inside ("cycle walking", Black and Rogaway 2002).
     """
 
-    def __init__(self, rows: int, seed: np.random.SeedSequence) -> None:
-        """The order that a seed gives."""
+    def __init__(self, rows: int, random: np.random.Generator) -> None:
+        """An order drawn from the generator."""
         self._rows = rows
         self._bits = np.uint64(max(1, (max(1, rows - 1).bit_length() + 1) // 2))
         self._mask = np.uint64((1 << int(self._bits)) - 1)
-        self._keys = seed.generate_state(6, np.uint64)
+        self._keys = random.integers(0, 1 << 64, 6, np.uint64)
 
     def __call__(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The numbers at these places, int64 of the same shape."""

@@ -15,7 +15,7 @@ from ....data.types import is_list
 from ....errors import InputError
 from ...ragged.rows import FlatRows, read_lists
 from .columns import Array, Columns, checked, rows_in, stacked, taken
-from .dataset import Dataset, State, Stream
+from .dataset import Dataset, State, Stream, random_for
 from .shuffling import IndexedDataset
 
 _BLOCK: Final = 65_536
@@ -106,8 +106,7 @@ class FileRows(Dataset):
         """See `Dataset.stream`."""
         order: Sequence[int] = range(len(self.source.shards))
         if self.seed is not None:
-            random = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, 0])))
-            order = random.permutation(len(order)).tolist()
+            order = random_for(self, self.seed, epoch, 0).permutation(len(order)).tolist()
         first, gone = state or (0, 0)
         for turn in range(first, len(order)):
             shard = self.source.shards[order[turn]]

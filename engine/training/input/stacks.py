@@ -241,7 +241,7 @@ def device_batch(columns: Columns) -> dict[str, Any]:
     Raises:
         InputError: It has no rows, or a column that is no numbers or does not fit 32 bits.
     """
-    if not isinstance(columns, dict) or not rows_in(columns):
+    if not rows_in(columns):
         raise InputError("the dataset gave a batch without rows", fix="end it by batch(…)")
     batch: dict[str, Any] = {}
     for name, column in columns.items():
@@ -276,7 +276,7 @@ def _stacked(batches: list[dict[str, Any]], depth: int) -> dict[str, Any]:
 
 
 def _filled(arrays: list[Any], depth: int, value: int = 0) -> Any:
-    whole = np.full((depth, *arrays[0].shape), value, arrays[0].dtype)
-    for number, array in enumerate(arrays):
-        whole[number] = array
+    whole = np.empty((depth, *arrays[0].shape), arrays[0].dtype)
+    np.stack(arrays, out=whole[: len(arrays)])
+    whole[len(arrays) :] = value
     return whole

@@ -120,7 +120,9 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     losses = [epoch["loss"] for epoch in history["epochs"]]
     assert losses == sorted(losses, reverse=True)
     assert set(history["seconds"]) == {"start", "input", "device", "evaluation", "checkpoints", "host"}
+    assert set(history["input_seconds"]) >= {"read, shuffle and batch", "to device"}
     page = (model.extra / "report.html").read_text()
+    assert "read, shuffle and batch" in page
     assert page.count("<polyline") == 2
     assert "eval split" in page
 

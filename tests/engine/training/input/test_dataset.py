@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
 def files(folder: Path) -> Dataset:
     return concatenate([
         from_source(open_files(sorted(folder.glob("*.parquet")))), from_source(open_arrow([folder / "2.arrow"]))
@@ -204,7 +208,7 @@ def test_a_shuffle_by_index_is_over_all_rows_and_needs_no_window() -> None:
 @given(rows=st.integers(1, 5000), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_an_order_that_is_computed_is_a_permutation(rows: int, seed: int) -> None:
-    order = IndexPermutation(rows, np.random.SeedSequence(seed))
+    order = IndexPermutation(rows, np.random.default_rng(seed))
     numbered = order(np.arange(rows))
     np.testing.assert_array_equal(np.sort(numbered), np.arange(rows))
     np.testing.assert_array_equal(order(np.arange(rows // 2, rows)), numbered[rows // 2 :])
@@ -345,6 +349,15 @@ def test_a_random_map_differs_by_block_and_epoch_and_not_by_run(folder: Path) ->
     assert 0.4 < np.mean(noise) < 0.6
 
 
+def test_steps_of_one_seed_draw_different_numbers() -> None:
+    def other(columns: Mapping[str, Any], random: np.random.Generator) -> dict[str, Any]:
+        return {**columns, "other": random.random(len(columns["row"]))}
+
+    rows = from_arrays({"row": np.arange(50)}).shuffle(1, window=50).map(noisy, seed=1).map(other, seed=1)
+    block = next(iter(rows))
+    assert np.abs(np.corrcoef([block["row"], block["noise"], block["other"]])[np.triu_indices(3, 1)]).max() < 0.6
+
+
 def test_by_row_and_filter_are_those_of_python(folder: Path) -> None:
     def of_row(row: dict[str, Any]) -> dict[str, Any]:
         return {"sum": row["words"].sum(), "again": row["words"][:2], "text": row["text"].upper()}
@@ -433,3 +446,29 @@ def test_block_boundaries_make_no_difference(folder: Path) -> None:
         assert everything(build(whole)) == everything(build(whole.batch(7, drop_remainder=False)))
         assert everything(build(whole)) == everything(build(files(folder)))
     assert rows_in({}) == 0
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_by_what_is_shuffled_together(tmp_path: Path) -> None:
+    """480 MB of rows pass through windows of 48 MB in a process that may grow by 250 MB."""
+    random = np.random.default_rng(0)
+    part = pa.table({f"x{number}": random.random(1_000_000, dtype=np.float32) for number in range(12)})
+    for number in range(10):
+        pq.write_table(part, tmp_path / f"{number}.parquet", row_group_size=100_000, use_dictionary=False)
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from drivetrain.data import open_files\n"
+        "from drivetrain.engine.training.input import from_source\n"
+        "rows = from_source(open_files(sorted(Path(sys.argv[1]).glob('*.parquet'))))\n"
+        "batches = rows.shuffle(0, window=1_000_000).batch(4096).prefetch(2)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "count = sum(len(batch['x0']) for batch in batches)\n"
+        "print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True, timeout=250
+    )
+    count, grown = map(int, done.stdout.split())
+    assert count == 10_000_000 // 4096 * 4096
+    assert grown < 250  # MB

@@ -52,7 +52,7 @@ def test_what_the_page_shows_trains(names: dict[str, Any], tmp_path: Path, probl
         steps_per_epoch=20,
     )
     np.testing.assert_allclose(trained.params["w"], [2, -1], atol=0.02)
-    assert re.match(r"\d+\.\d s: .*(device|start|host) \d+%", notes[-1])
+    assert re.match(r"trained in \d+\.\d s: .*(device|start|host) \d+%", notes[-1])
     names["the_rest_again"](names["batches"](run))
 
 

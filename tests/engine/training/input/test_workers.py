@@ -188,3 +188,15 @@ def test_functions_that_no_worker_can_get_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=rf"cannot run in workers: .*{message}"):
             rows().map(fn, workers=2)
+
+
+def test_a_function_of_a_project_is_taken_with_what_it_imports(tmp_path: Path) -> None:
+    from drivetrain.pipelines.project.functions import FunctionRef
+
+    (tmp_path / "factors.py").write_text("FACTOR = 3\n")
+    (tmp_path / "steps.py").write_text(
+        "from .factors import FACTOR\n\n\ndef times(columns):\n    return {'row': columns['row'] * FACTOR}\n"
+    )
+    times = FunctionRef(tmp_path, "steps:times").load()
+    batches = everything(rows().batch(50).map(times, workers=1))
+    assert [row for batch in batches for row in batch["row"]] == [3 * row for row in range(200)]
