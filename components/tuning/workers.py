@@ -9,20 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 _LAST: Final = 5.0
 """Seconds that a process has to end after it has closed its socket."""
-_MEMORY: Final = 0.9
-"""Share of an accelerator's memory that all processes have together."""
 
 
 class Worker:
     """A process that does one trial after another."""
 
-    def __init__(self, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
+    def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self._lines = b""
         self.last_line = ""
@@ -38,10 +36,10 @@ class Worker:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # a terminal's Ctrl-C is for the run, which ends its processes
                 env={
+                    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # they share an accelerator
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # it finds what this one finds
                     "PYTHONUNBUFFERED": "1",
-                    **environment,
                 },
             )
         self._socket = ours
@@ -141,9 +139,7 @@ class Workers:
         """A process that has nothing to do, started now where there may be more; None where all are at work."""
         idle = next((worker for worker in self._workers if not worker.busy), None)
         if idle is None and len(self._workers) < self.most:
-            share = f"{_MEMORY / self.most:.3f}"
-            memory = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", share)}
-            idle = Worker(self._selector, memory)
+            idle = Worker(self._selector)
             self._workers.append(idle)
         return idle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import math
@@ -24,6 +25,7 @@ from drivetrain import data
 from drivetrain.components import Trainer, Tuner
 from drivetrain.components.tuning.results import read
 from drivetrain.components.tuning.trial import ReadHyperparameters, Training, run_trial
+from drivetrain.engine.training.fit import Fit
 from drivetrain.errors import BuildError, Canceled, InputError
 from drivetrain.metadata import Examples, TransformGraph, TuningResults, summary_of
 from drivetrain.pipelines import FunctionRef, LaunchContext, current
@@ -156,6 +158,7 @@ def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(inputs: Any, mo
         train_split="train", eval_split="eval", executions=1, epoch="last",
     )  # fmt: skip
     whole = run_trial(training, {"rate": 0.5}, tmp_path / "whole", Listener(4))
+    assert [each for each in gc.get_objects() if type(each) is Fit] == []  # a search of a thousand trials has room
     stopped = Listener(2)
 
     def stop(done: int, total: int | None, unit: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 from drivetrain.components.tuning.objective import objectives_of
 from drivetrain.components.tuning.space import SearchSpace
-from drivetrain.components.tuning.study import ATTEMPTS, Outcome, Study, StudySettings, TrialAttempt
-from drivetrain.errors import InputError
+from drivetrain.components.tuning.study import ATTEMPTS, Outcome, Study, StudySettings, TrialAttempt, check_installed
+from drivetrain.errors import DrivetrainError, InputError
 
 optuna = pytest.importorskip("optuna")
 
@@ -266,6 +267,14 @@ def test_several_objectives(tmp_path: Path) -> None:
         assert study.report(attempt, [[1.0, 2.0]]) is None
         study.end(attempt, Outcome("COMPLETE", (value(attempt.hyperparameters), attempt.hyperparameters["rate"])))
     assert len(study.trials()) == 12
+
+
+@pytest.mark.parametrize(("module", "sampler"), [("optuna", "tpe"), ("cmaes", "cmaes")])
+def test_a_missing_extra_is_named(module: str, sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DrivetrainError, match=f"{module} is not installed") as error:
+        check_installed(sampler)
+    assert "drivetrain[tuning]" in str(error.value)
 
 
 @pytest.mark.parametrize(
