@@ -408,6 +408,20 @@ def test_a_write_while_it_is_published_is_not_taken_for_compared(
     assert payloads.changes(URI, tree.fingerprint) == ["content/deep/file.txt changed"]
 
 
+def test_removal_follows_no_link(payloads: LocalPayloads, tmp_path: Path) -> None:
+    payloads.publish(staged(payloads), URI)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("x")
+    (payloads.path(URI) / "extra").mkdir(exist_ok=True)
+    (payloads.path(URI) / "extra" / "folder").symlink_to(elsewhere)
+    (payloads.path(URI) / "content" / "file").symlink_to(elsewhere / "kept")
+    payloads.remove(URI)
+    assert (elsewhere / "kept").read_text() == "x"
+    assert not payloads.path(URI).exists()
+    assert not list(payloads.staging.iterdir())
+
+
 def test_a_part_that_became_a_link_is_not_as_it_was(payloads: LocalPayloads, tmp_path: Path) -> None:
     tree = payloads.publish(staged(payloads), URI)
     assert payloads.changes(URI, tree.fingerprint) == []
