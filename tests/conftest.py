@@ -33,7 +33,7 @@ NEEDS = {
     "analysis": "sklearn", "avro": "fastavro", "cloud": "fsspec", "images": "PIL", "kafka": "confluent_kafka",
     "kubeflow": "cel", "notebook": "papermill", "onnx": "onnx",
     "pandas": "pandas", "s3": "moto", "sql": "duckdb", "tfrecord": "google_crc32c",
-    "tuning": "optuna",
+    "tensorboard": "tensorboardX", "tuning": "optuna",
 }  # fmt: skip
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
 
