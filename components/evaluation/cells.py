@@ -156,7 +156,8 @@ def grouped(columns: Sequence[NDArray[Any]], rows: int) -> tuple[_Ints, _Ints]:
         if count * width > max(rows, _FEW):
             of, count = _numbered(of, count)
         if width > 1:
-            of = of * width + (column - low) if count > 1 else column.astype(np.int64) - low
+            digits = column - low if low else column
+            of = of * width + digits if count > 1 else digits.astype(np.int64, copy=False)
             count *= width
     of, count = _numbered(of, count)
     row = np.zeros(count if rows else 0, dtype=np.int64)

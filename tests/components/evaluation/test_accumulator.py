@@ -66,7 +66,7 @@ def rows_of(task: Task, seed: int, rows: int) -> pa.RecordBatch:
     limits=st.fixed_dictionaries(
         {
             "accumulator._AT_ONCE": st.sampled_from([1, 7, 1 << 19]),
-            "accumulator._KEPT_BYTES": st.sampled_from([1, 300, 1 << 25]),
+            "accumulator._KEPT_BYTES": st.sampled_from([1, 300, 1 << 24]),
             "accumulator._NEW": st.sampled_from([1, 7, 1 << 18]),
             "accumulator._ROWS_OF_A_SLICE": st.sampled_from([0, 1, 1024]),
             "accumulator._SLICES": st.sampled_from([4, 12, 1024]),
