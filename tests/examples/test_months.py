@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("programs_compiled_once"),
+]
 MONTHS = Path(__file__).parents[2] / "examples" / "months"
 RUN = ["Transform", "Trainer", "Evaluator"]
 
