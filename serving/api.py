@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.bundles.manifest import Signature
 from ..errors import DrivetrainError, suggest
+
+if TYPE_CHECKING:
+    from .usual import Baseline
 
 DEFAULT_SIGNATURE: Final = "serving_default"
 """TensorFlow Serving's name for the signature that answers where none is named: ours is `predict`, or the only one."""
@@ -125,12 +128,14 @@ class Described:
         version: Its number.
         signatures: What it can be asked, by name.
         digest: The bundle's, which `drivetrain bundle show` prints.
+        usual: What is usual in the rows of its warm-up file, by signature; of a signature without rows there is none.
     """
 
     name: str
     version: int
     signatures: Mapping[str, Signature]
     digest: str = ""
+    usual: Mapping[str, Baseline] = field(default_factory=dict)
 
     def signature(self, name: str | None) -> tuple[str, Signature]:
         """A signature and its name; without one (or by TensorFlow Serving's name for it) the default.

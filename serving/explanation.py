@@ -13,31 +13,27 @@ import asyncio
 import math
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from ..engine.attribution import Floats, checked_scores, frequent, integrated_gradients, replaced
+from ..engine.attribution import Floats, checked_scores, integrated_gradients, replaced
 from ..engine.bundles.manifest import Signature
 from ..engine.bundles.runner import SMALL
 from ..engine.graphs.graph import FieldSpec
-from ..engine.host_ops.columns import as_column
 from ..engine.lowering.programs import BundleError
 from ..errors import InputError, suggest
-from .api import ColumnValues, Described, ModelRef, RequestError, StatusCode
-from .batching import Predict, Rest, as_arrow
+from .api import ColumnValues, Described, RequestError, StatusCode
+from .batching import Predict, Rest
 from .json_values import kind, object_of
 from .tensor_columns import invalid, numpy_dtype
-from .tfs import columns_of_rows, decode_predict, signature_name
+from .tfs import columns_of_rows, signature_name
+from .usual import Baseline, baseline_of, typed_columns
 from .version import LoadedVersion
-from .warmup import read_warmup
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -72,24 +68,6 @@ class ExplanationRequest:
     baseline: Mapping[str, ColumnValues] | None
     output: str
     steps: int
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """What is usual.
-
-    Attributes:
-        values: Input → of floats the mean, of whole numbers the median, of text and truth values the most frequent one,
-            of lists the default. Where no row has a value, the signature's default, else 0, false or missing.
-        spread: Input of floats → its standard deviation; 0 where one row has a value, or none.
-        rows: How many rows were looked at.
-        source: Where they are from.
-    """
-
-    values: Mapping[str, Any]  # Any: what the column holds
-    spread: Mapping[str, float]
-    rows: int
-    source: Literal["request", "warm-up file", "defaults"]
 
 
 def decode_explanation(body: bytes, described: Described) -> ExplanationRequest:
@@ -143,17 +121,13 @@ class RowExplainer:
         self._thread = ThreadPoolExecutor(1, "drivetrain-explain")
         self._rest = Rest()
         self._room = threading.BoundedSemaphore(_MOST_WAITING)
-        self._usual: WeakKeyDictionary[LoadedVersion, dict[str, Baseline]] = WeakKeyDictionary()
 
-    async def explain(
-        self, request: ExplanationRequest, loaded: LoadedVersion, base_path: str, seconds: float | None
-    ) -> Json:
+    async def explain(self, request: ExplanationRequest, loaded: LoadedVersion, seconds: float | None) -> Json:
         """The explanation of a row.
 
         Args:
             request: The row.
             loaded: The version that predicts it.
-            base_path: Where the model's versions are, with their warm-up files.
             seconds: How long it may take; None: as long as any.
 
         Raises:
@@ -163,7 +137,7 @@ class RowExplainer:
         if not self._room.acquire(blocking=False):
             raise RequestError(StatusCode.RESOURCE_EXHAUSTED, "other explanations wait already", fix="try again")
         seconds = min(MOST_SECONDS, math.inf if seconds is None else seconds)
-        work = self._thread.submit(self._explained, request, loaded, base_path, time.monotonic() + seconds)
+        work = self._thread.submit(self._explained, request, loaded, time.monotonic() + seconds)
         work.add_done_callback(lambda _: self._room.release())
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), seconds)
@@ -174,7 +148,7 @@ class RowExplainer:
         """Begin no further explanation."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _explained(self, request: ExplanationRequest, loaded: LoadedVersion, base_path: str, deadline: float) -> Json:
+    def _explained(self, request: ExplanationRequest, loaded: LoadedVersion, deadline: float) -> Json:
         predict = self._rest(loaded.predictors[request.signature])
 
         def in_time(columns: Mapping[str, ColumnValues], rows: int) -> Mapping[str, Any]:
@@ -185,12 +159,9 @@ class RowExplainer:
         in_time(request.row, 1)  # a row that cannot be used is refused in the words of any other
         signature = loaded.described.signatures[request.signature]
         if request.baseline is not None:
-            baseline = baseline_of(_columns(request.baseline, signature), signature, "request")
+            baseline = baseline_of(typed_columns(request.baseline, signature), signature, "request")
         else:
-            of = self._usual.setdefault(loaded, {})
-            if request.signature not in of:
-                of[request.signature] = _usual(loaded.described, request.signature, base_path)
-            baseline = of[request.signature]
+            baseline = loaded.described.usual.get(request.signature) or baseline_of({}, signature, "warm-up file")
         return explained(request, signature, in_time, baseline)
 
 
@@ -220,7 +191,7 @@ def explained(request: ExplanationRequest, signature: Signature, predict: Predic
             raise invalid(message, "send another row or baseline") from error
 
     sent = {name: request.row.get(name, [signature.defaults.get(name)]) for name in signature.inputs}
-    row = pa.table(_columns(sent, signature))
+    row = pa.table(typed_columns(sent, signature))
     values = {name: row[name][0].as_py() for name in row.column_names}
     prediction = scorer(row)
     numbers = [name for name, spec in signature.inputs.items() if spec.dtype == "float64" and _is_finite(values[name])]
@@ -277,71 +248,6 @@ def _of_classes(numbers: Floats, prediction: Floats) -> float | list[float]:
 
 def _is_finite(value: Any) -> bool:
     return value is not None and math.isfinite(value)
-
-
-# --- what is usual ---
-
-
-def baseline_of(
-    columns: Mapping[str, pa.Array], signature: Signature, source: Literal["request", "warm-up file"]
-) -> Baseline:
-    """What is usual in some rows: see `Baseline`."""
-    values: dict[str, Any] = {}  # Any: what the column holds
-    spread: dict[str, float] = {}
-    for name, spec in signature.inputs.items():
-        known = columns[name].drop_null() if name in columns else pa.array([])
-        default = signature.defaults.get(name)
-        spread[name] = 0.0
-        if spec.dtype == "float64":
-            numbers = known.to_numpy(zero_copy_only=False).astype(np.float64)
-            numbers = numbers[np.isfinite(numbers)]
-            values[name] = float(default) if isinstance(default, int | float) and math.isfinite(default) else 0.0
-            if len(numbers):
-                values[name] = float((numbers / len(numbers)).sum())  # which is finite, as they are
-                with np.errstate(over="ignore"):
-                    deviation = float(numbers.std())
-                spread[name] = deviation if math.isfinite(deviation) else 0.0
-        elif spec.dtype == "int64":
-            values[name] = sorted(known.to_pylist())[(len(known) - 1) // 2] if len(known) else default or 0
-        elif spec.ragged or not len(known):
-            values[name] = False if spec.dtype == "bool" and default is None else default
-        else:
-            values[name] = frequent(pa.chunked_array([known]), 1)[0][0]
-    rows = max((len(column) for column in columns.values()), default=0)
-    return Baseline(values, spread, rows, source if rows else "defaults")
-
-
-def _usual(described: Described, name: str, base_path: str) -> Baseline:
-    """What is usual in the rows of a version's warm-up file; of columns that no log may have, the defaults."""
-    signature = described.signatures[name]
-    public = [column for column in signature.inputs if column not in signature.request_log]
-    columns: dict[str, list[Any]] = defaultdict(list)
-    rows = 0
-    for line in read_warmup(base_path, described.version)[0].splitlines():
-        with suppress(RequestError):  # a line that is damaged is as good as none
-            request, _ = decode_predict(line, described, ModelRef(described.name, described.version))
-            if request.signature == name and rows + request.rows <= MOST_ROWS:
-                rows += request.rows
-                for column in public:
-                    columns[column] += request.columns.get(column, [signature.defaults.get(column)] * request.rows)
-    usable: dict[str, pa.Array] = {}
-    for column, values in columns.items():
-        with suppress(InputError):
-            usable |= _columns({column: values}, signature)
-    return baseline_of(usable, signature, "warm-up file")
-
-
-def _columns(columns: Mapping[str, ColumnValues], signature: Signature) -> dict[str, pa.Array]:
-    """Columns as Arrow, of the types that the model reads.
-
-    Raises:
-        InputError: Values are of another type.
-    """
-    inputs = signature.inputs
-    return {
-        name: as_column(as_arrow(name, values, inputs[name]), inputs[name].dtype, name)
-        for name, values in columns.items()
-    }
 
 
 def _late() -> RequestError:

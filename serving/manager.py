@@ -367,8 +367,7 @@ class ModelManager:
         if loaded is None:
             message = f"model {ref.name!r} had to leave memory again before its row was explained"
             raise RequestError(StatusCode.UNAVAILABLE, message, fix="try again")
-        base_path = self._models[ref.name].config.base_path
-        return await self._explainer.explain(request, loaded, base_path, seconds)
+        return await self._explainer.explain(request, loaded, seconds)
 
     async def load(self, name: str) -> None:
         """Load a model that is configured, and return when it can be asked."""

@@ -278,7 +278,7 @@ def metadata(described: Described, versions: Sequence[int]) -> Json:
     """What a model takes and gives: its default signature; others among the parameters."""
     default, signature = described.signature(None)
     others = {
-        name: {**_tensors_of(each), "defaults": each.defaults}
+        name: {**_tensors_of(each), "defaults": each.defaults, "usual": _usual(described, name)}
         for name, each in described.signatures.items()
         if name != default
     }
@@ -287,8 +287,21 @@ def metadata(described: Described, versions: Sequence[int]) -> Json:
         "versions": [str(version) for version in versions],
         "platform": "drivetrain_bundle",
         **_tensors_of(signature),
-        "parameters": {"signature_name": default, "defaults": signature.defaults, "signatures": others},
+        "parameters": {
+            "signature_name": default,
+            "defaults": signature.defaults,
+            "usual": _usual(described, default),
+            "signatures": others,
+        },
     }
+
+
+def _usual(described: Described, name: str) -> Json:
+    """A row of what is usual, where the version has a warm-up file; floats are shortened for people."""
+    if name not in described.usual:
+        return {}
+    values = described.usual[name].values
+    return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in values.items()}
 
 
 def _tensors_of(signature: Signature) -> Json:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,7 @@ from ..errors import InputError
 from ..versions import FolderVersions, versions_at
 from .api import Described
 from .batching import Batcher, BatchingOptions, predictor
+from .usual import usual_rows
 
 SLOW: Final = 0.002
 """Seconds that a batch of 64 rows may take in the event loop; a slower model runs beside it."""
@@ -109,6 +110,7 @@ def prepare(name: str, base_path: str, number: int, public_key: str | None = Non
     folder = fetch_version(base_path, number)
     body, paths = read_manifest(folder)
     described = Described(name, number, signatures_of(body, str(folder)), body["digest"])
+    described = replace(described, usual=usual_rows(described, base_path))
     size = sum(path.stat().st_size for path in paths.values())
     return Prepared(described, folder, size, None if public_key is None else Path(public_key), signature)
 

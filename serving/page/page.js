@@ -177,11 +177,13 @@ function showVersions() {
 function signatureOf() {
   const name = $('signature').value;
   const parameters = described.parameters;
-  return name === parameters.signature_name ? {...described, defaults: parameters.defaults} : parameters.signatures[name];
+  const {defaults, usual} = parameters;
+  return name === parameters.signature_name ? {...described, defaults, usual} : parameters.signatures[name];
 }
 
-// A default where the signature has one; else a value that most models take.
-function exampleOf(tensor, defaults) {
+// What is usual in the rows of a warm-up file; else the signature's default; else a value that most models take.
+function exampleOf(tensor, {defaults, usual}) {
+  if (Object.hasOwn(usual, tensor.name) && usual[tensor.name] !== null) return usual[tensor.name];
   if (Object.hasOwn(defaults, tensor.name)) return defaults[tensor.name];
   const sizes = tensor.shape.slice(1);
   if (tensor.datatype === 'BYTES' && !sizes.length) return null;
@@ -194,7 +196,7 @@ function tensorsOf() {
 }
 
 function showForm() {
-  const {defaults} = signatureOf();
+  const values = signatureOf();
   const fields = tensorsOf().map((tensor, at) => {
     const id = `input${at}`;
     const type = tensor.datatype + (tensor.shape.length > 1 ? `[${tensor.shape.slice(1).map(n => n < 0 ? 'any' : n)}]` : '');
@@ -207,7 +209,7 @@ function showForm() {
   $('inputs').replaceChildren(...fields);
   const row = {};
   for (const tensor of tensorsOf()) Object.defineProperty(row, tensor.name,
-    {value: exampleOf(tensor, defaults), enumerable: true, writable: true, configurable: true});
+    {value: exampleOf(tensor, values), enumerable: true, writable: true, configurable: true});
   $('rows').value = `[${write(row, '  ')}]`;
   fillForm();
 }

@@ -27,14 +27,13 @@ from drivetrain.serving.api import Described, RequestError, StatusCode
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.explanation import (
     MOST_STEPS,
-    Baseline,
     ExplanationRequest,
     RowExplainer,
-    baseline_of,
     explained_outputs,
 )
 from drivetrain.serving.rest import Needs, methods_of, needs_of
 from drivetrain.serving.server import ServerOptions
+from drivetrain.serving.usual import Baseline, baseline_of
 from drivetrain.serving.version import LoadedVersion
 from drivetrain.serving.warmup import warmup_file
 from drivetrain.tests.engine.bundles.test_bundle import build, rows
@@ -179,6 +178,19 @@ def test_what_no_log_may_have_is_not_told(server: OpenServer) -> None:
     assert {each["name"]: each["baseline"] for each in explanation["inputs"]} == {
         "a": 2.0, "town": None, "n": 3, "flag": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("towns", {"a": 2.0, "town": "Ulm", "n": 3, "flag": True}),
+        ("private", {"a": 2.0, "town": None, "n": 3, "flag": True}),
+        ("jump", {}),
+    ],
+)
+def test_the_metadata_tell_what_is_usual(server: OpenServer, name: str, usual: dict[str, Any]) -> None:
+    status, _, metadata = server.ask("GET", f"/v2/models/{name}")
+    assert (status, metadata["parameters"]["usual"]) == (200, usual)
 
 
 def test_of_several_classes_each_has_its_own_and_they_cancel(server: OpenServer) -> None:
@@ -329,15 +341,15 @@ def test_the_loop_goes_on_meanwhile_and_few_may_wait() -> None:
     async def work() -> None:
         explainer = RowExplainer()
         version = loaded(predict)
-        running = [asyncio.create_task(explainer.explain(REQUEST, version, "nowhere", 20.0)) for _ in range(4)]
+        running = [asyncio.create_task(explainer.explain(REQUEST, version, 20.0)) for _ in range(4)]
         await asyncio.sleep(0.05)
         with pytest.raises(RequestError, match="other explanations wait") as refused:
-            await explainer.explain(REQUEST, version, "nowhere", 20.0)
+            await explainer.explain(REQUEST, version, 20.0)
         assert refused.value.code is StatusCode.RESOURCE_EXHAUSTED
         goes_on.set()
         for answer in await asyncio.gather(*running):
             assert answer["inputs"][0]["attribution"] == pytest.approx(2.0)
-        assert (await explainer.explain(REQUEST, version, "nowhere", 20.0))["prediction"] == 4.0
+        assert (await explainer.explain(REQUEST, version, 20.0))["prediction"] == 4.0
         explainer.close()
 
     asyncio.run(work())
@@ -357,10 +369,10 @@ def test_one_that_takes_too_long_is_given_up_and_asks_no_more() -> None:
         explainer = RowExplainer()
         version = loaded(predict)
         with pytest.raises(RequestError, match="ask for fewer steps") as late:
-            await explainer.explain(REQUEST, version, "nowhere", 0.05)
+            await explainer.explain(REQUEST, version, 0.05)
         assert late.value.code is StatusCode.DEADLINE_EXCEEDED
         goes_on.set()
-        assert (await explainer.explain(REQUEST, loaded(twice), "nowhere", 20.0))["gap"] == pytest.approx(0.0)
+        assert (await explainer.explain(REQUEST, loaded(twice), 20.0))["gap"] == pytest.approx(0.0)
         explainer.close()
 
     asyncio.run(work())

@@ -24,6 +24,7 @@ from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.rollout import RampStep, Rollout
 from drivetrain.serving.server import ServerOptions
 from drivetrain.serving.shadow import ShadowTraffic
+from drivetrain.serving.warmup import warmup_file
 from drivetrain.serving.web_page import is_own_page
 from drivetrain.tests.engine.bundles.test_bundle import build
 from drivetrain.tests.report.browser import Browser, browser, chromium
@@ -240,6 +241,17 @@ class TestBrowser:
         assert [row[:3] for row in table(tab, "reasons")[1:]] == [["a", "3", "4.00"], ["b", "1.5", "-0.500"]]
         assert tab.complaints == []
         assert {url.split("/")[2] for url in tab.requests} == {server.rest.partition("//")[2]}
+
+    def test_the_form_begins_with_what_is_usual(self, tab: Browser, folder: Path) -> None:
+        rows: list[dict[str, Any]] = [{"a": 1.0, "b": 0.125}, {"a": 2.0, "b": None}, {"a": 2.0, "b": 0.25}]
+        analyze(lambda c: {"sum": 2.0 * c["a"] + c["b"]}, pa.table({"a": [1.0], "b": [1.0]})).save(
+            folder / "usual" / "1"
+        )
+        (folder / "usual" / "1.warmup.jsonl").write_bytes(warmup_file(rows, "transform"))
+        with open_server(ServerOptions(poll_seconds=0), configs(folder, "usual")) as server:
+            show(tab, server, "usual")
+            assert [tab.ask(f"$('input{number}').value") for number in range(2)] == ["1.667", "0.1875"]
+            assert tab.ask("JSON.parse($('rows').value)") == [{"a": 1.667, "b": 0.1875}]
 
     def test_why_a_row_is_predicted_so(self, tab: Browser, server: OpenServer) -> None:
         """By keyboard, on a phone, dark and light: the parts, whether they add up, and who has no gradients."""
