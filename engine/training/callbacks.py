@@ -27,7 +27,7 @@ class TrainingProgress:
         stop: Ends the training after the epoch under way, with the reason, which is shown and recorded.
         variables: What the model is evaluated and exported with now, numpy arrays: a copy from the device at each call.
         log_dir: Where a callback may leave files, which go into the model's `extra/logs`.
-        settings: Those of the training by name, hyperparameters among them.
+        settings: Gives those of the training by name, hyperparameters among them.
         traced: Gives the operations that the model computes for a batch (`jax.make_jaxpr`), and the names of its
             inputs, flat, such as "params/hidden/kernel".
     """
@@ -38,7 +38,7 @@ class TrainingProgress:
     stop: Callable[[str], None]
     variables: Callable[[], Any]
     log_dir: Path
-    settings: Mapping[str, Json]
+    settings: Callable[[], Mapping[str, Json]]
     traced: Callable[[], tuple[Any, list[str]]]
 
 

@@ -117,13 +117,7 @@ class Fit:
             stop=self._stop,
             variables=lambda: jax.device_get(self._program.variables(self._state)),
             log_dir=run.log_dir,
-            settings={
-                "epochs": run.epochs,
-                "batch_size": run.batch_size,
-                "seed": run.seed,
-                "precision": options.step.precision.name,
-                **run.hyperparameters,
-            },
+            settings=self._settings,
             traced=self._traced,
         )
         if options.keep_best is not None:
@@ -323,6 +317,11 @@ class Fit:
             raise InputError("eval_data gave no batches", fix="make them smaller, or use drop_remainder=False")
         loss, *metrics = (totals / batches).tolist()
         return loss, dict(zip(self._options.step.metrics, metrics, strict=True))
+
+    def _settings(self) -> dict[str, Any]:
+        run = self._run
+        settings = {"epochs": run.epochs, "batch_size": run.batch_size, "seed": run.seed}
+        return {**settings, "precision": self._options.step.precision.name, **run.hyperparameters}
 
     def _traced(self) -> tuple[Any, list[str]]:
         """What the model computes for a batch, and its inputs by name."""

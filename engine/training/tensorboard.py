@@ -103,7 +103,7 @@ class TensorBoard(Callback):
         )
         if self._step:
             return
-        rows = "".join(f"| {name} | {value} |\n" for name, value in progress.settings.items())
+        rows = "".join(f"| {name} | {value} |\n" for name, value in progress.settings().items())
         self._writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}", 0)
         self._add_hyperparameters(self._writer, progress)
         if self._graph:
@@ -157,7 +157,7 @@ class TensorBoard(Callback):
 
         values = {
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
-            for name, value in progress.settings.items()
+            for name, value in progress.settings().items()
         }
         results = dict.fromkeys((f"epoch/{name}" for name in progress.monitored), 0)
         for summary in hparams(values, results):
