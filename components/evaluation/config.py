@@ -590,6 +590,10 @@ def _metrics(metrics: Any) -> tuple[str | MetricConfig, ...]:  # Any: what a use
     if isinstance(metrics, (str, MetricConfig)) or not isinstance(metrics, Iterable):
         raise InputError(f"EvaluationConfig: metrics must be a list of names, not {metrics!r}", fix=f"[{metrics!r}]")
     items = tuple(configured(item) for item in metrics)
+    if not items:
+        raise InputError(
+            "EvaluationConfig: there are no metrics", fix="name one, or leave metrics= out for the task's own"
+        )
     _unique([name_of(item) for item in items], "EvaluationConfig: metric")
     return items
 

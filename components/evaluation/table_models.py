@@ -235,6 +235,9 @@ def models_of(
     )
     if not models:
         raise InputError("there are no predictions to judge", fix='predictions="probability"')
+    if len(models) < len(named_models):
+        repeated = next(name for name in models if sum(_name(each) == name for each in named_models) > 1)
+        raise InputError(f"the predictions {repeated!r} are named twice", fix="name each column, or folder, once")
     return {name: _resolved(predictor, name, columns) for name, predictor in models.items()}
 
 

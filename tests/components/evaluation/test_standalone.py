@@ -118,6 +118,8 @@ def test_rankings_and_weights() -> None:
         ({"label": "tagret"}, r"the label needs the column 'tagret'.*\n.*did you mean 'target'"),
         ({"predictions": ["p", "q"]}, "the prediction needs the column 'q'"),
         ({"predictions": []}, "there are no predictions to judge"),
+        ({"predictions": ["p", "half", "p"]}, "the predictions 'p' are named twice"),
+        ({"metrics": []}, "there are no metrics"),
         ({"predictions": {"a": 5}}, "the model 'a' is 5, neither a column nor a function of rows"),
         ({"baseline": "half"}, "there is no model 'half' to compare with"),
         ({"weight": "w"}, "the weight needs the column 'w'"),
