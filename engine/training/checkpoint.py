@@ -6,6 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ class Checkpoints:
 
     A checkpoint is the training state (parameters and optimizer) and a JSON record (position in the data, history).
     Orbax writes into a temporary folder and renames it, so a killed process leaves whole checkpoints only. A digest
-    over state and record, checked when restoring, catches what a disk does afterwards.
+    over state and record, checked when restoring, catches what a disk does afterwards. Saving copies the state to the
+    host and goes on in a thread: the training waits for the copy alone.
     """
 
     def __init__(
@@ -49,6 +51,8 @@ class Checkpoints:
         self._saved_step = 0
         self._cost = min(_FIRST_COST, seconds / 3)  # seconds that the last save took; before, a guess
         self._manager: Any = None  # orbax ships no types
+        self._thread = ThreadPoolExecutor(1, "drivetrain-checkpoint")
+        self._writing: Future[None] | None = None
 
     def due(self, step: int, total: int) -> bool:
         """Whether to save at this step of `total`: each eighth of the run, and every `seconds`.
@@ -56,7 +60,7 @@ class Checkpoints:
         Where saving is slow it comes less often: it takes at most a quarter of a short run, a tenth of a long one. So
         a run of a second saves none: to train it anew is cheaper.
         """
-        if step <= self._saved_step or step >= total:
+        if step <= self._saved_step or step >= total or (self._writing is not None and not self._writing.done()):
             return False
         if self._saved_at is None:
             self._saved_at = self._clock()
@@ -65,29 +69,41 @@ class Checkpoints:
         return (eighth and waited >= 3 * self._cost) or waited >= max(self._seconds, 9 * self._cost)
 
     def save(self, step: int, state: State, record: Mapping[str, Any]) -> None:
-        """Save, durably, before returning; older checkpoints than the last two are removed.
+        """Begin to save; what is not written when `wait` returns is there. Older checkpoints than the last two go.
 
         Args:
             step: Its number; a checkpoint of the same step is kept as it is.
-            state: A pytree of arrays.
+            state: A pytree of arrays; it is copied before this returns.
             record: JSON values; floats may be NaN or infinite.
 
         Raises:
             InputError: The record holds what is no JSON value.
+            OSError: The checkpoint before could not be written; orbax may raise others.
         """
-        ocp = _orbax()
-        record = _finite(record)
+        _orbax()  # so that a training that lacks it says so
+        self.wait()
+        arrays = {name: array.copy() for name, array in _arrays(state).items()}  # the next step writes over the state
+        self._saved_step = step
+        self._writing = self._thread.submit(self._write, step, arrays, _finite(record))
+
+    def wait(self) -> None:
+        """Return when what was given to `save` is on the disk.
+
+        Raises:
+            OSError: It could not be written; orbax may raise others.
+        """
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self, step: int, arrays: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         begin = self._clock()
         if step not in self._steps():
-            arrays = _arrays(state)
-            args = ocp.args.Composite(
-                state=ocp.args.StandardSave(arrays),
-                record=ocp.args.JsonSave(
-                    {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record)}
-                ),
-            )
+            ocp = _orbax()
+            body = {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record)}
+            args = ocp.args.Composite(state=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(body))
             self._open().save(step, args=args, force=True)  # `due` decides when to save, not orbax
-        self._saved_at, self._saved_step = self._clock(), step
+        self._saved_at = self._clock()
         self._cost = self._saved_at - begin
 
     def restore(self, like: State) -> tuple[int, State, dict[str, Any]] | None:
@@ -110,7 +126,17 @@ class Checkpoints:
         return None
 
     def close(self) -> None:
-        """Wait for a checkpoint that is being written, and release orbax's threads."""
+        """Wait for a checkpoint that is being written, and release the threads.
+
+        Raises:
+            OSError: It could not be written; orbax may raise others.
+        """
+        try:
+            self.wait()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
         if self._manager is not None:
             self._manager.close()
             self._manager = None
@@ -135,7 +161,7 @@ class Checkpoints:
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdecimal())
 
     def _set_aside(self, step: int) -> None:
-        self.close()  # its list of steps is read when it opens
+        self._release()  # its list of steps is read when it opens
         aside = self._folder / f"unusable-{step}"
         shutil.rmtree(aside, ignore_errors=True)
         (self._folder / str(step)).rename(aside)

@@ -169,7 +169,8 @@ def main(options: dict[str, Any]) -> None:
         first = done if first < 0 else first
         print(json.dumps({"done": done, "total": total}), flush=True)
         if done >= first + hold:
-            terminated.wait()
+            while not terminated.wait(0.05):  # the kernel may deliver it to a thread that Python does not look at
+                pass
         if terminated.is_set():
             raise Canceled("SIGTERM")
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -218,12 +219,14 @@ def test_killed_and_terminated_at_twenty_steps_it_ends_with_the_same_bits(
 
 SAVER = """
 import sys
+import threading
 from pathlib import Path
 import numpy as np
 from drivetrain.engine.training.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]))
 for step in range(1, 10_000):
     checkpoints.save(step, {"a": np.full((200, 1000), step, np.float32)}, {"step": step})
+    checkpoints.wait()
     print(step, flush=True)
 """
 
@@ -252,3 +255,39 @@ def test_killed_while_saving_the_newest_whole_one_is_found(tmp_path: Path) -> No
         np.testing.assert_array_equal(restored[1]["a"], np.full((200, 1000), restored[0], np.float32))
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
+
+
+def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, begun = threading.Event(), threading.Event()
+    steps = Checkpoints._steps
+
+    def held(self: Checkpoints) -> list[int]:
+        begun.set()
+        assert goes_on.wait(60)
+        return steps(self)
+
+    checkpoints = Checkpoints(tmp_path, seconds=0.0)
+    assert checkpoints.due(1, 800)
+    monkeypatch.setattr(Checkpoints, "_steps", held)
+    written = {"a": np.ones(1000, np.float32)}
+    checkpoints.save(1, written, {"loss": 1.0})
+    assert begun.wait(60)
+    written["a"][:] = 2.0  # as the next step does, which writes its state where this one was
+    assert not checkpoints.due(2, 800)
+    assert not list(tmp_path.iterdir())
+    goes_on.set()
+    checkpoints.close()
+    restored = Checkpoints(tmp_path).restore(written)
+    assert restored is not None
+    assert (restored[1]["a"] == 1.0).all()
+
+
+def test_what_could_not_be_written_is_raised_when_it_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    checkpoints = Checkpoints(tmp_path / "file")
+    checkpoints.save(1, state(1.0), {})
+    with pytest.raises(FileExistsError):
+        checkpoints.save(2, state(2.0), {})
+    checkpoints.save(3, state(3.0), {})
+    with pytest.raises(FileExistsError):
+        checkpoints.close()
