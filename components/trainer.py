@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,20 @@ if TYPE_CHECKING:
 
 
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
-    """Refuse numbers that no training can have."""
-    for name in ("epochs", "batch_size"):
+    refuse_settings(known, ("epochs", "batch_size"))
+
+
+def refuse_settings(known: Mapping[str, object], counts: Sequence[str]) -> None:
+    """Refuse what no training can have: a count below 1, a strategy that there is not.
+
+    Args:
+        known: Parameters by name, as far as they are known.
+        counts: Which of them are counts.
+
+    Raises:
+        InputError: Naming the parameter.
+    """
+    for name in counts:
         number = known.get(name)
         if isinstance(number, int) and number < 1:
             raise InputError(f"{name} is {number}", fix="use 1 or more")

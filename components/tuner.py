@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..metadata import Examples, Model, Summary, TransformGraph, TuningResults, summarize
 from ..pipelines import Fn, component, current
+from .trainer import refuse_settings
 
 if TYPE_CHECKING:
     from .tuning.study import SearchBudget, StudySettings, Trial
@@ -32,17 +33,10 @@ class Tuned(NamedTuple):
 
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
     """Refuse a search that cannot be, when the pipeline is built."""
-    for name in ("epochs", "batch_size", "executions_per_trial", "parallel", "trials"):
-        number = known.get(name)
-        if isinstance(number, int) and number < 1:
-            raise InputError(f"{name} is {number}", fix="use 1 or more")
+    refuse_settings(known, ("epochs", "batch_size", "executions_per_trial", "parallel", "trials"))
     seconds = known.get("seconds")
     if isinstance(seconds, (int, float)) and seconds <= 0:
         raise InputError(f"seconds is {seconds}", fix="use more than 0")
-    if isinstance(strategy := known.get("strategy"), str):
-        from ..engine.training.strategy import strategy as find_strategy
-
-        find_strategy(strategy)
     if known.keys() >= {"trials", "seconds", "sampler"}:
         _budget(known)
     if known.keys() >= _SEARCHED:

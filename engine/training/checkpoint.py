@@ -51,7 +51,7 @@ class Checkpoints:
         self._saved_step = 0
         self._cost = min(_FIRST_COST, seconds / 3)  # seconds that the last save took; before, a guess
         self._manager: Any = None  # orbax ships no types
-        self._thread = ThreadPoolExecutor(1, "drivetrain-checkpoint")
+        self._thread: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
 
     def due(self, step: int, total: int) -> bool:
@@ -84,6 +84,8 @@ class Checkpoints:
         self.wait()
         arrays = {name: array.copy() for name, array in _arrays(state).items()}  # the next step writes over the state
         self._saved_step = step
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "drivetrain-checkpoint")
         self._writing = self._thread.submit(self._write, step, arrays, _finite(record))
 
     def wait(self) -> None:
@@ -134,6 +136,9 @@ class Checkpoints:
         try:
             self.wait()
         finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+                self._thread = None
             self._release()
 
     def _release(self) -> None:

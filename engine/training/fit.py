@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,11 @@ class Fit:
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
         begin = time.perf_counter()
-        try:
+        with ExitStack() as ending:  # each is closed, whatever another raises
+            for callback in self._options.callbacks:
+                ending.callback(callback.close)
+            if self._checkpoints:
+                ending.callback(self._checkpoints.close)
             with step_seconds() as self._input_seconds, explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
                 with closing(self._stacks()) as stacks:  # already at work while the first state is compiled
@@ -137,11 +141,6 @@ class Fit:
                     while self._step < self._total and not self._stopped:
                         self._train_epoch(stacks)
             self._call("on_train_end")
-        finally:
-            if self._checkpoints:
-                self._checkpoints.close()
-            for callback in self._options.callbacks:
-                callback.close()
         ran = self._step - self._first
         seconds = {"start": begun - begin, **self._seconds}
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())

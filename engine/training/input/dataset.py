@@ -227,6 +227,20 @@ class InputStep(Dataset):
         return self.parent.batch_size
 
 
+class UncountedStep(InputStep):
+    """A step that gives as many rows, in batches as large, as the data has it."""
+
+    @property
+    def rows(self) -> int | None:  # type: ignore[override]  # as above
+        """Not known."""
+        return None
+
+    @property
+    def batch_size(self) -> int | None:  # type: ignore[override]  # as above
+        """They differ."""
+        return None
+
+
 class DatasetIterator:
     """The elements of a dataset, and at any moment the state from which the rest comes again, bit by bit."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from ....errors import DrivetrainError, InputError, suggest
 from ....user_code import mistake
 from .columns import Columns, checked, row_by_row, rows_in, taken
-from .dataset import InputStep, State, Stream, measured, random_for
+from .dataset import InputStep, State, Stream, UncountedStep, measured, random_for
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Mapped(InputStep):
 
 
 @dataclass(frozen=True)
-class Filtered(InputStep):
+class Filtered(UncountedStep):
     """See `Dataset.filter`. Its state is the parent's, and the number of the next row before the filter."""
 
     fn: Callable[[Mapping[str, Any]], Any]
@@ -78,16 +78,6 @@ class Filtered(InputStep):
     def label(self) -> str:
         """In short."""
         return f"filter({_name(self.fn)})"
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]  # computed, not stored
-        """Not known."""
-        return None
-
-    @property
-    def batch_size(self) -> int | None:  # type: ignore[override]  # as above
-        """They differ."""
-        return None
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""

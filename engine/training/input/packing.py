@@ -12,11 +12,11 @@ import numpy as np
 from ....errors import InputError
 from .batches import sequences
 from .columns import Columns
-from .dataset import Cursor, InputStep, State, Stream
+from .dataset import Cursor, State, Stream, UncountedStep
 
 
 @dataclass(frozen=True)
-class Packed(InputStep):
+class Packed(UncountedStep):
     """See `Dataset.pack`. Its state is a cursor's: each window of sequences is packed by itself."""
 
     names: tuple[str, ...]
@@ -34,16 +34,6 @@ class Packed(InputStep):
     def label(self) -> str:
         """In short."""
         return f"pack({', '.join(self.names)}, length={self.length}, window={self.window})"
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]  # computed, not stored
-        """Not known."""
-        return None
-
-    @property
-    def batch_size(self) -> int | None:  # type: ignore[override]  # as above
-        """They differ."""
-        return None
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""

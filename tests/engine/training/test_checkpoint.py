@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drivetrain.engine import Callback
 from drivetrain.engine.training.checkpoint import Checkpoints
 from drivetrain.engine.training.training import TrainingRun
 from drivetrain.errors import InputError
@@ -291,3 +292,23 @@ def test_what_could_not_be_written_is_raised_when_it_is_waited_for(tmp_path: Pat
     checkpoints.save(3, state(3.0), {})
     with pytest.raises(FileExistsError):
         checkpoints.close()
+
+
+def test_callbacks_are_closed_where_a_checkpoint_could_not_be_written(problem: ModuleType, tmp_path: Path) -> None:
+    class Closing(Callback):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    content = problem.examples(tmp_path / "content", train=640, evaluation=64)
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "checkpoints").touch()
+    watched = Closing()
+    run = TrainingRun(
+        problem.SPECS, content, batch_size=16, depth=1, work_dir=tmp_path / "work", checkpoint_seconds=0.0,
+        callbacks=[watched],
+    )  # fmt: skip
+    with pytest.raises(FileExistsError):
+        problem.fit(run)
+    assert watched.closed
