@@ -99,7 +99,10 @@ class TensorBoard(Callback):
         if self._every is None:
             self._every = max(1, progress.epochs * progress.steps_per_epoch // _POINTS)
         self._writer = SummaryWriter(
-            str(progress.log_dir), purge_step=self._step + 1 if self._step else None, flush_secs=_FLUSH_SECONDS
+            str(progress.log_dir),
+            purge_step=self._step + 1 if self._step else None,
+            flush_secs=_FLUSH_SECONDS,
+            filename_suffix=f".{self._step:012}",  # or an attempt begun in the same second overwrites the one before
         )
         if self._step:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -173,7 +174,10 @@ class Broken(Callback):
             raise ValueError("no")
 
 
-def test_a_resumed_training_leaves_one_curve(run: TrainingRun, tmp_path: Path) -> None:
+def test_a_resumed_training_leaves_one_curve(run: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = int(time.time())
+    monkeypatch.setattr(time, "time", lambda: float(second))  # files are named by the second
+
     def attempt(end: Callback) -> Trained:
         """As of another process."""
         board = TensorBoard(every=1, embeddings={"cut.embedding": None})
