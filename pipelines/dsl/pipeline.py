@@ -143,6 +143,12 @@ class PipelineFunction(Generic[P, R]):
         check_names(self.name, nodes, self.lines)
         if self.schedule is not None:
             self.values(self.schedule.parameters)
+            if self.schedule.trigger.follows(self.name):
+                raise BuildError(
+                    f"{self.schedule.trigger} starts {self.name} after each run of {self.name}: it would never rest",
+                    where=self._where,
+                    fix="name another pipeline, or say how often: .cooldown('1h')",
+                )
         schedule = None if self.schedule is None else self.schedule.to_json()
         return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()), schedule)
 

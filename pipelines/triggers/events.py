@@ -190,6 +190,10 @@ class After(Trigger):
         if self.state not in ("COMPLETE", "STOPPED", "FAILED", "CANCELED"):
             raise InputError(f"no run ends {self.state!r:.40}", fix="give COMPLETE, STOPPED, FAILED or CANCELED")
 
+    def follows(self, pipeline: str) -> bool:
+        """See `Trigger.follows`."""
+        return self.pipeline == pipeline
+
     def check(self, view: TriggerView, marks: Marks) -> Signal:
         """See `Trigger.check`."""
         mark = marks.get(self.key)

@@ -104,6 +104,10 @@ class Trigger:
         """Whether a run is due. A trigger without a mark begins to watch: what was there before is not for it."""
         raise NotImplementedError
 
+    def follows(self, pipeline: str) -> bool:
+        """Whether each run of that pipeline makes it due again at once, so that its own runs would never end."""
+        return False
+
     def __and__(self, other: Trigger) -> AllOf:
         return AllOf((*_parts(self, AllOf), *_parts(other, AllOf)))
 
@@ -157,6 +161,10 @@ class AllOf(Trigger):
         """See `Trigger.check`."""
         return _joined([each.check(view, marks) for each in self.triggers], all)
 
+    def follows(self, pipeline: str) -> bool:
+        """See `Trigger.follows`."""
+        return all(each.follows(pipeline) for each in self.triggers)
+
     def __str__(self) -> str:
         return " & ".join(f"({each})" if isinstance(each, AnyOf) else str(each) for each in self.triggers)
 
@@ -170,6 +178,10 @@ class AnyOf(Trigger):
     def check(self, view: TriggerView, marks: Marks) -> Signal:
         """See `Trigger.check`."""
         return _joined([each.check(view, marks) for each in self.triggers], any)
+
+    def follows(self, pipeline: str) -> bool:
+        """See `Trigger.follows`."""
+        return any(each.follows(pipeline) for each in self.triggers)
 
     def __str__(self) -> str:
         return " | ".join(map(str, self.triggers))
@@ -200,6 +212,10 @@ class Debounce(Trigger):
         waiting = {**inner.marks, self.key: {"seen": seen, "since": since.isoformat()}}
         started = {**inner.started, self.key: None}
         return replace(inner, due=False, reason=reason, marks=waiting, started=started, wake=wake)
+
+    def follows(self, pipeline: str) -> bool:
+        """See `Trigger.follows`."""
+        return self.trigger.follows(pipeline)
 
     def __str__(self) -> str:
         return f"{_in_brackets(self.trigger)}.debounce({spelled(self.quiet)!r})"

@@ -195,6 +195,15 @@ def test_runs_and_artifacts_start_others(home: Home, write: Write, look: Callabl
     assert f"run {list_runs(home)[-1].id} ended COMPLETE; and NewArtifact" in (first + second)[1]
 
 
+@pytest.mark.parametrize(
+    "trigger", ['After("shop")', 'Every("1h") | on.Failed("shop")', 'After("shop").debounce("1m")']
+)
+def test_a_pipeline_that_starts_itself_for_ever_is_refused(home: Home, write: Write, trigger: str) -> None:
+    with pytest.raises(BuildError, match="starts shop after each run of shop: it would never rest"):
+        register_schedule(home, write(f"on.{trigger}"))
+    register_schedule(home, write('on.After("shop").cooldown("1h")'))
+
+
 def test_a_database_that_is_asked_and_one_that_is_not_there(
     home: Home, write: Write, clock: Clock, look: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
