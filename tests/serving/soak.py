@@ -12,16 +12,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import shutil
-import signal
 import struct
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
@@ -100,7 +99,7 @@ class SoakReport:
         lost: Requests that got no answer, and connections that were not taken.
         swaps, rollbacks: The moments at which clients first met the version.
         ramps: When a rollout had ended.
-        kills: When a worker was killed.
+        kills: When a worker was killed, and when it was dead.
         backwards: Callers that a rollout moved back to the old version.
     """
 
@@ -111,7 +110,7 @@ class SoakReport:
     swaps: list[float] = field(default_factory=list)
     rollbacks: list[float] = field(default_factory=list)
     ramps: list[float] = field(default_factory=list)
-    kills: list[float] = field(default_factory=list)
+    kills: list[tuple[float, float]] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
 
     def p99(self, begin: float, end: float) -> float | None:
@@ -122,17 +121,17 @@ class SoakReport:
     def lost_without_cause(self) -> list[Loss]:
         """The losses of connections that no worker had taken which was killed then.
 
-        A killed process closes its files one by one: for a moment it still takes connections.
+        Until it is dead a killed process still takes connections: its files are closed last.
         """
         return [
             loss
             for loss in self.lost
-            if not any(loss.opened <= kill + 0.2 and 0 <= loss.moment - kill <= 5 for kill in self.kills)
+            if not any(loss.opened <= dead and 0 <= loss.moment - kill <= 5 for kill, dead in self.kills)
         ]
 
     def swap_latencies(self) -> SwapLatencies:
         """What it costs the answers that a version takes over, by the seconds far from any event."""
-        events = [*self.swaps, *self.rollbacks, *self.kills]
+        events = [*self.swaps, *self.rollbacks, *(kill for kill, _ in self.kills)]
         first, last = self.answers[0].moment, self.answers[-1].moment
         seconds = [first + offset for offset in range(int(last - first))]
         quiet = [second for second in seconds if all(abs(second + 0.5 - event) > 2 for event in events)]
@@ -231,8 +230,13 @@ class Soak:
     async def _kill(self) -> None:
         children = psutil.Process(self.server.process.pid).children()
         workers = [child for child in children if "drivetrain.serving.worker" in child.cmdline()]
-        os.kill(random.Random(self.seed).choice(workers).pid, signal.SIGKILL)
-        self.report.kills.append(time.monotonic())
+        worker = random.Random(self.seed).choice(workers)
+        worker.kill()
+        killed = time.monotonic()
+        with suppress(psutil.NoSuchProcess):
+            while worker.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.001)
+        self.report.kills.append((killed, time.monotonic()))
 
     async def _until_met(self, version: int) -> float:
         """When an answer first named a version."""
