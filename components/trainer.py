@@ -251,16 +251,12 @@ def _refuse_raw(examples: Examples, features: Mapping[str, FieldSpec]) -> None:
 
 
 def _refuse_broken(params: object) -> None:
-    import jax
-    import numpy as np
+    from ..engine.training.model import first_broken
 
-    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        array = np.asarray(leaf)
-        if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float32)).all():
-            raise InputError(
-                f"Trainer: parameter {jax.tree_util.keystr(path, simple=True, separator='.')} holds NaN or infinity",
-                fix="lower the learning rate or clip the gradients",
-            )
+    if (name := first_broken(params)) is not None:
+        raise InputError(
+            f"Trainer: parameter {name} holds NaN or infinity", fix="lower the learning rate or clip the gradients"
+        )
 
 
 def _settings(epochs: int, batch_size: int, seed: int, strategy: str) -> dict[str, object]:

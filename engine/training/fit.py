@@ -23,6 +23,7 @@ from .checkpoint import FRACTIONS, Checkpoints
 from .input.dataset import Dataset, State, measured, step_seconds
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
 from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
+from .model import first_broken
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
@@ -140,6 +141,8 @@ class Fit:
                     self._call("on_train_begin")
                     while self._step < self._total and not self._stopped:
                         self._train_epoch(stacks)
+            if self._best is None:
+                self._refuse_exploded()
             self._call("on_train_end")
         ran = self._step - self._first
         seconds = {"start": begun - begin, **self._seconds}
@@ -346,6 +349,7 @@ class Fit:
                 self._save_to(self._checkpoints)
 
     def _save_to(self, checkpoints: Checkpoints) -> None:
+        self._refuse_exploded()  # or a training that is broken would be gone on with
         state = dict(self._state)
         if self._options.keep_best is not None:
             state["best"] = self._program.variables(self._state) if self._best is None else self._best[1]
@@ -401,6 +405,20 @@ class Fit:
             **self._input.plan,
         }
 
+    def _refuse_exploded(self) -> None:
+        """Refuse parameters that are no numbers, which a finite loss may leave behind."""
+        if (name := first_broken(self._state["params"])) is not None:
+            raise InputError(
+                f"the parameter {name!r} holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss "
+                "was finite: its gradient exploded",
+                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
+            )
+
+    def _spelled(self, step: int) -> str:
+        """A step, from 0, as a person counts."""
+        epoch, number = divmod(step, self._steps)
+        return f"step {step + 1} (epoch {epoch + 1}, batch {number + 1})"
+
     def _broken(self, value: float, before: State, after: int) -> InputError:
         """The error for a loss that is not a number: names the step, and the column where the data is to blame.
 
@@ -409,7 +427,6 @@ class Fit:
             before: A state of the input.
             after: Which batch it was after that.
         """
-        epoch, number = divmod(self._step, self._steps)
         batch = self._input.batch(self._step, before, after)
         arrays = {name: getattr(column, "values", column) for name, column in batch.items()}
         bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
@@ -417,7 +434,7 @@ class Fit:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
         else:
             fix = "its batch is finite: lower the learning rate, clip gradients, or look for log(0) or 0/0 in the loss"
-        at = f"step {self._step + 1} (epoch {epoch + 1}, batch {number + 1})"
+        at = self._spelled(self._step)
         if self._options.step.skips:
             return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
         return InputError(f"the loss is {value} at {at}", fix=fix)
