@@ -419,6 +419,7 @@ class Fit:
             "ema": step.ema,
             "skip_nonfinite": step.skip_nonfinite,
             "callbacks": [type(callback).__name__ for callback in self._options.callbacks],
+            **({"freeze": list(step.freezing.patterns)} if step.freezing.patterns else {}),
             **self._input.plan,
         }
 

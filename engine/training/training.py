@@ -237,6 +237,7 @@ class TrainingRun:
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         ema: float | None = None,
         skip_nonfinite: bool = False,
+        freeze: Sequence[str] = (),
         data: Dataset | None = None,
         eval_data: Dataset | None = None,
         steps_per_epoch: int | None = None,
@@ -262,6 +263,9 @@ class TrainingRun:
             ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
             skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
                 before it, up to 50 times in a row.
+            freeze: Patterns of names of parameters, such as "encoder.*", that keep their initial values (those of the
+                base model, where there is one), and of arrays of the model's own state. The optimizer sees and
+                remembers nothing of them.
             data: Batches to train on in place of those of the train split, such as
                 `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
                 Checkpoints hold its state.
@@ -278,6 +282,7 @@ class TrainingRun:
         from .callbacks import Monitor
         from .checkpoint import CheckpointPolicy
         from .fit import Fit, FitOptions
+        from .freezing import Freezing
         from .input.stacks import DatasetInput
         from .precision import precision as find_precision
         from .program import StepOptions
@@ -289,10 +294,12 @@ class TrainingRun:
             )
         if ema is not None and not 0 <= ema < 1:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
+        if isinstance(freeze, str):
+            raise InputError(f"freeze is the text {freeze!r}", fix=f"give a list: freeze=[{freeze!r}]")
         taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
         if taken:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
-        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
+        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)))
         policy = checkpoints or CheckpointPolicy()
         options = FitOptions(
             step, (*callbacks, *self.callbacks), Monitor.of(keep_best), policy, Monitor.of(policy.best)
