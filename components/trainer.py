@@ -84,9 +84,9 @@ def Trainer(
 
     Returns:
         The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; extra/logs where
-        callbacks left files, such as TensorBoard's; in extra/variables.safetensors what a warm start needs and the
-        bundle does not hold as it was trained. `loss`, `eval_loss` and the metrics that `fit` was given are recorded
-        for each epoch.
+        callbacks left files, such as TensorBoard's; extra/checkpoints where `fit` was to keep some; in
+        extra/variables.safetensors what a warm start needs and the bundle does not hold as it was trained. `loss`,
+        `eval_loss` and the metrics that `fit` was given are recorded for each epoch.
 
     Raises:
         InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
@@ -145,6 +145,8 @@ def Trainer(
     save_variables(trained.params, model.content, model.extra)
     if run.log_dir.exists():
         shutil.copytree(run.log_dir, model.extra / "logs")
+    for step, folder in trained.checkpoints.items():
+        shutil.copytree(folder, model.extra / "checkpoints" / str(step))
     for epoch in trained.history[len(epoch_metrics.epochs) :]:  # of a loop of the user's own
         epoch_metrics.add(epoch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
@@ -251,16 +253,12 @@ def _refuse_raw(examples: Examples, features: Mapping[str, FieldSpec]) -> None:
 
 
 def _refuse_broken(params: object) -> None:
-    import jax
-    import numpy as np
+    from ..engine.training.model import first_broken
 
-    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        array = np.asarray(leaf)
-        if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float32)).all():
-            raise InputError(
-                f"Trainer: parameter {jax.tree_util.keystr(path, simple=True, separator='.')} holds NaN or infinity",
-                fix="lower the learning rate or clip the gradients",
-            )
+    if (name := first_broken(params)) is not None:
+        raise InputError(
+            f"Trainer: parameter {name} holds NaN or infinity", fix="lower the learning rate or clip the gradients"
+        )
 
 
 def _settings(epochs: int, batch_size: int, seed: int, strategy: str) -> dict[str, object]:

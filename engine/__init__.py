@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from .training.callbacks import Callback as Callback
     from .training.callbacks import EarlyStopping as EarlyStopping
     from .training.callbacks import TrainingProgress as TrainingProgress
+    from .training.checkpoint import CheckpointPolicy as CheckpointPolicy
+    from .training.checkpoint import read_checkpoint as read_checkpoint
     from .training.loader import Batch as Batch
     from .training.loader import Loader as Loader
     from .training.model import Model as Model
@@ -107,6 +109,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "tracing.device_hints": "on",
         "training.adapters": "equinox_model haiku_model keras_model",
         "training.callbacks": "Callback EarlyStopping TrainingProgress",
+        "training.checkpoint": "CheckpointPolicy read_checkpoint",
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",
         "training.profiling": "Profile",

@@ -151,6 +151,11 @@ class Monitor:
         self.name = name
         self._sign = -1.0 if mode == "max" else 1.0
 
+    @classmethod
+    def of(cls, wanted: str | tuple[str, Literal["min", "max"]] | None) -> Monitor | None:
+        """What an option of `fit` names: "eval_loss", or a metric with its direction."""
+        return None if wanted is None else cls(*([wanted] if isinstance(wanted, str) else wanted))
+
     def check(self, monitored: Sequence[str]) -> None:
         """Refuse a name that no epoch's record will have.
 

@@ -5,20 +5,68 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...digest import canonical_json
-from ...errors import missing_extra
+from ...errors import DrivetrainError, InputError, missing_extra
 
-KEEP = 2  # where the newest is damaged, the one before is there to go back to
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little
 _FIRST_COST = 1.0  # seconds: what a save is taken to cost until one is known; the first loads orbax
-_FORMAT = 2
+_FORMAT = 3
 _FLOAT = "$float"
 State = Any  # a pytree of arrays
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """Which checkpoints of a training are kept; those that `best` or a period name stay when the training has ended.
+
+    Attributes:
+        max_to_keep: How many of the newest, to go on from: where one is damaged, the one before is there.
+        best: A value of each epoch, as `keep_best` of `fit` names it ("eval_loss", or ("mae", "min")): a checkpoint is
+            saved after each epoch in which it became better, and the best one is kept.
+        keep_period: Steps: a checkpoint is saved at each multiple, after the dispatch that reaches it, and kept.
+        keep_hours: Hours of training: likewise, counted anew where a training goes on from a checkpoint.
+
+    Raises:
+        InputError: A number that cannot be.
+    """
+
+    max_to_keep: int = 2
+    best: str | tuple[str, Literal["min", "max"]] | None = None
+    keep_period: int | None = None
+    keep_hours: float | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether any is kept beside the newest."""
+        return (self.best, self.keep_period, self.keep_hours) != (None, None, None)
+
+    def __post_init__(self) -> None:
+        for name in ("max_to_keep", "keep_period"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise InputError(f"{name} of the checkpoints is {number}", fix="use 1 or more")
+        if self.keep_hours is not None and not self.keep_hours > 0:
+            raise InputError(f"keep_hours of the checkpoints is {self.keep_hours}", fix="use more than 0")
+
+
+@dataclass(frozen=True)
+class _Preserved:
+    """What orbax asks which checkpoints to keep."""
+
+    newest: int
+    lasting: Callable[[Sequence[int]], list[int]]
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:  # Any: orbax's own
+        """Whether to, for each."""
+        steps = [info.step for info in checkpoints]
+        kept = {*steps[-self.newest :], *self.lasting(steps)}
+        return [step in kept for step in steps]
 
 
 class Checkpoints:
@@ -35,6 +83,7 @@ class Checkpoints:
         folder: Path,
         *,
         seconds: float = 30.0,
+        policy: CheckpointPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -43,10 +92,14 @@ class Checkpoints:
         Args:
             folder: Where the checkpoints lie; made when the first is saved.
             seconds: Save at least this often.
+            policy: Which are kept.
             clock: Seconds from any origin.
             note: Called with a line of text about a checkpoint that could not be used.
         """
         self._folder, self._seconds, self._clock, self._note = folder, seconds, clock, note
+        self._policy = policy or CheckpointPolicy()
+        self._period_step, self._period_at = 0, clock()  # of the last one that a period has kept
+        self._reasons: dict[int, list[str]] = {}  # why a checkpoint is kept, by step
         self._saved_at: float | None = None  # until steps have run: what compiling them took is in no checkpoint
         self._saved_step = 0
         self._cost = min(_FIRST_COST, seconds / 3)  # seconds that the last save took; before, a guess
@@ -60,7 +113,11 @@ class Checkpoints:
         Where saving is slow it comes less often: it takes at most a quarter of a short run, a tenth of a long one. So
         a run of a second saves none: to train it anew is cheaper.
         """
-        if step <= self._saved_step or step >= total or (self._writing is not None and not self._writing.done()):
+        if step <= self._saved_step:
+            return False
+        if self._period_due(step):  # it is to be kept: the training waits for the one before
+            return True
+        if step >= total or (self._writing is not None and not self._writing.done()):
             return False
         if self._saved_at is None:
             self._saved_at = self._clock()
@@ -68,17 +125,25 @@ class Checkpoints:
         eighth = step * FRACTIONS // total > self._saved_step * FRACTIONS // total
         return (eighth and waited >= 3 * self._cost) or waited >= max(self._seconds, 9 * self._cost)
 
-    def save(self, step: int, state: State, record: Mapping[str, Any]) -> None:
-        """Begin to save; what is not written when `wait` returns is there. Older checkpoints than the last two go.
+    def _period_due(self, step: int) -> bool:
+        """Whether a checkpoint of this step is to be kept for its time."""
+        steps, hours = self._policy.keep_period, self._policy.keep_hours
+        if steps is not None and step // steps > self._period_step // steps:
+            return True
+        return hours is not None and self._clock() - self._period_at >= hours * 3600
+
+    def save(self, step: int, state: State, record: Mapping[str, Any], *, best: bool = False) -> None:
+        """Begin to save; what is written when `wait` returns is there. What the policy does not keep goes.
 
         Args:
             step: Its number; a checkpoint of the same step is kept as it is.
             state: A pytree of arrays; it is copied before this returns.
             record: JSON values; floats may be NaN or infinite.
+            best: Whether it is better than those before.
 
         Raises:
             InputError: The record holds what is no JSON value.
-            OSError: The checkpoint before could not be written; orbax may raise others.
+            DrivetrainError: The checkpoint before could not be written.
         """
         _orbax()  # so that a training that lacks it says so
         self.wait()
@@ -86,24 +151,37 @@ class Checkpoints:
         self._saved_step = step
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "drivetrain-checkpoint")
-        self._writing = self._thread.submit(self._write, step, arrays, _finite(record))
+        reasons = ["best"] if best else []
+        if self._period_due(step):
+            reasons.append("period")
+            self._period_step, self._period_at = step, self._clock()
+        self._writing = self._thread.submit(self._write, step, arrays, _finite(record), reasons)
 
     def wait(self) -> None:
         """Return when what was given to `save` is on the disk.
 
         Raises:
-            OSError: It could not be written; orbax may raise others.
+            DrivetrainError: It could not be written.
         """
         if self._writing is not None:
             writing, self._writing = self._writing, None
-            writing.result()
+            try:
+                writing.result()
+            except Exception as error:  # orbax and tensorstore raise many kinds; the message carries it
+                saved = [step for step in self._steps() if step < self._saved_step]
+                goes_on = f"at step {saved[-1]}, the newest checkpoint" if saved else "at its begin"
+                raise DrivetrainError(
+                    f"the checkpoint of step {self._saved_step} could not be written to {self._folder}: {_line(error)}",
+                    fix=f"make room there, or see to what it says; the next attempt goes on {goes_on}",
+                ) from error
 
-    def _write(self, step: int, arrays: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    def _write(self, step: int, arrays: Mapping[str, Any], record: Mapping[str, Any], reasons: list[str]) -> None:
         begin = self._clock()
         if step not in self._steps():
             ocp = _orbax()
-            body = {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record)}
+            body = {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record), "reasons": reasons}
             args = ocp.args.Composite(state=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(body))
+            self._reasons[step] = reasons
             self._open().save(step, args=args, force=True)  # `due` decides when to save, not orbax
         self._saved_at = self._clock()
         self._cost = self._saved_at - begin
@@ -124,14 +202,36 @@ class Checkpoints:
                 self._set_aside(step)
             else:
                 self._saved_at, self._saved_step = self._clock(), step
+                self._period_step = max((kept for kept in self._lasting(self._steps()) if kept <= step), default=0)
                 return step, state, record
         return None
+
+    def kept(self) -> dict[int, Path]:
+        """The folders of the checkpoints that stay when the training has ended, by step."""
+        self.wait()
+        return {step: self._path(step) for step in self._lasting(self._steps())}
+
+    def _lasting(self, steps: Sequence[int]) -> list[int]:
+        """Those of these steps whose checkpoints are kept though they are not the newest."""
+        if not self._policy.lasting:
+            return []
+        for step in steps:
+            if step not in self._reasons:
+                self._reasons[step] = self._read_reasons(step)
+        best = [step for step in steps if "best" in self._reasons[step]]  # each is better than those before
+        return sorted({*best[-1:], *(step for step in steps if "period" in self._reasons[step])})
+
+    def _read_reasons(self, step: int) -> list[str]:
+        try:
+            return list(self._body(step)["reasons"])
+        except Exception:  # as in `restore`, which says so when it comes to this one
+            return []
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written, and release the threads.
 
         Raises:
-            OSError: It could not be written; orbax may raise others.
+            DrivetrainError: It could not be written.
         """
         try:
             self.wait()
@@ -149,15 +249,33 @@ class Checkpoints:
     def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
         import jax
 
+        arrays, record = self._read_arrays(step, _shapes(like))
+        leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves), record
+
+    def _read_arrays(self, step: int, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         ocp = _orbax()
-        wanted = _shapes(like)
-        args = ocp.args.Composite(state=ocp.args.StandardRestore(wanted), record=ocp.args.JsonRestore())
-        restored = self._open().restore(step, args=args)
-        arrays, saved = restored["state"], restored["record"]
+        with closing(ocp.StandardCheckpointHandler()) as handler:
+            arrays = handler.restore(self._path(step) / "state", args=ocp.args.StandardRestore(wanted))
+        saved = self._body(step)
         if saved["format"] != _FORMAT or saved["sha256"] != _digest(arrays, saved["record"]):
             raise ValueError("its digest does not match")
-        leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves), _float(saved["record"])
+        return arrays, _float(saved["record"])
+
+    def arrays(self, step: int) -> dict[str, Any]:
+        """The arrays of a checkpoint by name; orbax and tensorstore raise many kinds of errors where it is damaged."""
+        with closing(_orbax().StandardCheckpointHandler()) as handler:
+            saved = handler.metadata(self._path(step) / "state")
+        return self._read_arrays(step, {name: _broadcast(array) for name, array in saved.items()})[0]
+
+    def _body(self, step: int) -> dict[str, Any]:
+        ocp = _orbax()
+        with closing(ocp.JsonCheckpointHandler()) as handler:
+            body: dict[str, Any] = handler.restore(self._path(step) / "record", args=ocp.args.JsonRestore())
+        return body
+
+    def _path(self, step: int) -> Path:
+        return self._folder.absolute() / str(step)
 
     def _steps(self) -> list[int]:
         """Steps of the committed checkpoints, ascending; the temporary folders of orbax have other names."""
@@ -175,7 +293,9 @@ class Checkpoints:
         if self._manager is None:
             ocp = _orbax()
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=KEEP, enable_async_checkpointing=False, cleanup_tmp_directories=True
+                preservation_policy=_Preserved(self._policy.max_to_keep, self._lasting),
+                enable_async_checkpointing=False,
+                cleanup_tmp_directories=True,
             )
             self._folder.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self._folder.absolute(), options=options)
@@ -237,14 +357,19 @@ def _arrays(state: State) -> dict[str, Any]:
 def _shapes(like: State) -> dict[str, Any]:
     """What restoring to numpy wants: arrays of the right shape and dtype by path."""
     import jax
-    import numpy as np
 
     def plain(leaf: Any) -> Any:
         return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
 
     named = {name: plain(leaf) for name, leaf in _named(like)}
-    # Broadcast, so that they take no memory: orbax looks at shape and dtype alone.
-    return {name: np.broadcast_to(np.zeros((), a.dtype), a.shape) for name, a in named.items() if a.size}
+    return {name: _broadcast(array) for name, array in named.items() if array.size}
+
+
+def _broadcast(array: Any) -> Any:
+    """An array of a shape and dtype that takes no memory: orbax looks at these alone."""
+    import numpy as np
+
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
 def _typed(array: Any, like: Any) -> Any:
@@ -274,3 +399,23 @@ def _digest(arrays: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 
 def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"[:200]
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """The arrays of one checkpoint by name, such as "params.hidden.kernel", as numpy arrays.
+
+    Args:
+        folder: Of one step, as `CheckpointPolicy` keeps it in `extra/checkpoints` of a model.
+
+    Raises:
+        InputError: There is none, or it is damaged.
+    """
+    checkpoints = Checkpoints(folder.parent)
+    try:
+        if not folder.name.isdecimal() or not folder.is_dir():
+            raise FileNotFoundError("there is no such folder, named by a step")
+        return checkpoints.arrays(int(folder.name))
+    except Exception as error:  # as in `Checkpoints.restore`
+        raise InputError(f"{folder} holds no checkpoint that can be used: {_line(error)}", fix="use another") from error
+    finally:
+        checkpoints.close()

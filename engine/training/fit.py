@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from ...errors import Canceled, DrivetrainError, InputError
 from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, Monitor, TrainingProgress
-from .checkpoint import FRACTIONS, Checkpoints
+from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
 from .input.dataset import Dataset, State, measured, step_seconds
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
 from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
+from .model import first_broken
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
@@ -52,11 +53,15 @@ class FitOptions:
         step: What each step does.
         callbacks: In the order in which they are called.
         keep_best: What tells the best epoch; None keeps the last.
+        checkpoints: Which are kept.
+        best_checkpoint: What tells the best of them; None where the policy asks for none.
     """
 
     step: StepOptions
     callbacks: Sequence[Callback] = ()
     keep_best: Monitor | None = None
+    checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    best_checkpoint: Monitor | None = None
 
 
 class Fit:
@@ -97,6 +102,7 @@ class Fit:
         self._skipped = 0  # steps in a row
         self._history: list[EpochRecord] = []
         self._best: tuple[float, Variables] | None = None
+        self._best_saved: float | None = None  # the monitored value of the best checkpoint
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
         self._input_seconds: Mapping[str, float] = {}
         self._memory: Mapping[str, int] = {}
@@ -109,7 +115,9 @@ class Fit:
         self._checkpoints: Checkpoints | None = None
         if run.work_dir is not None:
             folder = run.work_dir / "checkpoints"
-            self._checkpoints = Checkpoints(folder, seconds=run.checkpoint_seconds, note=run.note)
+            self._checkpoints = Checkpoints(
+                folder, seconds=run.checkpoint_seconds, policy=options.checkpoints, note=run.note
+            )
         self._progress = TrainingProgress(
             epochs=run.epochs,
             steps_per_epoch=self._steps,
@@ -120,8 +128,9 @@ class Fit:
             settings=self._settings,
             traced=self._traced,
         )
-        if options.keep_best is not None:
-            options.keep_best.check(self._progress.monitored)
+        for monitor in (options.keep_best, options.best_checkpoint):
+            if monitor is not None:
+                monitor.check(self._progress.monitored)
 
     @in_32_bits
     def run(self) -> Trained:
@@ -140,6 +149,9 @@ class Fit:
                     self._call("on_train_begin")
                     while self._step < self._total and not self._stopped:
                         self._train_epoch(stacks)
+            if self._best is None:
+                self._refuse_exploded()
+            checkpoints = self._checkpoints.kept() if self._checkpoints else {}
             self._call("on_train_end")
         ran = self._step - self._first
         seconds = {"start": begun - begin, **self._seconds}
@@ -160,6 +172,7 @@ class Fit:
             seconds=seconds,
             input_seconds=dict(self._input_seconds),
             memory=dict(self._memory),
+            checkpoints=checkpoints,
         )
 
     def _restored(self) -> tuple[State, dict[str, Any]] | None:
@@ -205,6 +218,7 @@ class Fit:
         self._epoch_losses = _Mean(**record["loss"])
         self._curve = [_Mean(**mean) for mean in record["curve"]]
         self._skipped, self._stopped = record["skipped"], record["stopped"]
+        self._best_saved = record["best_saved"]
         for callback, remembered in zip(self._options.callbacks, record["callbacks"], strict=True):
             with _named(callback, "load_state_dict", self._step):
                 callback.load_state_dict(remembered)
@@ -245,10 +259,9 @@ class Fit:
             if self._placement.blocking or ended or due:
                 waiting()
                 waiting = _nothing
-            if ended:
-                self._end_epoch(epoch)
-            if due:
-                self._save()
+            best = ended and self._end_epoch(epoch)
+            if due or best:
+                self._save(best)
             try:
                 self._run.progress(self._step * rows, self._total * rows, "examples")
             except Canceled:
@@ -280,7 +293,8 @@ class Fit:
             self._call("on_step_end", self._step, value)
         self._last, self._at = (self._at, count - 1), at
 
-    def _end_epoch(self, epoch: int) -> None:
+    def _end_epoch(self, epoch: int) -> bool:
+        """Evaluate and record; whether a checkpoint of this epoch is the best so far."""
         steps = self._steps
         if not self._epoch_losses.count:
             self._step -= 1
@@ -301,6 +315,11 @@ class Fit:
             copy = jax.tree.map(jnp.copy, self._program.variables(self._state))  # the state is given away to the step
             self._best = (value, copy)
         self._call("on_epoch_end", record)
+        monitor = self._options.best_checkpoint
+        if monitor is None or not monitor.improves(value := monitor.value(record), self._best_saved):
+            return False
+        self._best_saved = value
+        return True
 
     def _evaluated(self) -> tuple[float | None, dict[str, float]]:
         """The mean eval loss and metrics over the batches of the eval split."""
@@ -340,12 +359,13 @@ class Fit:
             with _named(callback, method, self._step):
                 getattr(callback, method)(self._progress, *arguments)
 
-    def _save(self) -> None:
+    def _save(self, best: bool = False) -> None:
         if self._checkpoints:
             with self._timed("checkpoints"):
-                self._save_to(self._checkpoints)
+                self._save_to(self._checkpoints, best)
 
-    def _save_to(self, checkpoints: Checkpoints) -> None:
+    def _save_to(self, checkpoints: Checkpoints, best: bool) -> None:
+        self._refuse_exploded()  # or a training that is broken would be gone on with
         state = dict(self._state)
         if self._options.keep_best is not None:
             state["best"] = self._program.variables(self._state) if self._best is None else self._best[1]
@@ -355,12 +375,13 @@ class Fit:
             "loss": asdict(self._epoch_losses),
             "curve": [asdict(mean) for mean in self._curve],
             "best": None if self._best is None else self._best[0],
+            "best_saved": self._best_saved,
             "skipped": self._skipped,
             "stopped": self._stopped,
             "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
             **self._input.saved(self._at),
         }
-        checkpoints.save(self._step, state, record)
+        checkpoints.save(self._step, state, record, best=best)
 
     def _remembered(self, callback: Callback) -> dict[str, Any]:
         """What a callback has saved with it.
@@ -398,8 +419,23 @@ class Fit:
             "ema": step.ema,
             "skip_nonfinite": step.skip_nonfinite,
             "callbacks": [type(callback).__name__ for callback in self._options.callbacks],
+            **({"freeze": list(step.freezing.patterns)} if step.freezing.patterns else {}),
             **self._input.plan,
         }
+
+    def _refuse_exploded(self) -> None:
+        """Refuse parameters that are no numbers, which a finite loss may leave behind."""
+        if (name := first_broken(self._state["params"])) is not None:
+            raise InputError(
+                f"the parameter {name!r} holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss "
+                "was finite: its gradient exploded",
+                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
+            )
+
+    def _spelled(self, step: int) -> str:
+        """A step, from 0, as a person counts."""
+        epoch, number = divmod(step, self._steps)
+        return f"step {step + 1} (epoch {epoch + 1}, batch {number + 1})"
 
     def _broken(self, value: float, before: State, after: int) -> InputError:
         """The error for a loss that is not a number: names the step, and the column where the data is to blame.
@@ -409,7 +445,6 @@ class Fit:
             before: A state of the input.
             after: Which batch it was after that.
         """
-        epoch, number = divmod(self._step, self._steps)
         batch = self._input.batch(self._step, before, after)
         arrays = {name: getattr(column, "values", column) for name, column in batch.items()}
         bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
@@ -417,7 +452,7 @@ class Fit:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
         else:
             fix = "its batch is finite: lower the learning rate, clip gradients, or look for log(0) or 0/0 in the loss"
-        at = f"step {self._step + 1} (epoch {epoch + 1}, batch {number + 1})"
+        at = self._spelled(self._step)
         if self._options.step.skips:
             return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
         return InputError(f"the loss is {value} at {at}", fix=fix)

@@ -54,6 +54,20 @@ class Model:
         return self.train(params, state, features, key)
 
 
+def first_broken(params: Params) -> str | None:
+    """The path of the first array that holds NaN or infinity, such as "hidden.kernel"; None where all are finite."""
+    import jax
+    import numpy as np
+
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        if not jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.numpy.inexact):
+            continue
+        array = np.asarray(leaf)
+        if not np.isfinite(array.astype(np.float32) if array.dtype.kind == "V" else array).all():  # V: bfloat16
+            return jax.tree_util.keystr(path, simple=True, separator=".")
+    return None
+
+
 def nnx_model(build: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     """The functional core of a Flax NNX module.
 

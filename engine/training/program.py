@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from ...errors import InputError
+from .freezing import Freezing
 from .precision import PRECISIONS, Precision, in_float32
 from .warm_start import replaced
 
@@ -55,12 +56,14 @@ class StepOptions:
         ema: The decay of an exponential moving average of the parameters, which is evaluated and exported in their
             stead: average = ema * average + (1 - ema) * parameters after each step, the first being the initial ones.
         skip_nonfinite: Whether a step whose loss or gradients are not finite changes nothing.
+        freezing: Which parameters, and arrays of the model's own state, no step changes.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     precision: Precision = PRECISIONS["float32"]
     ema: float | None = None
     skip_nonfinite: bool = False
+    freezing: Freezing = field(default_factory=Freezing)
 
     @property
     def skips(self) -> bool:
@@ -99,9 +102,11 @@ class Program:
 
         def initial(key: jax.Array, base: Mapping[str, jax.Array]) -> State:
             params, model_state = model.parts(replaced(model.init(key), base))
-            state = {"params": params, "optimizer": optimizer.init(params), "model": model_state}
+            step_options.freezing.check(params, model_state)
+            trained = step_options.freezing.trained(params)
+            state = {"params": params, "optimizer": optimizer.init(trained), "model": model_state}
             if step_options.ema is not None:
-                state["ema"] = jax.tree.map(jnp.copy, params)  # the arrays of a state are given away one by one
+                state["ema"] = jax.tree.map(jnp.copy, trained)  # the arrays of a state are given away one by one
             if step_options.precision.scaled:
                 state["scale"] = step_options.precision.first_scale()
             typed: State = jax.tree.map(_strongly_typed, state)
@@ -167,7 +172,10 @@ class Program:
 
     def variables(self, state: State) -> Variables:
         """What of a state is evaluated and served."""
-        return self._model.variables(state.get("ema", state["params"]), state["model"])
+        params = state["params"]
+        if "ema" in state:
+            params = self._step_options.freezing.merged(state["ema"], params)
+        return self._model.variables(params, state["model"])
 
     def evaluate(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
         """The sums of loss and metrics of the first `count` batches of a stack, [1 + metrics]."""
@@ -227,7 +235,10 @@ class Program:
         types = options.precision
         factor = state["scale"]["factor"] if types.scaled else None
 
-        def objective(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        freezing = options.freezing
+
+        def objective(trained: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+            params = freezing.merged(trained, state["params"])
             features = self._features(batch)
             model_state = state["model"]
             if types.name == "float32":
@@ -238,14 +249,19 @@ class Program:
             value = self._value(outputs, batch)
             return value if factor is None else value * factor, (value, model_state)
 
-        (_, (value, model_state)), gradients = jax.value_and_grad(objective, has_aux=True)(state["params"])
+        trained = freezing.trained(state["params"])
+        (_, (value, model_state)), gradients = jax.value_and_grad(objective, has_aux=True)(trained)
         if factor is not None:
             gradients = jax.tree.map(lambda gradient: gradient / factor, gradients)
-        updates, optimizer = self._optimizer.update(gradients, state["optimizer"], state["params"], value=value)
-        params = optax.apply_updates(state["params"], updates)
-        after = {"params": params, "optimizer": optimizer, "model": model_state}
+        updates, optimizer = self._optimizer.update(gradients, state["optimizer"], trained, value=value)
+        trained = optax.apply_updates(trained, updates)
+        after = {
+            "params": freezing.merged(trained, state["params"]),
+            "optimizer": optimizer,
+            "model": freezing.merged(freezing.trained(model_state), state["model"]),
+        }
         if options.ema is not None:
-            after["ema"] = optax.incremental_update(params, state["ema"], 1 - options.ema)
+            after["ema"] = optax.incremental_update(trained, state["ema"], 1 - options.ema)
         if not options.skips:
             return after, value
         finite = jnp.isfinite(value) & _all_finite(gradients)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import optax
 
     from .callbacks import Callback
+    from .checkpoint import CheckpointPolicy
     from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
 
@@ -72,6 +73,7 @@ class Trained:
         memory: Bytes that a step takes on each device, by part: "state" (parameters, optimizer and what else is kept),
             "batches" and "intermediate" (activations, gradients); empty where the backend does not say.
         input_seconds: How long each step of the input worked, by its name, beside all that in a thread.
+        checkpoints: The folders of those that the policy keeps beyond the training, by step.
     """
 
     params: Variables
@@ -87,6 +89,7 @@ class Trained:
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     input_seconds: Mapping[str, float] = field(default_factory=dict)
+    checkpoints: Mapping[int, Path] = field(default_factory=dict)
 
 
 def _no_note(text: str) -> None: ...
@@ -230,9 +233,11 @@ class TrainingRun:
         metrics: Mapping[str, Metric] | None = None,
         callbacks: Sequence[Callback] = (),
         keep_best: str | tuple[str, Literal["min", "max"]] | None = None,
+        checkpoints: CheckpointPolicy | None = None,
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         ema: float | None = None,
         skip_nonfinite: bool = False,
+        freeze: Sequence[str] = (),
         data: Dataset | None = None,
         eval_data: Dataset | None = None,
         steps_per_epoch: int | None = None,
@@ -252,11 +257,15 @@ class TrainingRun:
             callbacks: Called in this order, such as `EarlyStopping`.
             keep_best: "loss" or "eval_loss", for the parameters of the epoch where it was smallest; or a metric's name
                 with "min" or "max". None: those after the last step.
+            checkpoints: Which are kept beside the newest two, such as `CheckpointPolicy(keep_period=10_000)`.
             precision: What the model computes in while it is trained: "bfloat16", or "float16" with a loss scale that
                 adapts itself. Parameters, losses, evaluation and the exported model are of float32 in each.
             ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
             skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
                 before it, up to 50 times in a row.
+            freeze: Patterns of names of parameters, such as "encoder.*", that keep their initial values (those of the
+                base model, where there is one), and of arrays of the model's own state. The optimizer sees and
+                remembers nothing of them.
             data: Batches to train on in place of those of the train split, such as
                 `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
                 Checkpoints hold its state.
@@ -271,7 +280,9 @@ class TrainingRun:
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
         from .callbacks import Monitor
+        from .checkpoint import CheckpointPolicy
         from .fit import Fit, FitOptions
+        from .freezing import Freezing
         from .input.stacks import DatasetInput
         from .precision import precision as find_precision
         from .program import StepOptions
@@ -283,12 +294,16 @@ class TrainingRun:
             )
         if ema is not None and not 0 <= ema < 1:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
+        if isinstance(freeze, str):
+            raise InputError(f"freeze is the text {freeze!r}", fix=f"give a list: freeze=[{freeze!r}]")
         taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
         if taken:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
-        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
-        best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
-        options = FitOptions(step, (*callbacks, *self.callbacks), best)
+        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)))
+        policy = checkpoints or CheckpointPolicy()
+        options = FitOptions(
+            step, (*callbacks, *self.callbacks), Monitor.of(keep_best), policy, Monitor.of(policy.best)
+        )
         if data is None and steps_per_epoch is not None:
             raise InputError("steps_per_epoch is of data, which is not there", fix="add data=run.dataset()…")
         training_input = None if data is None else DatasetInput.of(data, steps_per_epoch)

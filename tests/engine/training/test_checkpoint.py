@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.engine import Callback
-from drivetrain.engine.training.checkpoint import Checkpoints
+from drivetrain.engine import Callback, EpochRecord, TrainingProgress, read_checkpoint
+from drivetrain.engine.training.checkpoint import CheckpointPolicy, Checkpoints
 from drivetrain.engine.training.training import TrainingRun
-from drivetrain.errors import InputError
+from drivetrain.errors import Canceled, DrivetrainError, InputError
 
 pytestmark = pytest.mark.engine
 
@@ -287,10 +287,11 @@ def test_what_could_not_be_written_is_raised_when_it_is_waited_for(tmp_path: Pat
     (tmp_path / "file").touch()
     checkpoints = Checkpoints(tmp_path / "file")
     checkpoints.save(1, state(1.0), {})
-    with pytest.raises(FileExistsError):
+    said = r"checkpoint of step {} could not be written to .*file: FileExistsError.*\n.* goes on at its begin"
+    with pytest.raises(DrivetrainError, match=said.format(1)):
         checkpoints.save(2, state(2.0), {})
     checkpoints.save(3, state(3.0), {})
-    with pytest.raises(FileExistsError):
+    with pytest.raises(DrivetrainError, match=said.format(3)):
         checkpoints.close()
 
 
@@ -309,6 +310,155 @@ def test_callbacks_are_closed_where_a_checkpoint_could_not_be_written(problem: M
         problem.SPECS, content, batch_size=16, depth=1, work_dir=tmp_path / "work", checkpoint_seconds=0.0,
         callbacks=[watched],
     )  # fmt: skip
-    with pytest.raises(FileExistsError):
+    with pytest.raises(DrivetrainError, match=r"checkpoint of step 1 could not be written to .*: FileExistsError"):
         problem.fit(run)
     assert watched.closed
+
+
+def test_what_a_policy_names_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    """Every third step's first checkpoint, the best, the newest two; a damaged one and a new process change nothing."""
+    policy = CheckpointPolicy(keep_period=30, best="eval_loss")
+
+    def on_disk() -> list[int]:
+        return sorted(int(path.name) for path in tmp_path.iterdir() if path.name.isdecimal())
+
+    checkpoints = Checkpoints(tmp_path, policy=policy)
+    for step, best in ((10, True), (20, True), (31, False), (40, False), (50, False)):
+        checkpoints.save(step, state(step / 10), {}, best=best)
+    checkpoints.close()
+    assert on_disk() == [20, 31, 40, 50]  # the best, the first at or after 30, the newest two
+    damage(tmp_path / "50", "truncated")
+    again = Checkpoints(tmp_path, policy=policy)
+    restored = again.restore(shapes(state(0.0)))
+    assert restored is not None
+    assert restored[0] == 40
+    assert not again.due(59, 10**6)
+    assert again.due(60, 10**6)
+    for step, best in ((55, False), (60, True), (70, False), (90, False), (100, False)):
+        again.save(step, state(step / 10), {}, best=best)
+    assert sorted(again.kept()) == [31, 60, 90]
+    assert on_disk() == [31, 60, 90, 100]
+    again.close()
+    arrays = read_checkpoint(tmp_path / "60")
+    np.testing.assert_array_equal(arrays["params.dense.kernel"], np.full((50, 8), 6.0, np.float32))
+    assert (tmp_path / "unusable-50").is_dir()
+    damage(tmp_path / "60", "flipped")
+    with pytest.raises(InputError, match="60 holds no checkpoint that can be used"):
+        read_checkpoint(tmp_path / "60")
+    with pytest.raises(InputError, match="no such folder"):
+        read_checkpoint(tmp_path / "61")
+
+
+def test_a_period_of_hours_and_one_that_ends_with_the_training(tmp_path: Path) -> None:
+    now = 0.0
+    policy = CheckpointPolicy(max_to_keep=1, keep_hours=2.0)
+    checkpoints = Checkpoints(tmp_path, seconds=1e9, policy=policy, clock=lambda: now)
+    for hour in range(1, 8):
+        now = hour * 3600.0
+        if checkpoints.due(hour, 7) or hour % 2:
+            checkpoints.save(hour, state(hour), {})
+            checkpoints.wait()
+    assert sorted(checkpoints.kept()) == [2, 4, 6]
+    checkpoints.close()
+    by_steps = Checkpoints(tmp_path / "steps", policy=CheckpointPolicy(keep_period=100))
+    assert by_steps.due(800, 800)  # not to go on from, but to be kept
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"max_to_keep": 0}, "max_to_keep"), ({"keep_hours": 0.0}, "keep_hours")]
+)
+def test_policies_that_cannot_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"{said} of the checkpoints is 0"):
+        CheckpointPolicy(**options)
+
+
+class Epochs(Callback):
+    """Remembers the parameters after each epoch, and their loss."""
+
+    def __init__(self) -> None:
+        self.params: dict[int, Any] = {}
+        self.losses: dict[int, float] = {}
+
+    def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+        step = record.epoch * progress.steps_per_epoch
+        self.params[step] = progress.variables()
+        self.losses[step] = record.eval_loss or 0.0
+
+
+@pytest.mark.parametrize("stopped", [None, 25])
+def test_the_best_and_periodic_checkpoints_of_a_training(
+    problem: ModuleType, tmp_path: Path, stopped: int | None
+) -> None:
+    """The rate grows until the loss rises, so that the best epoch is in the middle; interrupted, it is the same one."""
+    import jax
+    import optax
+    from drivetrain.engine.training.model import nnx_model
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        if stopped is not None and done >= stopped * 16:
+            raise Canceled("stop")
+
+    watched = Epochs()
+    run = TrainingRun(
+        problem.SPECS,
+        problem.examples(tmp_path / "content", train=160, evaluation=64),
+        epochs=6,
+        batch_size=16,
+        depth=5,
+        work_dir=tmp_path / "work",
+        progress=stop,
+        callbacks=[watched],
+    )
+
+    def fit(run: TrainingRun) -> Any:
+        return run.fit(
+            nnx_model(problem.build),
+            loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+            predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},
+            optimizer=optax.sgd(optax.exponential_decay(0.05, 10, 3.0)),
+            label="late",
+            checkpoints=CheckpointPolicy(max_to_keep=1, best="eval_loss", keep_period=20),
+        )
+
+    if stopped is not None:
+        with pytest.raises(Canceled):
+            fit(run)
+        run = dataclasses.replace(run, progress=lambda *report: None)
+    trained = fit(run)
+    assert bool(trained.first_step) == bool(stopped)
+    best = min(watched.losses, key=watched.losses.__getitem__)
+    assert 10 < best < 60
+    assert set(trained.checkpoints) == {20, 40, 60, best}
+    kernel = read_checkpoint(trained.checkpoints[best])["params.hidden.kernel"]
+    np.testing.assert_array_equal(kernel, watched.params[best]["hidden"]["kernel"])
+
+
+def test_a_full_disk_is_named_and_the_checkpoint_before_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+    try:
+        random = np.random.default_rng(0)
+        states = [{"a": random.normal(size=500_000).astype(np.float32)} for _ in range(4)]  # 2 MB, not to be compressed
+        checkpoints = Checkpoints(folder)
+        with pytest.raises(DrivetrainError, match="could not be written") as caught:  # noqa: PT012 - which, is not said
+            for step, each in enumerate(states, 1):
+                checkpoints.save(step, each, {})
+                checkpoints.wait()
+        checkpoints.close()
+        step = int(str(caught.value).split("checkpoint of step ")[1].split()[0])
+        assert step > 1
+        assert "No space left" in str(caught.value) or "ENOSPC" in str(caught.value) or "RESOURCE" in str(caught.value)
+        assert f"goes on at step {step - 1}" in (caught.value.fix or "")
+        notes: list[str] = []
+        again = Checkpoints(folder, note=notes.append)
+        restored = again.restore(states[0])
+        assert restored is not None
+        assert not notes
+        assert restored[0] == step - 1
+        np.testing.assert_array_equal(restored[1]["a"], states[step - 2]["a"])
+        again.close()
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

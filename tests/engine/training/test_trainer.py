@@ -61,6 +61,7 @@ def train(run: TrainingRun) -> Trained:
         predict=lambda logits: {"probability": jax.nn.sigmoid(jnp.asarray(logits))},
         optimizer=optax.adam(run.hyperparameters.get("rate", 0.05)),
         label="late",
+        checkpoints=engine.CheckpointPolicy(keep_period=30),
     )
 
 
@@ -396,3 +397,7 @@ def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp
     assert history["examples"] == 8000 - 100 * history["resumed_at_step"]
     assert digest_tree(resumed.content) == digest_tree(whole.content)
     assert f"training resumed at step {history['resumed_at_step']} of 80" in notes
+    kept = sorted((resumed.extra / "checkpoints").iterdir())  # the first at or after steps 30 and 60
+    assert [int(path.name) // 30 for path in kept] == [1, 2]
+    assert engine.read_checkpoint(kept[1])["params.delay.kernel"].shape == (1, 1)
+    assert not (whole.extra / "checkpoints").exists()  # there was no work folder
