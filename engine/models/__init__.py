@@ -5,6 +5,19 @@ Names load on first use, as those of `engine`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {})
+if TYPE_CHECKING:
+    from .recommendation import DLRM as DLRM
+    from .recommendation import ROWS_OVER_DEVICES as ROWS_OVER_DEVICES
+    from .recommendation import WideAndDeep as WideAndDeep
+    from .recommendation import table_ids as table_ids
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "recommendation": "DLRM ROWS_OVER_DEVICES WideAndDeep table_ids",
+    },
+)
