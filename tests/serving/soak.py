@@ -404,7 +404,12 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"seed {options.seed}: {len(report.answers)} answers, {dict(report.by_door)}")
-    events = {"swaps": report.swaps, "rollbacks": report.rollbacks, "ramps": report.ramps, "killed": report.kills}
+    events: dict[str, Sequence[object]] = {
+        "swaps": report.swaps,
+        "rollbacks": report.rollbacks,
+        "ramps": report.ramps,
+        "killed": report.kills,
+    }
     print(", ".join(f"{len(moments)} {what}" for what, moments in events.items()))
     print(f"{len(report.lost)} lost, {len(report.lost_without_cause())} of them without a cause")
     latencies, problems = report.swap_latencies(), report.problems()
