@@ -272,7 +272,8 @@ class Fit:
     def _plan_memory(self, stack: Arrays, count: int) -> None:
         """See that the devices have the memory that the first dispatch is planned to take."""
         # The call that follows finds it compiled: JAX remembers what it lowers.
-        lowered = self._program.compiled(self._state).lower(self._state, stack, count, self._first, self._key)
+        compiled = self._program.compiled(self._state, stack)
+        lowered = compiled.lower(self._state, stack, count, self._first, self._key)
         self._memory = step_bytes(lowered.compile(), stack, _AHEAD)
         refuse_excess(self._memory, self._placement)
 

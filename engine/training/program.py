@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -37,13 +38,17 @@ if jax.__version_info__ < (0, 11):  # which has no such option
 _SAME_BITS = {"xla_gpu_deterministic_ops": True}
 
 
-def _shapes(jaxpr: Any) -> Iterator[tuple[int, ...]]:  # Any: jax leaves it untyped
-    """The shapes of all that a traced function computes."""
+def _equations(jaxpr: Any) -> Iterator[Any]:  # Any: jax leaves them untyped
+    """All that a traced function computes, also within the functions that it calls."""
     for equation in jaxpr.eqns:
-        yield from (variable.aval.shape for variable in equation.outvars)
+        yield equation
         for value in equation.params.values():
             if (inner := getattr(value, "jaxpr", value)) is not value:
-                yield from _shapes(inner)
+                yield from _equations(inner)
+
+
+def _convolves(jaxpr: Any) -> bool:
+    return any(equation.primitive.name == "conv_general_dilated" for equation in _equations(jaxpr))
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ class Program:
     The number of steps in a dispatch is an argument of the compiled loop, so that the last, shorter stack of an epoch
     runs the same code, and so that it makes no difference to the bits where a resumed run begins. Each step has a PRNG
     key of its own, from the run's key and the step's number, for the same reason.
+
+    Steps with convolutions are dispatched one by one to a processor: within a loop XLA computes those by its slowest
+    way there (jax-ml/jax#12868), which takes four to ten times as long.
     """
 
     def __init__(
@@ -97,8 +105,9 @@ class Program:
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
         self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
         self._options = _SAME_BITS if placement.mesh.devices.flat[0].platform == "gpu" else None
-        self._evaluate = jax.jit(self._sums, out_shardings=self._losses_sharding, compiler_options=self._options)
         self._train: Any = None  # jitted when the state's structure is known
+        self._evaluate: Any = None
+        self._loops = True  # whether steps of a dispatch are a loop of XLA's
 
         def initial(key: jax.Array, base: Mapping[str, jax.Array]) -> State:
             params, model_state = model.parts(replaced(model.init(key), base))
@@ -155,19 +164,31 @@ class Program:
         Returns:
             The loss of a step that was left out is NaN.
         """
-        moved: tuple[State, jax.Array] = self.compiled(state)(state, stack, count, first, key)
-        return moved
+        move = self.compiled(state, stack)
+        if self._loops:
+            moved: tuple[State, jax.Array] = move(state, stack, count, first, key)
+            return moved
+        losses = []
+        for index in range(count):
+            state, loss = move(state, stack, index, first, key)
+            losses.append(loss)
+        return state, jnp.stack(losses)
 
-    def compiled(self, state: State) -> Any:
+    def compiled(self, state: State, stack: Arrays) -> Any:
         """The jitted function behind `train`; compiled on its first call."""
         if self._train is None:
-            sharding = self._placement.state(state)
-            self._train = jax.jit(
-                self._steps,
+            jitted = partial(
+                jax.jit,
                 donate_argnums=0,
-                out_shardings=(sharding, self._losses_sharding),
+                out_shardings=(self._placement.state(state), self._losses_sharding),
                 compiler_options=self._options,
             )
+            self._train = jitted(self._steps)
+            if self._placement.mesh.devices.flat[0].platform == "cpu":
+                traced = self._train.trace(state, stack, 1, 0, jax.random.key(0))  # JAX remembers it for the call
+                self._loops = not _convolves(traced.jaxpr)
+            if not self._loops:
+                self._train = jitted(self._step)
         return self._train
 
     def variables(self, state: State) -> Variables:
@@ -179,7 +200,14 @@ class Program:
 
     def evaluate(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
         """The sums of loss and metrics of the first `count` batches of a stack, [1 + metrics]."""
-        totals: jax.Array = self._evaluate(variables, stack, count)
+        if self._evaluate is None:
+            sums = self._sums if self._loops else self._values
+            self._evaluate = jax.jit(sums, out_shardings=self._losses_sharding, compiler_options=self._options)
+        totals: jax.Array
+        if self._loops:
+            totals = self._evaluate(variables, stack, count)
+        else:
+            totals = sum((self._evaluate(variables, stack, index) for index in range(count)), start=jnp.float32(0))
         return totals
 
     def _features(self, batch: Arrays) -> Arrays:
@@ -198,30 +226,39 @@ class Program:
         rows = jnp.shape(batch[self._label])
         if len(rows) != 1 or rows == (1,) or (*rows, 1) not in map(jnp.shape, jax.tree.leaves(outputs)):
             return
-        if (*rows, *rows) in _shapes(jax.make_jaxpr(self._loss)(outputs, batch).jaxpr):
+        equations = _equations(jax.make_jaxpr(self._loss)(outputs, batch).jaxpr)
+        if any((*rows, *rows) == variable.aval.shape for each in equations for variable in each.outvars):
             raise InputError(
                 f"the model gives shape [rows, 1] and the label {self._label!r} has shape [rows]: the loss compares "
                 "each row with every row",
                 fix="take the last axis off: logits[:, 0]",
             )
 
+    def _values(self, variables: Variables, stack: Arrays, index: jax.Array | int) -> jax.Array:
+        """Loss and metrics of one batch."""
+        batch = _batch(stack, index)
+        outputs = self._model.apply(variables, self._features(batch))
+        values = [self._value(outputs, batch)]
+        values += [_scalar(name, metric(outputs, batch)) for name, metric in self._step_options.metrics.items()]
+        return jnp.stack(values)
+
     def _sums(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
-        metrics = self._step_options.metrics
-
         def add(index: jax.Array, totals: jax.Array) -> jax.Array:
-            batch = _batch(stack, index)
-            outputs = self._model.apply(variables, self._features(batch))
-            values = [self._value(outputs, batch)]
-            values += [_scalar(name, metric(outputs, batch)) for name, metric in metrics.items()]
-            return totals + jnp.stack(values)
+            return totals + self._values(variables, stack, index)
 
-        totals: jax.Array = jax.lax.fori_loop(0, count, add, jnp.zeros(1 + len(metrics), jnp.float32))
+        start = jnp.zeros(1 + len(self._step_options.metrics), jnp.float32)
+        totals: jax.Array = jax.lax.fori_loop(0, count, add, start)
         return totals
+
+    def _step(
+        self, state: State, stack: Arrays, index: jax.Array | int, first: int, key: jax.Array
+    ) -> tuple[State, jax.Array]:
+        return self._next(state, _batch(stack, index), jax.random.fold_in(key, first + index))
 
     def _steps(self, state: State, stack: Arrays, count: int, first: int, key: jax.Array) -> tuple[State, jax.Array]:
         def step(index: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
-            state, value = self._next(state, _batch(stack, index), jax.random.fold_in(key, first + index))
+            state, value = self._step(state, stack, index, first, key)
             return state, losses.at[index].set(value)
 
         depth = jax.tree.leaves(stack)[0].shape[0]
@@ -277,7 +314,7 @@ def _strongly_typed(value: Any) -> jax.Array:  # Any: a Python number too
     return jax.lax.convert_element_type(array, array.dtype) if getattr(array, "weak_type", False) else array  # or a key
 
 
-def _batch(stack: Arrays, index: jax.Array) -> Arrays:
+def _batch(stack: Arrays, index: jax.Array | int) -> Arrays:
     batch: Arrays = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stack)
     return batch
 

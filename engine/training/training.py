@@ -218,9 +218,10 @@ class TrainingRun:
         Raises:
             InputError: There is no such split.
         """
-        from .input.sources import from_source
+        from .input.sources import FileRows
 
-        return from_source(open_examples(self.examples, split or self.train_split, self.features))
+        source = open_examples(self.examples, split or self.train_split, self.features)
+        return FileRows(source, {name: spec for name, spec in self.features.items() if spec.shape})
 
     def fit(
         self,

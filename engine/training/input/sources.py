@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from ...ragged.rows import FlatRows, read_lists
 from .columns import Array, Columns, checked, rows_in, stacked, taken
 from .dataset import Dataset, State, Stream, random_for
 from .shuffling import IndexedDataset
+
+if TYPE_CHECKING:
+    from ...graphs.graph import FieldSpec
 
 _BLOCK: Final = 65_536
 """Rows of a block of arrays."""
@@ -81,10 +84,12 @@ class FileRows(Dataset):
 
     Attributes:
         source: The files' shards.
+        specs: Of columns whose values have a shape: Parquet says of them only that they are lists.
         seed: Of a random order of shards in each epoch; None keeps theirs.
     """
 
     source: Source
+    specs: Mapping[str, FieldSpec] = field(default_factory=dict, compare=False)
     seed: int | None = None
 
     @property
@@ -116,23 +121,29 @@ class FileRows(Dataset):
                 if row <= gone:
                     continue
                 where = f"{Path(shard.path).name}, from row {row - batch.num_rows} of its group on"
-                yield from_arrow(batch, where), [turn + 1, 0] if row == shard.rows else [turn, row]
+                yield from_arrow(batch, where, self.specs), [turn + 1, 0] if row == shard.rows else [turn, row]
             gone = 0
 
 
-def from_arrow(batch: pa.RecordBatch, where: str) -> Columns:
+def from_arrow(batch: pa.RecordBatch, where: str, specs: Mapping[str, FieldSpec]) -> Columns:
     """The columns of a record batch; numbers of 64 bits become such of 32.
+
+    What `specs` has is read as that, other columns as their Arrow types are.
 
     Raises:
         InputError: A value is missing, does not fit, or is of a kind that no array holds. The column is named.
     """
-    return {name: _column(batch.column(name), name, where) for name in batch.schema.names}
+    return {name: _column(batch.column(name), name, where, specs.get(name)) for name in batch.schema.names}
 
 
-def _column(array: pa.Array, name: str, where: str) -> Array | FlatRows:
+def _column(array: pa.Array, name: str, where: str, spec: FieldSpec | None) -> Array | FlatRows:
     from ..loader import device_dtype, stored_values  # late: it is above
 
     kind = array.type
+    if spec is not None and spec.ragged:
+        return _located(lambda: read_lists(array, name, device_dtype(spec).name, spec.shape), where)
+    if spec is not None:
+        return _located(lambda: stored_values(array, name, spec), where)
     if pa.types.is_fixed_size_list(kind):
         shape: list[int] = []
         while pa.types.is_fixed_size_list(kind):
@@ -145,8 +156,8 @@ def _column(array: pa.Array, name: str, where: str) -> Array | FlatRows:
         while pa.types.is_fixed_size_list(inner):
             shape.append(inner.list_size)
             inner = inner.value_type
-        spec = _spec(inner, tuple(shape))
-        return _located(lambda: read_lists(array, name, device_dtype(spec).name, spec.shape), where)
+        items = _spec(inner, tuple(shape))
+        return _located(lambda: read_lists(array, name, device_dtype(items).name, items.shape), where)
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         if array.null_count:
             row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])

@@ -19,6 +19,8 @@ from drivetrain.engine import Callback, EarlyStopping, EpochRecord, Model, Train
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
+from drivetrain.engine.training.program import Program
+from drivetrain.engine.training.strategy import STRATEGIES
 from drivetrain.errors import Canceled, InputError
 from flax import nnx
 
@@ -484,6 +486,74 @@ def test_a_dataset_of_the_users_is_trained_on(run: TrainingRun) -> None:
     longer = fit(run, data=own_input(run), steps_per_epoch=11)
     assert [record.steps for record in longer.history] == [11] * 4
     assert longer.examples == 44 * BATCH
+
+
+def convolved() -> Model:
+    """The line as a convolution over the two features, of which one value is left."""
+
+    def apply(params: Any, features: Any) -> Any:
+        rows = jnp.stack([features["x"], features["z"]], -1)[:, :, None]
+        kernel = params["w"][:, None, None]
+        sums = jax.lax.conv_general_dilated(rows, kernel, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"))
+        return sums[:, 0, 0] + params["b"]
+
+    return Model(line().init, apply)
+
+
+@pytest.mark.parametrize("model", [line(), convolved()], ids=["loop", "one by one"])
+def test_steps_one_by_one_are_those_of_a_loop(run: TrainingRun, tmp_path: Path, model: Model) -> None:
+    def cancel(done: int, total: int | None, unit: str) -> None:
+        if done >= 13 * BATCH:
+            raise Canceled("stop")
+
+    metrics = {"mae": lambda outputs, batch: jnp.abs(outputs - batch["y"]).mean()}
+    expected = fit(run, line(), metrics=metrics)
+    trained = fit(run, model, metrics=metrics)
+    np.testing.assert_allclose(flat(trained.params), by_hand(run)[0], rtol=1e-5)
+    for record, same in zip(trained.history, expected.history, strict=True):
+        assert (record.loss, record.eval_loss) == pytest.approx((same.loss, same.eval_loss), rel=1e-5)
+        assert record.metrics == pytest.approx(same.metrics, rel=1e-5)
+    kept = dataclasses.replace(run, work_dir=tmp_path)
+    with pytest.raises(Canceled):
+        fit(dataclasses.replace(kept, progress=cancel), model, metrics=metrics)
+    resumed = fit(kept, model, metrics=metrics)
+    assert resumed.first_step >= 13
+    np.testing.assert_array_equal(flat(resumed.params), flat(trained.params))
+    assert resumed.history == trained.history
+
+
+def test_convolutions_are_in_no_loop_on_a_processor(run: TrainingRun) -> None:
+    """There XLA is many times as slow with them."""
+    placement = STRATEGIES["single"].placement()
+    stack, count = next(run.train_data.stacks(0, 0, 3))
+    on_processor = placement.mesh.devices.flat[0].platform == "cpu"
+    for model, in_loop in ((line(), True), (convolved(), not on_processor)):
+        program = Program(model, squared, optax.sgd(RATE), "y", placement)
+        state = program.init(run.key())
+        text = program.compiled(state, program.feed(stack)).lower(state, stack, count, 0, run.key()).as_text()
+        assert ("stablehlo.while" in text) == in_loop
+
+
+def test_a_dataset_gives_each_feature_in_its_shape(tmp_path: Path, problem: ModuleType) -> None:
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (10, 2, 3)).astype(np.uint8)
+    visits = [random.normal(size=(count % 3, 2)).astype(np.float32) for count in range(10)]
+    table = pa.table({
+        "pixels": pa.array(pixels.reshape(10, 6).tolist(), pa.list_(pa.uint8())),  # as Transform writes them
+        "visits": pa.array([rows.tolist() for rows in visits], pa.list_(pa.list_(pa.float32()))),
+        "y": random.normal(size=10).astype(np.float32),
+    })  # fmt: skip
+    content = problem.write(tmp_path, {"train": table})
+    features = {
+        "pixels": FieldSpec("uint8", (2, 3)),
+        "visits": FieldSpec("list<float32>", (2,)),
+        "y": FieldSpec("float32"),
+    }
+    (batch,) = TrainingRun(features, content).dataset().batch(10)
+    np.testing.assert_array_equal(batch["pixels"], pixels)
+    assert batch["pixels"].dtype == np.uint8
+    np.testing.assert_array_equal(batch["visits"].values, np.concatenate(visits))
+    assert np.diff(batch["visits"].splits).tolist() == [len(rows) for rows in visits]
 
 
 def test_evaluation_on_a_dataset_of_the_users(run: TrainingRun) -> None:

@@ -39,7 +39,7 @@ for name in ("single", "data_parallel"):
     state = program.init(run.key())
     stack, count = next(run.train_data.stacks(0, 0, 5))
     fed = program.feed(stack)
-    text = program.compiled(state).lower(state, fed, count, 0, run.key()).compile().as_text()
+    text = program.compiled(state, fed).lower(state, fed, count, 0, run.key()).compile().as_text()
     found[name] = {
         "steps": trained.steps,
         "all_reduce": "all-reduce" in text,
