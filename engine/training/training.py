@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointPolicy
     from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
+    from .tables import SparseTables
 
     Arrays = Mapping[str, jax.Array]
     Loss = Callable[[Outputs, Arrays], jax.Array]
@@ -239,6 +240,7 @@ class TrainingRun:
         ema: float | None = None,
         skip_nonfinite: bool = False,
         freeze: Sequence[str] = (),
+        tables: SparseTables | None = None,
         data: Dataset | None = None,
         eval_data: Dataset | None = None,
         steps_per_epoch: int | None = None,
@@ -267,6 +269,8 @@ class TrainingRun:
             freeze: Patterns of names of parameters, such as "encoder.*", that keep their initial values (those of the
                 base model, where there is one), and of arrays of the model's own state. The optimizer sees and
                 remembers nothing of them.
+            tables: Embedding tables of which a step reads and writes only the rows that its batch looks up; `optimizer`
+                changes all other parameters.
             data: Batches to train on in place of those of the train split, such as
                 `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
                 Checkpoints hold its state.
@@ -300,7 +304,9 @@ class TrainingRun:
         taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
         if taken:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
-        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)))
+        step = StepOptions(
+            dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)), tables
+        )
         policy = checkpoints or CheckpointPolicy()
         options = FitOptions(
             step, (*callbacks, *self.callbacks), Monitor.of(keep_best), policy, Monitor.of(policy.best)
