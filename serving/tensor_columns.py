@@ -65,7 +65,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name, name))
+        if not hasattr(ml_dtypes, name):
+            raise
+        scalar: type[np.generic] = getattr(ml_dtypes, name)  # untyped, it costs mypy more than many a module
+        return np.dtype(scalar)
 
 
 # --- what comes in ---

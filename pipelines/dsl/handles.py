@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 
 from ...digest import is_deep
@@ -139,7 +140,7 @@ def operation(name: str, *operands: Json, hint: Any = bool) -> Expression:  # An
         BuildError: It nests more operations in each other than what reads it can follow.
     """
     if name in ("and", "or"):
-        operands = tuple(part for each in operands for part in _terms(name, each))
+        operands = tuple(chain.from_iterable(_terms(name, each) for each in operands))  # each step of a chain copies it
     body = {"$op": [name, *operands]}
     # The ends are enough: an operand between was an end of the shorter chain that it came in with.
     if is_deep(operands[0], _DEEPEST) or is_deep(operands[-1], _DEEPEST):
