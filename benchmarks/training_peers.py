@@ -24,6 +24,7 @@ import keras
 import numpy as np
 
 setup = json.loads(sys.argv[1])
+keras.utils.set_random_seed(0)
 columns = dict(np.load(setup["columns"]))
 label = columns.pop(setup["label"])
 inputs = {name: keras.Input((), name=name, dtype=str(column.dtype)) for name, column in columns.items()}
