@@ -1,4 +1,4 @@
-"""What training costs beside a plain JAX loop: `python benchmarks/training.py [--repeat 3] [--epochs 6]`.
+"""What training costs beside a plain JAX loop: `python benchmarks/training.py [--repeat 3] [--epochs 6] [--peers]`.
 
 The flights example's model on all 336,776 transformed flights, batches of 512, Adam. The loop is what a
 person would write without us: the columns in memory as NumPy arrays, a permutation for each epoch, one jitted step with
@@ -7,7 +7,8 @@ the state given away, the same network, loss and optimizer. Both run in turn, in
 Steady state: wall seconds of the epochs after the first. Fixed cost: of `TrainingRun.fit` beyond as many steady epochs
 as it ran: looking at the model, initial state, compiling. "Compiled before": as in Trainer, which keeps executables,
 from the second time on. Waiting for input: by what `fit` itself says of its time. Input alone: the same batches, and
-those of a pipeline of steps, read without training, beside the rate at which `fit` trains.
+those of a pipeline of steps, read without training, beside the rate at which `fit` trains. With `--peers`, the same
+network in Keras and in PyTorch, in processes of their own (training_peers.py), in turn with the others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 import optax
 from drivetrain import data
 from drivetrain.benchmarks.common import Bars, flights, report, write
+from drivetrain.benchmarks.training_peers import PEERS, save, seconds
 from drivetrain.engine import (
     Bundle,
     Callback,
@@ -37,7 +39,7 @@ from drivetrain.engine import (
     keep_compiled,
 )
 from drivetrain.examples.flights import model as example
-from drivetrain.examples.flights.features import preprocess
+from drivetrain.examples.flights.features import CATEGORIES, NUMERIC, preprocess
 
 if TYPE_CHECKING:
     from drivetrain.engine import Model
@@ -52,6 +54,9 @@ BARS: Bars = {
     "fit: share of its time waiting for input": (0.03, True),
     "input alone / fit, steady examples per CPU s": (10, False),
     "cache > shuffle > batch alone / fit, steady examples per CPU s": (10, False),
+    "fit / PyTorch eager, steady examples/s": (3.0, False),
+    "fit / Keras fit, steady examples/s": (1.1, False),
+    "fit / Keras fit, 32 steps per execution, steady examples/s": (1.0, False),
 }
 
 
@@ -157,13 +162,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--peers", nargs="*", choices=["keras", "torch"], default=None, help="all where none is named")
+    parser.add_argument("--environments", type=Path, help="where PyTorch is installed, and found by the next run")
     options = parser.parse_args()
+    asked = {"keras", "torch"} if options.peers == [] else set(options.peers or ())
+    peers = [name for name, peer in PEERS.items() if ("torch" if peer.packages else "keras") in asked]
     with tempfile.TemporaryDirectory() as folder:
         run = replace(transformed(Path(folder)), epochs=options.epochs)
         model, how = example_model(run)
         whole_split = replace(run, batch_size=run.train_data.rows)
         columns = next(whole_split.batches())
         fits, loops, kept, loader, steps = [], [], [], [], []
+        others: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
+        setup = {
+            "columns": str(save(columns, Path(folder) / "columns.npz")) if peers else "", "label": how["label"],
+            "numbers": NUMERIC, "batch_size": BATCH, "epochs": options.epochs,
+            "sizes": {name: run.features[name].size or example.MONTHS for name in ("hour", *CATEGORIES, "month")},
+        }  # fmt: skip
         examples = run.steps_per_epoch * BATCH
         pipeline = run.dataset().cache().shuffle(0).batch(BATCH)
         read(pipeline)
@@ -172,6 +187,8 @@ def main() -> None:
             loops.append(by_hand(run, columns, model, how))
             loader.append(read(run.train_data.epoch(repeat + 1)))
             steps.append(read(pipeline))
+            for name in peers:
+                others[name].append(seconds(name, setup, options.environments or Path(folder)))
         keep_compiled(Path(folder) / "compiled")
         fitted(run, model, how)
         for _ in range(options.repeat):
@@ -192,6 +209,10 @@ def main() -> None:
         "input alone / fit, steady examples per CPU s": cpu / statistics.median(loader),
         "cache > shuffle > batch alone / fit, steady examples per CPU s": cpu / statistics.median(steps),
     }
+    for name, timings in others.items():
+        figures[f"{name}: M examples/s"] = examples / statistics.median(taken for taken, _ in timings) / 1e6
+        print(f"{name}: its loss in the last epoch was {timings[-1][1]:.4f}")
+        figures[f"fit / {name}, steady examples/s"] = statistics.median(taken for taken, _ in timings) / steady
     report("training", figures, BARS)
 
 

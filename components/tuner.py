@@ -148,7 +148,8 @@ def Tuner(
 
     Returns:
         `best_hyperparameters`, which `Trainer(hyperparameters=…)` takes, with those that are not searched; and
-        `results`: every trial in study.json, the property `best`, seconds and a page in extra/.
+        `results`: every trial in study.json, the property `best`, seconds and a page in extra/, and in extra/logs
+        what callbacks left there, by trial.
 
     Raises:
         InputError: A space, a budget, a sampler or a pruner that cannot be; an objective that no trial records; no
@@ -161,7 +162,7 @@ def Tuner(
 
     from ..pipelines.project.functions import reference
     from .trainer import features_of
-    from .tuning.results import document, earlier_trials, read, write
+    from .tuning.results import document, earlier_trials, keep_logs, read, write
     from .tuning.search import Search, best_of
     from .tuning.space import SearchSpace
     from .tuning.study import Outcome, Study, TrialAttempt, check_installed
@@ -196,10 +197,17 @@ def Tuner(
     study.add_earlier(known)
     search = Search(study, settings.objectives, budget, launch.work_dir / "trials", launch)
 
+    logs = launch.work_dir / "logs"
+
     def here(attempt: TrialAttempt, work: Path, link: Link) -> Outcome:
-        rehearse = attempt.trial == 0
         return run_trial(
-            training, attempt.hyperparameters, work, link, rehearse=rehearse, progress=lambda *_: search.progress()
+            training,
+            attempt.hyperparameters,
+            work,
+            link,
+            logs=logs / str(attempt.trial),
+            rehearse=attempt.trial == 0,
+            progress=lambda *_: search.progress(),
         )
 
     def task(attempt: TrialAttempt, work: Path) -> Mapping[str, Any]:
@@ -207,6 +215,7 @@ def Tuner(
             "training": training.to_json(),
             "hyperparameters": dict(attempt.hyperparameters),
             "work": str(work),
+            "logs": str(logs / str(attempt.trial)),
             "rehearse": attempt.trial < parallel,
         }
 
@@ -230,6 +239,7 @@ def Tuner(
         best=chosen, values=winner["values"], trials=len(every), summary=_summary(body, len(every))
     )
     write(body, every, {"method": method, "importances": importances}, results.content, results.extra)
+    keep_logs(body, logs, results.extra / "logs", launch.note)
     launch.note(results.summary)
     return Tuned(chosen, results)
 
@@ -254,24 +264,20 @@ def _best_trials(results: TuningResults) -> Summary:
 
     Of a user's own results their one line.
     """
-    from .tuning.objective import sign_of
-    from .tuning.results import FILE, read
+    from .tuning.results import FILE, ranked, read
     from .tuning.space import short
 
     if not (results.content / FILE).is_file():
         return Summary(results.properties.get("summary", ""))
     body = read(results.content)
-    names, signs = list(body["space"]), {each["name"]: sign_of(each["mode"]) for each in body["objectives"]}
-    objectives = list(signs)
-    ranked = [trial for trial in body["trials"] if trial["state"] != "FAILED"]
-    ranked.sort(key=lambda trial: (trial["state"], *(sign * (trial["values"][n] or 0) for n, sign in signs.items())))
+    names, objectives = list(body["space"]), [each["name"] for each in body["objectives"]]
     rows = [
         (
             f"trial {trial['number']}{' (stopped early)' if trial['state'] == 'PRUNED' else ''}",
             *("–" if (value := trial["values"][name]) is None else short(value) for name in objectives),
             *(short(trial["hyperparameters"][name]) if name in trial["hyperparameters"] else "–" for name in names),
         )
-        for trial in ranked[:_ROWS]
+        for trial in ranked(body)[:_ROWS]
     ]
     states = [trial["state"] for trial in body["trials"]]
     counts = [(states.count(state), word) for state, word in (("PRUNED", "stopped early"), ("FAILED", "failed"))]

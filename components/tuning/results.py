@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import Any, Final
 
 from ...digest import canonical_json
 from ...errors import InputError
-from .objective import Objective, pareto
+from ...machine import spell_bytes
+from .objective import Objective, pareto, sign_of
 from .search import best_of
 from .space import SearchSpace
 from .study import Outcome, StudySettings, Trial
 
 FILE: Final = "study.json"
 _VERSION: Final = 1
+_LOGS: Final = 2**28
+"""Bytes of all trials' logs together, beyond which those of the worse trials are left out."""
 
 
 def document(
@@ -90,6 +94,38 @@ def write(
     (extra / "attempts.json").write_text(json.dumps(attempts, indent=1) + "\n", encoding="utf-8")
     (extra / "importance.json").write_text(json.dumps(importances, indent=1) + "\n", encoding="utf-8")
     (extra / "report.html").write_text(tuning_page(body, attempts, importances), encoding="utf-8")
+
+
+def ranked(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The trials that have values, the best first: those that completed before those that were stopped early."""
+    signs = {each["name"]: sign_of(each["mode"]) for each in body["objectives"]}
+    trials = [trial for trial in body["trials"] if trial["state"] != "FAILED"]
+    return sorted(trials, key=lambda t: (t["state"], *(sign * (t["values"][n] or 0) for n, sign in signs.items())))
+
+
+def keep_logs(body: Mapping[str, Any], logs: Path, kept: Path, note: Callable[[str], None]) -> None:
+    """Copy what callbacks left in each trial's folder into the artifact, as far as there is room.
+
+    Args:
+        body: See `document`.
+        logs: A folder for each trial that left files, by its number.
+        kept: Where they are copied to; made where there are any.
+        note: Told of those that are left out.
+    """
+    failed = [trial for trial in body["trials"] if trial["state"] == "FAILED"]
+    size, left_out = 0, 0
+    for trial in (*ranked(body), *failed):
+        folder = logs / str(trial["number"])
+        if not folder.is_dir():
+            continue
+        much = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        if size + much > _LOGS:
+            left_out += 1
+            continue
+        shutil.copytree(folder, kept / folder.name)
+        size += much
+    if left_out:
+        note(f"the logs of {left_out} trials are left out, of the worse ones: all have more than {spell_bytes(_LOGS)}")
 
 
 def read(content: Path) -> dict[str, Any]:

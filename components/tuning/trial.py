@@ -147,6 +147,13 @@ class ReadHyperparameters(dict[str, Any]):
         self.read.update(super().keys())
         return super().values()
 
+    def copy(self) -> dict[str, Any]:
+        """All names and values; they count as read."""
+        return dict(self.items())
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
 
 class TrialReport(Callback):
     """Tells the study of each epoch, and ends the training where it says so."""
@@ -188,6 +195,7 @@ def run_trial(
     work: Path,
     link: Link,
     *,
+    logs: Path | None = None,
     rehearse: bool = False,
     progress: Progress = no_progress,
 ) -> Outcome:
@@ -198,6 +206,7 @@ def run_trial(
         hyperparameters: Of this one.
         work: A folder for checkpoints: a repeated trial goes on from them. It is removed once the trial has ended.
         link: Who is told of epochs.
+        logs: Where callbacks leave files, such as TensorBoard's; None: in the folder that is removed.
         rehearse: Whether to see first that the model can be exported.
         progress: May raise Canceled.
 
@@ -210,7 +219,7 @@ def run_trial(
     begin = time.monotonic()
     read = ReadHyperparameters({**training.hyperparameters, **hyperparameters})
     try:
-        outcome = _executions(training, read, work, link, rehearse, progress)
+        outcome = _executions(training, read, work, logs or work / "logs", link, rehearse, progress)
     except Canceled:
         raise
     except DrivetrainError as error:
@@ -225,13 +234,20 @@ def run_trial(
 
 
 def _executions(
-    training: Training, read: ReadHyperparameters, work: Path, link: Link, rehearse: bool, progress: Progress
+    training: Training,
+    read: ReadHyperparameters,
+    work: Path,
+    logs: Path,
+    link: Link,
+    rehearse: bool,
+    progress: Progress,
 ) -> Outcome:
     measured: list[Sequence[float]] = []
     curve: tuple[tuple[float, ...], ...] = ()
     for execution in range(training.executions):
         report = TrialReport(training.objectives, link if execution == 0 else _Silent(link))
         run = _run(training, read, training.seed + execution, work / str(execution), report, link.note, progress)
+        run = replace(run, log_dir=logs if training.executions == 1 else logs / str(execution))
         leave = enter(replace(current(), metrics=Metrics()))  # what one training measures is no other's
         try:
             trained = _trained(training, run if rehearse and execution == 0 else _without_rehearsal(run))
@@ -280,7 +296,6 @@ def _run(
         eval_split=training.eval_split,
         base_model=None if training.base_model is None else read_variables(*training.base_model),
         work_dir=work,
-        log_dir=work / "logs",
         progress=progress,
         note=note,
         rehearse=partial(rehearse, training.graph),
@@ -330,4 +345,5 @@ class _Silent:
 def in_process(body: Mapping[str, Any], link: Link) -> Outcome:
     """A trial as it is sent to a process of its own."""
     training = Training.from_json(body["training"])
-    return run_trial(training, body["hyperparameters"], Path(body["work"]), link, rehearse=body["rehearse"])
+    work, logs = Path(body["work"]), Path(body["logs"])
+    return run_trial(training, body["hyperparameters"], work, link, logs=logs, rehearse=body["rehearse"])

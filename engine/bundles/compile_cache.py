@@ -3,11 +3,16 @@
 An executable is machine code: who writes it runs code in the process that loads it. So it is never part of a bundle,
 and the folder must be this user's alone. JAX's persistent compilation cache keys an entry by program, jaxlib, XLA flags
 and kind of device; the folder adds the processor's features, which XLA compiles for.
+
+What was not used for longest goes where there is too much. Processes share the folder without a lock: JAX writes an
+entry once, one that another removed is compiled again, and so is one that cannot be read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,10 +20,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from ...errors import InputError, missing_extra
+from ...errors import DrivetrainError, InputError, missing_extra
 from .._user_cache import cache_home, private_folder
 
 _FOLDER: Final = "jax_compilation_cache_dir"
+LIMIT_VARIABLE: Final = "DRIVETRAIN_COMPILED_GIB"
+"""The environment variable that says how much is kept; 0 keeps nothing."""
+_LIMIT: Final = 4.0  # GiB
 _OPTIONS: Final = (_FOLDER, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
 
 
@@ -27,13 +35,15 @@ def keep_compiled(folder: Path | None = None) -> Path:
 
     Args:
         folder: Where; by default the folder that JAX is configured with (`JAX_COMPILATION_CACHE_DIR`), else
-            `$XDG_CACHE_HOME/drivetrain/compiled` (`~/.cache/…`). It may be deleted at any time.
+            `$XDG_CACHE_HOME/drivetrain/compiled` (`~/.cache/…`). It may be deleted at any time. Of more than
+            `DRIVETRAIN_COMPILED_GIB` (4), those go first that were not used for longest; with 0 none are kept or used.
 
     Returns:
         The folder for this jaxlib and processor.
 
     Raises:
         InputError: Others may write to the folder, it belongs to somebody else, or it cannot be made.
+        DrivetrainError: The variable holds no number.
     """
     try:
         import jax
@@ -43,9 +53,12 @@ def keep_compiled(folder: Path | None = None) -> Path:
     configured = getattr(jax.config, _FOLDER)
     if folder is None and configured:
         return Path(configured)
+    limit = _limit()
     home = private_folder(folder or cache_home() / "compiled")
     executables = private_folder(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
-    _configure((str(executables), 0.0, -1))
+    _remove_oldest(home, limit)
+    if limit:
+        _configure((str(executables), 0.0, -1))
     return executables
 
 
@@ -53,7 +66,7 @@ def keep_compiled(folder: Path | None = None) -> Path:
 def compiled_kept() -> Iterator[None]:
     """`keep_compiled` for a pass over data, in a process that is perhaps the user's: JAX is then set up as before.
 
-    Where the user already keeps executables, or has no folder for them, nothing changes.
+    Where the user already keeps executables, wants none, or has no folder for them, nothing changes.
     """
     import jax
 
@@ -66,6 +79,35 @@ def compiled_kept() -> Iterator[None]:
     finally:
         if before[0] is None:
             _configure(before)
+
+
+def _limit() -> int:
+    """Bytes of all executables together."""
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    try:
+        much = float(text or _LIMIT)
+        if not 0 <= much < math.inf:
+            raise ValueError(text)
+    except ValueError:  # no InputError, which is passed over where there is no folder
+        raise DrivetrainError(f"{LIMIT_VARIABLE} is {text!r:.40}", fix="give GiB as a number, e.g. 4") from None
+    return int(much * 2**30)
+
+
+def _remove_oldest(home: Path, limit: int) -> None:
+    """Remove what was not used for longest, of every jaxlib and processor, until the rest is within a limit."""
+    entries = []
+    for path in home.glob("jaxlib-*/*"):
+        with suppress(FileNotFoundError):  # another process removes them too
+            status = path.lstat()
+            # Where a disk is mounted with `relatime` the access time is right to a day, which is enough.
+            entries.append((max(status.st_atime, status.st_mtime), status.st_size, path))
+    size = sum(entry[1] for entry in entries)
+    for _, bytes_of, path in sorted(entries):
+        if size <= limit:
+            return
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        size -= bytes_of
 
 
 def _configure(values: tuple[Any, ...]) -> None:  # Any: JAX types no option

@@ -340,7 +340,10 @@ class Fit:
     def _settings(self) -> dict[str, Any]:
         run = self._run
         settings = {"epochs": run.epochs, "batch_size": run.batch_size, "seed": run.seed}
-        return {**settings, "precision": self._options.step.precision.name, **run.hyperparameters}
+        hyperparameters = run.hyperparameters
+        if isinstance(hyperparameters, dict):  # a Tuner's notes what the function reads, which this is not
+            hyperparameters = dict(dict.items(hyperparameters))
+        return {**settings, "precision": self._options.step.precision.name, **hyperparameters}
 
     def _traced(self) -> tuple[Any, list[str]]:
         """What the model computes for a batch, and its inputs by name."""

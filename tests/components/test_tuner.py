@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,12 +314,59 @@ def test_reading_in_any_way_is_seen() -> None:
     ways: list[Any] = [
         lambda h: h["a"], lambda h: h.get("a"), lambda h: "a" in h, lambda h: {**h}, lambda h: dict(h),
         lambda h: list(h), lambda h: (lambda **names: names)(**h), lambda h: h.items(), lambda h: list(h.values()),
+        lambda h: h.copy(), lambda h: h | {"b": 2}, lambda h: {"b": 2} | h,
     ]  # fmt: skip
     for way in ways:
         hyperparameters = ReadHyperparameters({"a": 1})
         way(hyperparameters)
         assert hyperparameters.read == {"a"}
         assert json.loads(json.dumps(hyperparameters)) == {"a": 1}
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path) -> Iterator[list[str]]:
+    """A launch with a folder for its work, and what it notes."""
+    notes: list[str] = []
+    leave = enter(LaunchContext(work=tmp_path / "work", note=notes.append))
+    yield notes
+    leave()
+
+
+def test_trials_are_compared_by_tensorboard(
+    inputs: Any, model: Any, in_folder: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The callback shows all hyperparameters, and reads none of them: the function does."""
+    pytest.importorskip("tensorboardX")
+    from drivetrain.components.tuning import results
+    from drivetrain.engine import TensorBoard, TrainingRun
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+    fit = TrainingRun.fit
+    board = lambda run, *args, **options: fit(run, *args, callbacks=[TensorBoard(histograms=False)], **options)  # noqa: E731
+    monkeypatch.setattr(TrainingRun, "fit", board)
+    search: Any = {
+        "fn": model.train, "space": {"rate": dt.choice(0.1, 2.0), "unread": dt.choice(7, 8)}, "sampler": "grid",
+        "epochs": 2, "batch_size": 100,
+    }  # fmt: skip
+    tuned = Tuner(*inputs, **search)
+    assert any("no trial asked for 'unread'" in note for note in in_folder)
+    trials = {str(trial["number"]): trial for trial in read(tuned.results.content)["trials"]}
+    logs = tuned.results.extra / "logs"
+    assert sorted(path.name for path in logs.iterdir()) == sorted(trials)
+    for number, trial in trials.items():
+        events = EventAccumulator(str(logs / number))
+        events.Reload()
+        assert events.Scalars("epoch/eval_loss")[-1].value == pytest.approx(trial["values"]["eval_loss"])
+        content = events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+        shown = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+        assert {name: shown[name].number_value for name in trial["hyperparameters"]} == trial["hyperparameters"]
+    size = max(sum(path.stat().st_size for path in (logs / number).iterdir()) for number in trials)
+    monkeypatch.setattr(results, "_LOGS", size + 10)
+    bounded = Tuner(*inputs, **search)  # the search has ended: it trains nothing, and the logs are there still
+    best = str(read(bounded.results.content)["best"])
+    assert [path.name for path in (bounded.results.extra / "logs").iterdir()] == [best]
+    assert any("the logs of 3 trials are left out" in note for note in in_folder)
 
 
 def test_a_trainer_takes_the_results_and_replaces_what_it_is_told(inputs: Any) -> None:

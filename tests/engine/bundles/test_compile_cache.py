@@ -5,14 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from drivetrain.engine import keep_compiled
 from drivetrain.engine._user_cache import cache_home
 from drivetrain.engine.bundles.compile_cache import compiled_kept
-from drivetrain.errors import InputError
+from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
 pytestmark = pytest.mark.engine
@@ -66,6 +68,96 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="link is open to others"):
         keep_compiled(tmp_path / "link")
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+WRITER = """
+import json, sys, warnings
+from pathlib import Path
+import jax
+import numpy as np
+from drivetrain.engine import keep_compiled
+seen = []
+jax.monitoring.register_event_listener(lambda event, **_: seen.append(event.rsplit("/", 1)[-1]))
+keep_compiled(Path(sys.argv[1]))
+print("ready", flush=True)
+input()
+x = np.linspace(0, 1, 64, dtype=np.float32)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    values = [float(jax.jit(lambda x, n=n: (x * n).sum())(x)) for n in range(8)]
+print(json.dumps({"values": values, "hits": seen.count("cache_hits"), "said": [str(each.message) for each in said]}))
+"""
+
+
+@pytest.mark.slow
+def test_two_write_at_once_and_a_torn_executable_is_compiled_again(tmp_path: Path) -> None:
+    folder = tmp_path / "compiled"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+    def start() -> subprocess.Popen[str]:
+        pipe, command = subprocess.PIPE, [sys.executable, "-c", WRITER, str(folder)]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+    def results(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+        for process in processes:  # all are ready before any begins
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        answers = []
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in processes:
+            out, errors = process.communicate(timeout=200)
+            assert process.returncode == 0, errors
+            answers.append(json.loads(out))
+        return answers
+
+    expected = [pytest.approx(32 * n, rel=1e-6) for n in range(8)]
+    together = results([start(), start()])
+    assert [answer["values"] for answer in together] == [expected, expected]
+    entries = sorted(folder.rglob("*-cache"), key=lambda path: path.stat().st_size)
+    entries[-1].write_bytes(entries[-1].read_bytes()[:100])  # as where its writer was killed
+    (after,) = results([start()])
+    assert after["values"] == expected
+    assert after["hits"] == len(entries) - 1
+    assert any("persistent compilation cache" in text for text in after["said"])
+
+
+def test_what_was_not_used_for_longest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compiled").mkdir(mode=0o700)
+    (tmp_path / "compiled" / "jaxlib-0.0.1-other").mkdir()
+    for age in range(10):
+        name = "jaxlib-0.0.1-other" if age % 2 else "jaxlib-0.0.2-other"
+        (tmp_path / "compiled" / name).mkdir(exist_ok=True)
+        path = tmp_path / "compiled" / name / f"{age}-cache"
+        path.write_bytes(bytes(2**20))
+        os.utime(path, (10**9 - age, 10**9 - age))
+
+    def left() -> list[int]:
+        return sorted(int(path.name.partition("-")[0]) for path in tmp_path.rglob("*-cache"))
+
+    monkeypatch.setenv("DRIVETRAIN_COMPILED_GIB", str(4.5 / 1024))
+    with compiled_for_a_test():
+        keep_compiled(tmp_path / "compiled")
+        assert left() == [0, 1, 2, 3]
+        monkeypatch.setenv("DRIVETRAIN_COMPILED_GIB", "many")
+        with pytest.raises(DrivetrainError, match=r"DRIVETRAIN_COMPILED_GIB is 'many'\n.*GiB as a number"):
+            keep_compiled(tmp_path / "compiled")
+
+
+@contextmanager
+def compiled_for_a_test() -> Iterator[None]:
+    """JAX is set up afterwards as before."""
+    import jax
+    from drivetrain.engine.bundles import compile_cache
+
+    before = tuple(getattr(jax.config, option) for option in compile_cache._OPTIONS)
+    try:
+        yield
+    finally:
+        compile_cache._configure(before)
 
 
 @pytest.fixture
@@ -123,6 +215,22 @@ def test_a_pass_keeps_what_it_compiles_and_leaves_jax_as_it_was(
 
 
 @pytest.mark.usefixtures("_no_folder_configured")
+def test_with_a_limit_of_nothing_none_are_kept_or_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax
+
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("DRIVETRAIN_COMPILED_GIB", "0")
+    with compiled_kept():
+        jax.jit(lambda x: x * 0.26794)(1.0)
+        assert jax.config.jax_compilation_cache_dir is None  # type: ignore[attr-defined]  # JAX types no option
+    assert not list(tmp_path.rglob("*-cache"))
+    monkeypatch.setenv("DRIVETRAIN_COMPILED_GIB", "-1")
+    with pytest.raises(DrivetrainError, match="DRIVETRAIN_COMPILED_GIB is '-1'"), compiled_kept():
+        pass
+
+
+@pytest.mark.usefixtures("_no_folder_configured")
 def test_a_pass_goes_on_without_a_folder_to_keep_executables_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,3 +246,40 @@ def test_the_suite_and_its_processes_keep_nothing_in_the_users_own_cache() -> No
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=100)
     assert Path(done.stdout.strip()) == cache_home()
     assert not cache_home().is_relative_to(Path.home() / ".cache")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_no_folder_configured")
+def test_a_training_with_another_rate_compiles_its_step_again_unless_the_rate_is_state(
+    tmp_path: Path, problem: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/training.md says; what JAX remembers in this process is cleared, as in a new one."""
+    import jax
+    import optax
+    from drivetrain.engine import TrainingRun, nnx_model
+
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = TrainingRun(problem.SPECS, problem.examples(tmp_path / "content", train=640, evaluation=64), batch_size=64)
+    events: list[str] = []
+    jax.monitoring.register_event_listener(lambda event, **_: events.append(event.rsplit("/", 1)[-1]))
+
+    def compiled(optimizer: optax.GradientTransformation) -> int:
+        jax.clear_caches()  # type: ignore[no-untyped-call]  # jax leaves it untyped
+        events.clear()
+        with compiled_kept():
+            run.fit(
+                nnx_model(problem.build),
+                loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+                predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},
+                optimizer=optimizer,
+                label="late",
+            )
+        return events.count("cache_misses")
+
+    adam = optax.inject_hyperparams(optax.adam)
+    assert compiled(optax.adam(0.01)) > 2
+    assert compiled(optax.adam(0.01)) == 0
+    assert compiled(optax.adam(0.02)) == 1  # the step
+    assert compiled(adam(learning_rate=0.01)) > 0
+    assert compiled(adam(learning_rate=0.02)) == 1  # the first state, which is compiled without optimisation
