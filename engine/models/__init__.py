@@ -5,6 +5,30 @@ Names load on first use, as those of `engine`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {})
+if TYPE_CHECKING:
+    from .generation import GREEDY as GREEDY
+    from .generation import Generated as Generated
+    from .generation import Sampling as Sampling
+    from .generation import generate as generate
+    from .transformer import BERT_BASE as BERT_BASE
+    from .transformer import BERT_LARGE as BERT_LARGE
+    from .transformer import Decoder as Decoder
+    from .transformer import Encoder as Encoder
+    from .transformer import MaskedLanguageModel as MaskedLanguageModel
+    from .transformer import SequenceClassifier as SequenceClassifier
+    from .transformer import TransformerSize as TransformerSize
+    from .transformer import training_flops as training_flops
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "generation": "GREEDY Generated Sampling generate",
+        "transformer": (
+            "BERT_BASE BERT_LARGE Decoder Encoder MaskedLanguageModel SequenceClassifier TransformerSize training_flops"
+        ),
+    },
+)
