@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from ....errors import InputError, suggest
 from ...ragged.rows import FlatRows, bucket
 from .columns import Columns, rows_in, taken
-from .dataset import Cursor, InputStep, State, Stream, measured, random_for
+from .dataset import Cursor, InputStep, State, Stream, check_seed, damaged, measured, parts_of, random_for
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Padded(InputStep):
                     f"{self.label}: a row of column {name!r} has {longest} values, more than {length}",
                     fix='pad to a larger length, or to None; or cut what is longer: overlong="truncate"',
                 )
+            refuse_column(f"{name}_length", block, self.label)
             columns[name], columns[f"{name}_length"] = filled(column, length, self.value)
         return columns
 
@@ -101,10 +103,31 @@ class Padded(InputStep):
 def filled(column: FlatRows, length: int, value: float) -> tuple[Any, Any]:
     """Lists as an array [rows, length, …], cut or filled up with `value`, and int32 [rows]: how many are real."""
     lengths = np.minimum(column.lengths, length)
-    array = np.full((len(column), length, *column.values.shape[1:]), value, column.values.dtype)
+    dtype = column.values.dtype
+    if dtype.kind in "biu" and not (value == int(value if math.isfinite(value) else 0) and _holds(dtype, int(value))):
+        raise InputError(f"lists of {dtype} cannot be filled up with {value}", fix="pad with a value of that dtype")
+    array = np.full((len(column), length, *column.values.shape[1:]), value, dtype)
     real = np.arange(length) < lengths[:, None]
     array[real] = column.values[(column.splits[:-1, None] + np.arange(length))[real]]
     return array, lengths.astype(np.int32)
+
+
+def _holds(dtype: np.dtype[Any], value: int) -> bool:
+    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(limits[0] <= value <= limits[1])
+
+
+def refuse_column(name: str, block: Columns, step: str) -> None:
+    """Refuse to write over a column.
+
+    Raises:
+        InputError: There is one of that name.
+    """
+    if name in block:
+        raise InputError(
+            f"{step} adds a column {name!r}, and there is one",
+            fix="rename it in a map(…), or leave it out by select(…)",
+        )
 
 
 @dataclass(frozen=True)
@@ -121,6 +144,7 @@ class Bucketed(InputStep):
         for what, number in (("batch_size", self.size), ("window", self.window)):
             if number < 1:
                 raise InputError(f"{what} is {number}", fix="use 1 or more")
+        check_seed(self.seed)
         if not self.boundaries or list(self.boundaries) != sorted(set(self.boundaries)) or self.boundaries[0] < 1:
             raise InputError(f"boundaries are {list(self.boundaries)}", fix="give ascending lengths from 1 on")
 
@@ -142,7 +166,7 @@ class Bucketed(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, window, gone = state or (None, 0, 0)
+        at, window, gone = parts_of(state, (None, 0, 0))
         with closing(Cursor(self.parent, epoch, at)) as rows:
             while (block := rows.take(self.size * self.window)) is not None:
                 lengths = _lists(block, self.name, self.label).lengths
@@ -154,6 +178,8 @@ class Bucketed(InputStep):
                     )
                 order = np.argsort(np.searchsorted(self.boundaries, lengths), kind="stable")
                 full = rows_in(block) // self.size
+                if gone > full:
+                    raise damaged(state)
                 # A shorter last batch of the epoch is left out: of random rows, not of the longest ones.
                 random = random_for(self, self.seed, epoch, window)
                 left_out = random.choice(len(order), len(order) - full * self.size, replace=False)

@@ -7,21 +7,23 @@ import os
 import shutil
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from ....digest import write_durably
 from ....errors import InputError
-from .columns import Array, Columns, decoded, encoded, joined_columns, rows_in, taken
-from .dataset import Dataset, State, Stream, measured
+from .columns import Array, Columns, decoded, encoded, joined_columns, read_only, rows_in, taken
+from .dataset import Dataset, State, Stream, measured, row_of
 from .shuffling import IndexedDataset
 
 _BLOCK: Final = 65_536
-_HEADER: Final = 128
+_HEADER: Final = 1024
 """Bytes before an array's values in its file: room for a header of NumPy's format, whose size is known in the end."""
 _MANIFEST: Final = "cache.json"
 
@@ -65,7 +67,7 @@ class Cached(IndexedDataset):
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
         columns = self._columns()
-        for begin in range(state or 0, rows_in(columns), _BLOCK):
+        for begin in range(row_of(state, rows_in(columns)), rows_in(columns), _BLOCK):
             end = min(begin + _BLOCK, rows_in(columns))
             yield taken(columns, slice(begin, end)), end
 
@@ -78,17 +80,18 @@ class Cached(IndexedDataset):
 
     def _in_memory(self) -> Columns:
         blocks = [block for block, _ in measured(self.parent, 0)]
-        return joined_columns(blocks) if blocks else {}
+        return read_only(joined_columns(blocks)) if blocks else {}
 
     def _in_files(self, folder: Path) -> Columns:
         if not (folder / _MANIFEST).is_file():
-            if folder.is_dir() and any(folder.iterdir()):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise InputError(f"{folder} is not empty, and holds no cache", fix="name a folder of its own")
-            folder.parent.mkdir(parents=True, exist_ok=True)
             # Beside, so that a rename publishes it: who finds the folder finds all of it. A killed process leaves this.
-            aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
+            with _writing(folder):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
             try:
-                _write(self.parent, aside)
+                _write(self.parent, aside, folder)
                 with suppress(OSError):  # another process was faster; what it wrote is the same
                     aside.rename(folder)
             finally:
@@ -96,42 +99,73 @@ class Cached(IndexedDataset):
         return _mapped(folder, str(self.parent))
 
 
-def _write(dataset: Dataset, folder: Path) -> None:
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """What the system refuses while a cache is written, as an error that names its folder."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"the cache {folder} cannot be written: {error.strerror or error}",
+            fix="name a folder where there is room, or cache() in memory",
+        ) from error
+
+
+def _write(dataset: Dataset, aside: Path, folder: Path) -> None:
     files: dict[str, list[_ArrayFile]] = {}
     kinds: dict[str, str] = {}
     rows = 0
-    try:
+    with ExitStack() as opened:
         for block, _ in measured(dataset, 0):
             parts = {name: encoded(column) for name, column in block.items()}
             if not rows:
                 kinds = {name: kind for name, (kind, _) in parts.items()}
                 for number, (name, (_, arrays)) in enumerate(parts.items()):
-                    files[name] = [_ArrayFile(folder / _file(number, part), array) for part, array in enumerate(arrays)]
+                    files[name] = []
+                    for part, array in enumerate(arrays):
+                        with _writing(folder):
+                            files[name].append(_ArrayFile(aside / _file(number, part), array, opened))
             if kinds != {name: kind for name, (kind, _) in parts.items()}:
                 raise InputError(f"the columns of {dataset} change at row {rows}", fix="give the same to all rows")
             for name, (_, arrays) in parts.items():
                 for file, array in zip(files[name], arrays, strict=True):
-                    file.append(array)
+                    with _writing(folder):
+                        file.append(array)
             rows += rows_in(block)
-    finally:
         for each in files.values():
             for file in each:
-                file.close()
+                with _writing(folder):
+                    file.end()
     manifest = {"dataset": str(dataset), "rows": rows, "columns": list(kinds.items())}
-    write_durably(folder / _MANIFEST, json.dumps(manifest, indent=1).encode())
+    with _writing(folder):
+        write_durably(aside / _MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
 def _mapped(folder: Path, dataset: str) -> Columns:
-    manifest = json.loads((folder / _MANIFEST).read_bytes())
-    if manifest["dataset"] != dataset:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        cached = manifest["dataset"]
+        columns = _read(folder, manifest["columns"], manifest["rows"]) if cached == dataset else {}
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, TokenError) as error:
         raise InputError(
-            f"{folder} holds the cache of another dataset: {manifest['dataset']}, here {dataset}",
+            f"the cache {folder} is damaged ({type(error).__name__}: {error})", fix="remove it; it is written again"
+        ) from error
+    if cached != dataset:
+        raise InputError(
+            f"{folder} holds the cache of another dataset: {cached}, here {dataset}",
             fix="name another folder, or remove it",
         )
+    return columns
+
+
+def _read(folder: Path, kinds: Sequence[tuple[str, str]], rows: int) -> Columns:
     columns: dict[str, Any] = {}
-    for number, (name, kind) in enumerate(manifest["columns"]):
-        parts = range(1 if kind == "array" else 2)
-        columns[name] = decoded(kind, [_array(folder / _file(number, part)) for part in parts])
+    for number, (name, kind) in enumerate(kinds):
+        arrays = [_array(folder / _file(number, part)) for part in range(1 if kind.startswith("array") else 2)]
+        *values, lengths = arrays
+        if len(lengths) != rows or any(len(each) != lengths.sum() for each in values):
+            raise ValueError(f"column {name!r} has not {rows} rows")
+        columns[name] = decoded(kind, arrays)
     return columns
 
 
@@ -147,8 +181,8 @@ def _file(number: int, part: int) -> str:
 class _ArrayFile:
     """An array in NumPy's format, written part by part."""
 
-    def __init__(self, path: Path, like: Array) -> None:
-        self._file: BinaryIO = path.open("wb")
+    def __init__(self, path: Path, like: Array, opened: ExitStack) -> None:
+        self._file: BinaryIO = opened.enter_context(path.open("wb"))
         self._file.write(bytes(_HEADER))
         self._dtype, self._shape, self._rows = like.dtype, like.shape[1:], 0
 
@@ -159,10 +193,11 @@ class _ArrayFile:
                 f"a column changes from {self._dtype}{list(self._shape)} to {part.dtype}{list(part.shape[1:])}",
                 fix="give one shape and dtype to all rows",
             )
-        self._file.write(np.ascontiguousarray(part).data)
+        if part.size:  # the bytes: not every dtype has a buffer of its own
+            self._file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         self._rows += len(part)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Write the header, whose size is known now."""
         described = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
@@ -170,8 +205,9 @@ class _ArrayFile:
             "shape": (self._rows, *self._shape),
         }
         text = repr(described).encode().ljust(_HEADER - 11) + b"\n"
+        if len(text) > _HEADER - 10:
+            raise InputError(f"a cache holds no arrays of {self._dtype}", fix="make columns of its fields in a map(…)")
         self._file.seek(0)
         self._file.write(b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little") + text)
         self._file.flush()
         os.fsync(self._file.fileno())  # the manifest, written last, says that all are whole
-        self._file.close()

@@ -82,7 +82,8 @@ def checked(columns: object, step: str, rows: int | None = None) -> Columns:
         kind = "nothing" if columns is None else f"a {type(columns).__name__}"
         raise InputError(f"{step} returned {kind}", fix="return a mapping of columns: {name: array of one row each}")
     arrays = {
-        str(name): column if isinstance(column, FlatRows) else np.asarray(column) for name, column in columns.items()
+        str(name): column if isinstance(column, FlatRows) else _of_texts(np.asarray(column))
+        for name, column in columns.items()
     }
     wanted = rows
     for name, column in arrays.items():
@@ -95,6 +96,25 @@ def checked(columns: object, step: str, rows: int | None = None) -> Columns:
                 fix="return one value per row; filter(…) drops rows",
             )
     return arrays
+
+
+def read_only(columns: Columns) -> Columns:
+    """The same rows, for whom they do not belong to: a function that writes into them would change the next epoch."""
+    return {
+        name: FlatRows(_fixed(column.values), column.splits) if isinstance(column, FlatRows) else _fixed(column)
+        for name, column in columns.items()
+    }
+
+
+def _fixed(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _of_texts(column: Array) -> Array:
+    """Texts or bytes as `str` or `bytes`: in NumPy's arrays of them the longest is part of the dtype of a block."""
+    return column.astype(object) if column.dtype.kind in "SUT" else column
 
 
 def narrow(column: Array, name: str) -> Array:
@@ -126,13 +146,27 @@ def _noun(column: Array) -> str:
     return "texts or bytes" if column.dtype == object else f"of {column.dtype}"
 
 
-def row_by_row(fn: Callable[[dict[str, Any]], Mapping[str, Any]], columns: Columns) -> dict[str, Any]:
+def row_by_row(fn: Callable[[dict[str, Any]], Any], columns: Columns, step: str) -> dict[str, Any]:
     """The columns of `fn` of each row: a row has the values of the columns by name.
 
-    Where what it gives for a column differs in length from row to row, the column is `FlatRows`.
+    Where what it gives for a column differs in length from row to row, the column is `FlatRows`; one that was stays so.
+
+    Raises:
+        InputError: It gives no mapping, or other columns than for the first row.
     """
-    results = [fn({name: value[row] for name, value in _values(columns).items()}) for row in range(rows_in(columns))]
-    return {name: stacked([result[name] for result in results]) for name in results[0]}
+    values = _values(columns)
+    results = [fn({name: value[row] for name, value in values.items()}) for row in range(rows_in(columns))]
+    shapes = [
+        ", ".join(map(str, each)) if isinstance(each, Mapping) else f"a {type(each).__name__}" for each in results
+    ]
+    for result, shape in zip(results, shapes, strict=True):
+        if not isinstance(result, Mapping) or shape != shapes[0]:
+            raise InputError(
+                f"{step} returned {shape} for a row, and {shapes[0]} for the first",
+                fix="return a mapping of the same names for each row: {name: the row's value}",
+            )
+    lists = {name for name, column in columns.items() if isinstance(column, FlatRows)}
+    return {name: stacked([result[name] for result in results], name in lists) for name in results[0]}
 
 
 def _values(columns: Columns) -> dict[str, Any]:
@@ -145,34 +179,74 @@ def lists_of(column: FlatRows) -> list[Array]:
     return [column.values[begin:end] for begin, end in zip(column.splits[:-1], column.splits[1:], strict=True)]
 
 
-def stacked(values: Sequence[Any]) -> Array | FlatRows:
-    """Values of rows as a column."""
-    if isinstance(values[0], str | bytes):
+def stacked(values: Sequence[Any], lists: bool = False) -> Array | FlatRows:
+    """Values of rows as a column; `lists` where they are lists also if all are equally long.
+
+    Raises:
+        InputError: Some are texts, some are not.
+    """
+    if any(isinstance(value, str | bytes) for value in values):
         texts = np.empty(len(values), object)
         texts[:] = values
+        kind_of_texts(texts)
         return texts
     arrays = [np.asarray(value) for value in values]
-    if len({array.shape for array in arrays}) > 1 and all(array.ndim for array in arrays):
+    if (lists or len({array.shape for array in arrays}) > 1) and all(array.ndim for array in arrays):
         return FlatRows(np.concatenate(arrays), splits_of(np.array([len(array) for array in arrays])))
     return np.stack(arrays)
 
 
 def encoded(column: Array | FlatRows) -> tuple[str, list[Array]]:
-    """A column as its kind ("array", "lists", "text", "bytes") and plain arrays: values, and how many each row has."""
+    """A column as its kind ("array", "lists", "text", "bytes") and plain arrays: values, and how many each row has.
+
+    A dtype that is not NumPy's, such as bfloat16, stands in the kind ("array bfloat16"), its bits in an array.
+
+    Raises:
+        InputError: It holds what is neither numbers nor texts nor bytes.
+    """
     if isinstance(column, FlatRows):
-        return "lists", [column.values, column.lengths]
+        kind, values = _bits(column.values)
+        return f"lists{kind}", [values, column.lengths]
     if column.dtype != object:
-        return "array", [column]
-    texts = [text.encode() if isinstance(text, str) else bytes(text) for text in column]
-    kind = "bytes" if len(column) and isinstance(column[0], bytes) else "text"
+        kind, values = _bits(column)
+        return f"array{kind}", [values]
+    kind = kind_of_texts(column)
+    texts = [text.encode("utf-8", "surrogatepass") for text in column] if kind == "text" else list(column)
     return kind, [np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64)]
+
+
+def _bits(array: Array) -> tuple[str, Array]:
+    if array.dtype.isbuiltin != 2:  # NumPy's number for a dtype of another package
+        return "", array
+    return f" {array.dtype.name}", np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def kind_of_texts(column: Array) -> str:
+    """Whether an array of objects holds texts ("text") or "bytes".
+
+    Raises:
+        InputError: It holds both, or something else.
+    """
+    for kind, wanted in (("text", str), ("bytes", bytes)):
+        if all(isinstance(value, wanted) for value in column):
+            return kind
+    kinds = " and ".join(sorted({type(value).__name__ for value in column}))
+    raise InputError(
+        f"a column holds values of {kinds}", fix="return numbers as an array of numbers; or texts alone, or bytes alone"
+    )
 
 
 def decoded(kind: str, arrays: Sequence[Array]) -> Array | FlatRows | Texts:
     """What `encoded` was given; of texts and bytes something that gives them when rows are taken from it."""
+    kind, _, dtype = kind.partition(" ")
+    values = arrays[0]
+    if dtype:
+        import ml_dtypes  # JAX's; late, as few columns are of its dtypes
+
+        values = values.view(getattr(ml_dtypes, dtype))
     if kind == "array":
-        return arrays[0]
-    rows = FlatRows(arrays[0], splits_of(arrays[1]))
+        return values
+    rows = FlatRows(values, splits_of(arrays[1]))
     return rows if kind == "lists" else Texts(rows, kind)
 
 
@@ -190,5 +264,5 @@ class Texts:
         """The texts of these rows, an array of objects."""
         raw = [values.tobytes() for values in lists_of(self._rows[rows])]
         texts = np.empty(len(raw), object)
-        texts[:] = raw if self._kind == "bytes" else [text.decode() for text in raw]
+        texts[:] = raw if self._kind == "bytes" else [text.decode("utf-8", "surrogatepass") for text in raw]
         return texts

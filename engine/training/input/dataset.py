@@ -266,8 +266,11 @@ class DatasetIterator:
         """Go on after a state.
 
         Raises:
-            InputError: It is of other steps.
+            InputError: It is of other steps, or no such state.
         """
+        body: object = state  # a person may have changed it
+        if not isinstance(body, Mapping) or "at" not in body:
+            raise damaged(state)
         if state.get("dataset") != str(self._dataset):
             raise InputError(
                 f"the state is of another dataset: {state.get('dataset')}, here {self._dataset}",
@@ -293,7 +296,7 @@ class Cursor:
         """At the beginning, or after such a state."""
         self._before: State
         self._gone: int
-        self._before, self._gone = state or (None, 0)
+        self._before, self._gone = parts_of(state, (None, 0))
         self._blocks = measured(dataset, epoch, self._before)
         self._block: Columns | None = None
         self._after: State = None
@@ -312,6 +315,8 @@ class Cursor:
                 if self._block is None:
                     break
             size = rows_in(self._block)
+            if self._gone > size:
+                raise damaged(self.state)
             part = taken(self._block, slice(self._gone, min(size, self._gone + count)))
             if rows := rows_in(part):
                 parts.append(part)
@@ -324,6 +329,58 @@ class Cursor:
     def close(self) -> None:
         """End what the dataset has running."""
         self._blocks.close()
+
+
+def parts_of(state: State, begin: Sequence[State]) -> Sequence[State]:
+    """The parts of a step's state; None is the beginning.
+
+    Args:
+        state: A state that the step gave, or what became of it.
+        begin: The parts at the beginning: a number stands where one of 0 or more does, a list where a list does.
+
+    Raises:
+        InputError: The state has other parts.
+    """
+    if state is None:
+        return begin
+    if not isinstance(state, Sequence) or len(state) != len(begin):
+        raise damaged(state)
+    for part, first in zip(state, begin, strict=True):
+        if isinstance(first, list) and not isinstance(part, list):
+            raise damaged(state)
+        if isinstance(first, int) and (type(part) is not int or part < 0):
+            raise damaged(state)
+    return state
+
+
+def row_of(state: State, rows: int) -> int:
+    """The number of the next row, where that is all of a state.
+
+    Raises:
+        InputError: It is no number, or there are fewer rows.
+    """
+    row: int = parts_of(None if state is None else [state], (0,))[0]
+    if row > rows:
+        raise damaged(state)
+    return row
+
+
+def damaged(state: object) -> InputError:
+    """The error of a state that no step gave."""
+    return InputError(
+        f"no dataset is ever at the state {state!r:.200}",
+        fix="use what DatasetIterator.state() gave, unchanged and with the same data; or begin without a state",
+    )
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what NumPy takes for no seed.
+
+    Raises:
+        InputError: It is below 0, or no whole number.
+    """
+    if seed is not None and (not isinstance(seed, int | np.integer) or seed < 0):
+        raise InputError(f"seed is {seed!r:.80}", fix="use a whole number, 0 or more")
 
 
 def random_for(step: Dataset, seed: int, epoch: int, number: int) -> np.random.Generator:

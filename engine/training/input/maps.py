@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from ....errors import DrivetrainError, InputError, suggest
 from ....user_code import mistake
 from .columns import Columns, checked, row_by_row, rows_in, taken
-from .dataset import InputStep, State, Stream, UncountedStep, measured, random_for
+from .dataset import InputStep, State, Stream, UncountedStep, check_seed, measured, parts_of, random_for
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Mapped(InputStep):
     workers: int = 0
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if self.workers < 0:
             raise InputError(f"{self.label} in {self.workers} workers", fix="use 0 for this process, or more")
         if self.workers:
@@ -40,7 +43,7 @@ class Mapped(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, row = state or (None, 0)
+        at, row = parts_of(state, (None, 0))
         with closing(measured(self.parent, epoch, at)) as blocks:
             if self.workers:
                 from .workers import in_workers
@@ -64,7 +67,7 @@ class Mapped(InputStep):
             arguments = [random_for(self, self.seed, epoch, row)]
         with at_rows(self.label, epoch, row, rows):
             if self.by_row:
-                return checked(row_by_row(lambda each: self.fn(each, *arguments), block), self.label, rows)
+                return checked(row_by_row(lambda each: self.fn(each, *arguments), block, self.label), self.label, rows)
             return checked(self.fn(dict(block), *arguments), self.label, rows)
 
 
@@ -81,7 +84,7 @@ class Filtered(UncountedStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, row = state or (None, 0)
+        at, row = parts_of(state, (None, 0))
         with closing(measured(self.parent, epoch, at)) as blocks:
             for block, after in blocks:
                 rows = rows_in(block)
@@ -147,7 +150,7 @@ class Sharded(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, row = state or (None, 0)
+        at, row = parts_of(state, (None, 0))
         with closing(measured(self.parent, epoch, at)) as blocks:
             for block, after in blocks:
                 chosen = slice((self.index - row) % self.count, None, self.count)
@@ -172,5 +175,20 @@ def at_rows(label: str, epoch: int, row: int, rows: int) -> Iterator[None]:
         ) from error
 
 
-def _name(fn: Callable[..., Any]) -> str:
+def _name(fn: Any) -> str:  # Any: whatever can be called
+    """A function in short, with its settings: a state, or a cache, of other settings is another's."""
+    if isinstance(fn, partial):
+        settings = [*map(_setting, fn.args), *(f"{name}={_setting(value)}" for name, value in fn.keywords.items())]
+        return f"{_name(fn.func)}({', '.join(settings)})"
+    if is_dataclass(fn) and not isinstance(fn, type):
+        settings = [f"{field.name}={_setting(getattr(fn, field.name))}" for field in fields(fn)]
+        return f"{type(fn).__name__}({', '.join(settings)})"
     return str(getattr(fn, "__qualname__", None) or type(fn).__name__).rpartition("<locals>.")[2]
+
+
+def _setting(value: object) -> str:
+    """A value that another process spells alike, as JSON is; of others the type."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return type(value).__name__

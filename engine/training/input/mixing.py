@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from .columns import Columns, joined_columns, rows_in, taken
-from .dataset import Cursor, Dataset, State, Stream, measured, random_for
+from .dataset import Cursor, Dataset, State, Stream, check_seed, damaged, measured, parts_of, random_for
 
 _CHUNK: Final = 4096
 """Rows that are mixed at a time."""
@@ -82,6 +82,7 @@ class Mixed(_Joint):
     seed: int
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if len(self.weights) != len(self.several):
             raise InputError(f"{len(self.several)} datasets and {len(self.weights)} weights", fix="give one for each")
         for weight in self.weights:
@@ -100,10 +101,11 @@ class Mixed(_Joint):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        chunk, positions = state or (0, [None] * len(self.several))
-        if chunk is None:  # it has ended
+        if isinstance(state, list) and state[:1] == [None]:  # it has ended
             return
-        shares = np.cumsum(self.weights) / np.sum(self.weights)
+        chunk, positions = parts_of(state, (0, [None] * len(self.several)))
+        shares = np.cumsum(np.divide(self.weights, max(self.weights)))  # of large weights the sum is infinite
+        shares /= shares[-1]
         with ExitStack() as opened:
             cursors = _cursors(opened, self.several, epoch, positions)
             while chunk is not None:
@@ -147,7 +149,10 @@ class Interleaved(_Joint):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        turn, left, positions = state or (0, list(range(len(self.several))), [None] * len(self.several))
+        everyone = list(range(len(self.several)))
+        turn, left, positions = parts_of(state, (0, everyone, [None] * len(everyone)))
+        if left != [number for number in everyone if number in left] or turn >= max(1, len(left)):
+            raise damaged(state)
         left = list(left)
         with ExitStack() as opened:
             cursors = _cursors(opened, self.several, epoch, positions)
@@ -157,7 +162,7 @@ class Interleaved(_Joint):
                     del left[turn]
                 else:
                     turn += 1
-                turn = turn % len(left) if left else 0
+                turn %= max(1, len(left))
                 if block is not None:
                     yield block, [turn, list(left), [cursor.state for cursor in cursors]]
 
@@ -173,7 +178,9 @@ class Concatenated(_Joint):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        first, at = state or (0, None)
+        first, at = parts_of(state, (0, None))
+        if first >= len(self.several):
+            raise damaged(state)
         for number in range(first, len(self.several)):
             with closing(measured(self.several[number], epoch, at)) as blocks:
                 for block, after in blocks:
@@ -182,6 +189,8 @@ class Concatenated(_Joint):
 
 
 def _cursors(opened: ExitStack, datasets: Sequence[Dataset], epoch: int, positions: Sequence[Any]) -> list[Cursor]:
+    if len(positions) != len(datasets):
+        raise damaged(positions)
     return [
         opened.enter_context(closing(Cursor(dataset, epoch, at)))
         for dataset, at in zip(datasets, positions, strict=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import InputError
-from .batches import sequences
+from .batches import refuse_column, sequences
 from .columns import Columns
 from .dataset import Cursor, State, Stream, UncountedStep
 
@@ -68,6 +68,7 @@ class Packed(UncountedStep):
             result[name] = np.zeros((len(bins), self.length, *column.values.shape[1:]), column.values.dtype)
             result[name][slots] = column.values[source]
         for name, values in (("segment_ids", np.repeat(number, counts)), ("positions", positions)):
+            refuse_column(name, result, self.label)
             result[name] = np.zeros((len(bins), self.length), np.int32)
             result[name][slots] = values
         return result

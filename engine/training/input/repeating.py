@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ....errors import InputError
-from .dataset import InputStep, State, Stream, measured
+from .dataset import InputStep, State, Stream, measured, parts_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Repeated(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        first, within = state or (0, None)
+        first, within = parts_of(state, (0, None))
         for number in range(first, self.epochs) if self.epochs is not None else count(first):
             empty = within is None
             with closing(measured(self.parent, epoch * (self.epochs or 0) + number, within)) as elements:

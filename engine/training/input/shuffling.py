@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ....errors import InputError
 from .columns import Array, Columns, rows_in, taken
-from .dataset import Cursor, Dataset, InputStep, State, Stream, random_for
+from .dataset import Cursor, Dataset, InputStep, State, Stream, check_seed, parts_of, random_for, row_of
 
 _BLOCK: Final = 16_384
 """Rows that are fetched by number at a time."""
@@ -34,8 +34,7 @@ class IndexedDataset(Dataset):
 
 def shuffled(dataset: Dataset, seed: int, window: int | None) -> Dataset:
     """See `Dataset.shuffle`."""
-    if seed < 0:
-        raise InputError(f"seed is {seed}", fix="use 0 or more")
+    check_seed(seed)
     if window is None:
         if not isinstance(dataset, IndexedDataset):
             raise InputError(
@@ -69,7 +68,7 @@ class WindowShuffled(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, window = state or (None, 0)
+        at, window = parts_of(state, (None, 0))
         with closing(Cursor(self.parent, epoch, at)) as rows:
             while (block := rows.take(self.window)) is not None:
                 order = random_for(self, self.seed, epoch, window).permutation(rows_in(block))
@@ -105,7 +104,7 @@ class IndexShuffled(Dataset):
         random = random_for(self, self.seed, epoch, 0)
         few = random.permutation(rows) if rows <= _FEW else None
         many = IndexPermutation(rows, random)
-        for begin in range(state or 0, rows, _BLOCK):
+        for begin in range(row_of(state, rows), rows, _BLOCK):
             end = min(begin + _BLOCK, rows)
             yield self.parent.take(many(np.arange(begin, end)) if few is None else few[begin:end]), end
 

@@ -14,8 +14,8 @@ from ....data.sources import Source
 from ....data.types import is_list
 from ....errors import InputError
 from ...ragged.rows import FlatRows, read_lists
-from .columns import Array, Columns, checked, rows_in, stacked, taken
-from .dataset import Dataset, State, Stream, random_for
+from .columns import Array, Columns, checked, read_only, rows_in, stacked, taken
+from .dataset import Dataset, State, Stream, damaged, parts_of, random_for, row_of
 from .shuffling import IndexedDataset
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def from_source(source: Source) -> Dataset:
 
 
 def from_arrays(columns: Mapping[str, Any]) -> IndexedDataset:
-    """Rows in memory: arrays [rows, …], or lists of values.
+    """Rows in memory: arrays [rows, …], which nobody may change from now on, or lists of values.
 
     Raises:
         InputError: The columns differ in length, or there are none.
@@ -44,7 +44,7 @@ def from_arrays(columns: Mapping[str, Any]) -> IndexedDataset:
         name: stacked(column) if isinstance(column, list | tuple) and len(column) else column
         for name, column in columns.items()
     }
-    return InMemory(checked(arrays, "from_arrays(…)"))
+    return InMemory(read_only(checked(arrays, "from_arrays(…)")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class InMemory(IndexedDataset):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`; the state is the next row's number."""
-        for begin in range(state or 0, self.rows, _BLOCK):
+        for begin in range(row_of(state, self.rows), self.rows, _BLOCK):
             end = min(begin + _BLOCK, self.rows)
             yield taken(self.columns, slice(begin, end)), end
 
@@ -112,7 +112,9 @@ class FileRows(Dataset):
         order: Sequence[int] = range(len(self.source.shards))
         if self.seed is not None:
             order = random_for(self, self.seed, epoch, 0).permutation(len(order)).tolist()
-        first, gone = state or (0, 0)
+        first, gone = parts_of(state, (0, 0))
+        if first > len(order) or (gone and (first == len(order) or gone > self.source.shards[order[first]].rows)):
+            raise damaged(state)
         for turn in range(first, len(order)):
             shard = self.source.shards[order[turn]]
             row = 0

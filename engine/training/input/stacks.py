@@ -13,7 +13,7 @@ import numpy as np
 from ....errors import InputError
 from ...ragged.rows import FlatRows, bucket
 from .columns import Columns, narrow, rows_in
-from .dataset import Dataset, InputStep, State, Stream, measured
+from .dataset import Dataset, InputStep, State, Stream, measured, parts_of, row_of
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -174,7 +174,7 @@ class LoaderStacks(Dataset):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        batch = state or 0
+        batch = row_of(state, self.loader.batches)
         for stack, count in self.loader.stacks(epoch, batch, self.depth):
             batch += count
             yield (stack, count), batch
@@ -184,8 +184,8 @@ class LoaderStacks(Dataset):
 class Stacks(InputStep):
     """Batches of a dataset as (stack, number of batches in it), in `epochs` of `epoch_steps` batches; None: all.
 
-    No stack goes on beyond the end of an epoch. Batches of another shape begin a new one. The state is the parent's,
-    and the number of batches that are gone.
+    No stack goes on beyond the end of an epoch. Batches of another shape or dtype begin a new one. The state is
+    the parent's, and the number of batches that are gone.
     """
 
     depth: int
@@ -199,7 +199,7 @@ class Stacks(InputStep):
 
     def stream(self, epoch: int, state: State = None) -> Stream:
         """See `Dataset.stream`."""
-        at, gone = state or (None, 0)
+        at, gone = parts_of(state, (None, 0))
         end = None if self.epoch_steps is None else self.epochs * self.epoch_steps
         held: list[dict[str, Any]] = []
         with closing(measured(self.parent, epoch, at)) as batches:
@@ -255,9 +255,10 @@ def device_batch(columns: Columns) -> dict[str, Any]:
     return batch
 
 
-def _shapes(batch: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]]:
-    """Shapes by name, of a `Ragged` those of its values."""
-    return [(name, getattr(column, "values", column).shape) for name, column in batch.items()]
+def _shapes(batch: dict[str, Any]) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and dtypes by name, of a `Ragged` those of its values."""
+    arrays = {name: getattr(column, "values", column) for name, column in batch.items()}
+    return [(name, array.shape, array.dtype) for name, array in arrays.items()]
 
 
 def _stacked(batches: list[dict[str, Any]], depth: int) -> dict[str, Any]:

@@ -114,13 +114,12 @@ class _InputWorker:
         return columns
 
     def close(self) -> None:
-        """End it: it reads no more requests."""
-        with suppress(OSError):
-            self._to.close()
+        """End it. It is killed first: what writes to one that reads nothing holds the file that is to be closed."""
         self._process.kill()
         self._process.wait()
-        with suppress(OSError):
-            self._from.close()
+        for file in (self._to, self._from):
+            with suppress(OSError):
+                file.close()
 
 
 def refuse_unnamed(fn: Callable[..., Any], label: str) -> None:

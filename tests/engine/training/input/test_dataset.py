@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -285,6 +288,71 @@ def test_a_cache_in_a_folder_is_written_once_and_holds_every_kind_of_column(fold
         next(iter(files(folder).filter(third).cache(tmp_path / "cache")))
 
 
+def test_a_cache_holds_any_dtype(tmp_path: Path) -> None:
+    columns = {
+        "bfloat16": np.arange(6).astype(ml_dtypes.bfloat16),
+        "day": np.array(["2020-01-01"] * 6, "datetime64[D]"),
+        "deep": np.arange(6.0).reshape(6, *[1] * 24),
+        "none": np.zeros((6, 0), np.int8),
+        "big": np.arange(6).astype(">i4"),
+        "fields": np.zeros(6, [(f"a long name of field {number}", "f4") for number in range(5)]),
+        "surrogate": np.array(["\ud800"] * 6, object),
+    }
+    (block,) = from_arrays(columns).cache(tmp_path / "cache")
+    for name, column in columns.items():
+        assert block[name].dtype == column.dtype, name
+        assert np.array_equal(block[name], column), name
+    with pytest.raises(InputError, match="values of int"):
+        everything(from_arrays({"x": np.array([1, 2], object)}).cache(tmp_path / "objects"))
+    with pytest.raises(InputError, match="values of bytes and str"):
+        everything(from_arrays({"x": np.array(["a", b"b"], object)}).cache(tmp_path / "both"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "0.npy").unlink(),
+        lambda folder: os.truncate(folder / "0.npy", 1030),
+        lambda folder: os.truncate(folder / "0.npy", 40),
+        lambda folder: np.save(folder / "0.npy", np.arange(3)),
+        lambda folder: np.save(folder / "1-lengths.npy", np.arange(10)),
+        lambda folder: (folder / "cache.json").write_text("{"),
+        lambda folder: (folder / "cache.json").write_text("[]"),
+        lambda folder: (folder / "0.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00" + b"x" * 2000),
+    ],
+)  # fmt: skip
+def test_a_damaged_cache_is_named(damage: Any, tmp_path: Path) -> None:
+    rows = from_arrays({"row": np.arange(10), "text": [str(number) for number in range(10)]})
+    everything(rows.cache(tmp_path / "cache"))
+    damage(tmp_path / "cache")
+    with pytest.raises(InputError, match=r"the cache .*/cache is damaged") as raised:
+        everything(rows.cache(tmp_path / "cache"))
+    assert raised.value.fix == "remove it; it is written again"
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is not empty, and holds no cache"):
+        everything(from_arrays({"row": np.arange(3)}).cache(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"the cache .*/file/below cannot be written: "):
+        everything(from_arrays({"row": np.arange(3)}).cache(tmp_path / "file" / "below"))
+
+
+def test_a_cache_on_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    """In a process that may write no larger files: its error is one of those of a full disk."""
+    code = f"""
+import resource, signal
+import numpy as np
+from drivetrain.engine.training.input import from_arrays
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+list(from_arrays({{"row": np.arange(100_000), "other": np.arange(100_000)}}).cache({str(tmp_path / "cache")!r}))
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert f"InputError: the cache {tmp_path / 'cache'} cannot be written: File too large" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_cache_that_was_not_finished_is_written_again(folder: Path, tmp_path: Path) -> None:
     def broken(columns: Mapping[str, Any]) -> Any:
         if columns["row"][0] >= 40:
@@ -402,6 +470,19 @@ def test_where_time_goes_is_told_by_step(folder: Path) -> None:
         (lambda rows: rows.filter(lambda columns: columns["row"] < 0).repeat(), "has no rows to repeat"),
         (lambda rows: mix([rows], [1, 2], seed=0), "1 datasets and 2 weights"),
         (lambda rows: mix([rows, rows], [1, 0], seed=0), "a weight is 0"),
+        (lambda rows: mix([rows, rows], [1, float("nan")], seed=0), "a weight is nan"),
+        (lambda rows: mix([rows], [1], seed=-1), "seed is -1"),
+        (lambda rows: rows.map(noisy, seed=-1), "seed is -1"),
+        (lambda rows: rows.shuffle(1.5, window=3), "seed is 1.5"),
+        (lambda rows: rows.bucket("words", [9], batch_size=2, window=9, seed=-1), "seed is -1"),
+        (lambda rows: rows.map(lambda row: None, by_row=True), "returned a NoneType for a row"),
+        (lambda rows: rows.map(lambda row: dict([*row.items()][: 1 + row["row"]]), by_row=True), "and row for the f"),
+        (lambda rows: rows.map(lambda row: {"x": "a" if row["row"] else 1}, by_row=True), "values of int and str"),
+        (lambda rows: rows.map(lambda c: {**c, "words_length": c["row"]}).pad(9), "adds a column 'words_length'"),
+        (lambda rows: rows.map(lambda c: {"positions": c["words"]}).pack("positions", length=9), "adds a column 'pos"),
+        (lambda rows: rows.pad(9, value=0.5), "lists of int32 cannot be filled up with 0.5"),
+        (lambda rows: rows.pad(9, value=float("nan")), "lists of int32 cannot be filled up with nan"),
+        (lambda rows: rows.pad(9, value=2**31), "lists of int32 cannot be filled up with 2147483648"),
         (lambda rows: rows.map(double, workers=-1), "-1 workers"),
         (lambda rows: concatenate([rows, rows.select("row")]).batch(301), "do not fit together: column 'half'"),
     ],
@@ -416,6 +497,82 @@ def test_a_state_of_other_steps_is_refused(folder: Path) -> None:
     next(iterator)
     with pytest.raises(InputError, match=r"(?s)the state is of another dataset: .*batch\(10\), here .*batch\(11\)"):
         files(folder).batch(11).iterator(iterator.state())
+
+
+def numbered(columns: Mapping[str, Any], first: int) -> dict[str, Any]:
+    return {**columns, "row": columns["row"] + first}
+
+
+def test_a_state_or_a_cache_of_other_settings_is_refused(tmp_path: Path) -> None:
+    rows = from_arrays({"row": np.arange(5)})
+    by = [rows.map(partial(numbered, first=first)) for first in (1, 2)]
+    with pytest.raises(InputError, match=r"(?s)another dataset: .*numbered\(first=1\).*numbered\(first=2\)"):
+        by[1].iterator(by[0].iterator().state())
+    assert numbers(by[0].cache(tmp_path / "cache")) == [1, 2, 3, 4, 5]
+    with pytest.raises(InputError, match="the cache of another dataset"):
+        numbers(by[1].cache(tmp_path / "cache"))
+    # What another process spells otherwise is no part of it: there the state would be refused.
+    assert str(rows.map(partial(dict, first=object()))).endswith("map(dict(first=object))")
+
+
+def test_a_function_that_writes_into_its_columns_does_not_change_the_next_epoch() -> None:
+    def add_there(columns: Mapping[str, Any]) -> Any:
+        columns["row"][:] += 1
+        return columns
+
+    array = np.arange(5)
+    for rows in (from_arrays({"row": array}), from_arrays({"row": array}).cache()):
+        with pytest.raises(InputError, match="read-only"):
+            numbers(rows.map(add_there).repeat(2))
+    assert array.tolist() == [0, 1, 2, 3, 4]
+
+
+def parts(state: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+    """Where each part of a state stands, the state itself first."""
+    below = enumerate(state) if isinstance(state, list) else ()
+    return [path, *(each for at, part in below for each in parts(part, (*path, at)))]
+
+
+@given(build=pipelines(), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_state_that_a_person_changed_is_refused_or_gives_rows(folder: Path, build: Any, data: st.DataObject) -> None:
+    """It neither hangs nor raises what says nothing; rows that were never there do not come."""
+    iterator = build(files(folder)).iterator()
+    for _ in range(data.draw(st.integers(0, 8))):
+        next(iterator, None)
+    state = json.loads(json.dumps(iterator.state()))
+    iterator.close()
+    *above, last = data.draw(st.sampled_from([("at", *path) for path in parts(state["at"])]))
+    whole = state
+    for key in above:
+        whole = whole[key]
+    whole[last] = data.draw(st.sampled_from([None, -1, 3, 10**6, 2.5, "2", True, [], [0], {}, [None, -3], [7, 7, 7]]))
+    elements: list[Any] = []
+    with suppress(InputError):
+        elements = everything(build(files(folder)), state, most=50)
+    assert {row for element in elements for row in element.get("row", ())} <= set(range(ROWS))
+
+
+@pytest.mark.parametrize("state", [[], "x", 5, {}, {"dataset": "arrays(3 rows: row)"}])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(InputError, match=r"no dataset is ever at the state"):
+        from_arrays({"row": np.arange(3)}).iterator(state)
+
+
+def test_weights_of_any_size_count_by_their_shares() -> None:
+    several = [from_arrays({"row": np.full(100, number)}).repeat() for number in range(2)]
+    assert 1800 < sum(everything(mix(several, [1e308, 1e308], seed=0), most=1)[0]["row"]) < 2300
+
+
+def test_lists_stay_lists_where_a_block_has_equally_long_ones() -> None:
+    rows = from_arrays({"words": [[1, 2], [3], [4, 5, 6]]}).shuffle(0, window=1)
+    whole = everything(rows.map(dict, by_row=True).batch(3))[0]
+    assert sorted(whole["words"]) == [[1, 2], [3], [4, 5, 6]]
+
+
+def test_texts_of_numpy_fit_together_whatever_their_length() -> None:
+    several = [from_arrays({"text": np.array(texts)}) for texts in (["a", "b"], ["longer", ""])]
+    assert everything(concatenate(several).batch(4)) == [{"text": ["a", "b", "longer", ""]}]
 
 
 @pytest.mark.parametrize(

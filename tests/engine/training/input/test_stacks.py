@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,13 @@ def test_what_no_device_takes_is_refused() -> None:
     batch = device_batch({"x": np.array([0.1, 1e300]), "y": np.array([True])})
     np.testing.assert_array_equal(batch["x"], np.array([0.1, np.inf], np.float32))
     assert (batch["x"].dtype, batch["y"].dtype) == (np.float32, bool)
+
+
+def test_batches_of_another_dtype_begin_a_new_stack() -> None:
+    def changing(columns: Mapping[str, Any]) -> dict[str, Any]:
+        return {"x": columns["x"] if columns["x"][0] < 4 else columns["x"] + np.float32(0.5)}
+
+    dataset = from_arrays({"x": np.arange(8, dtype=np.int32)}).batch(2).map(changing)
+    stacks = [stack["x"][:count] for (stack, count), _ in Stacks(dataset, 3).stream(0)]
+    assert [stack.dtype.name for stack in stacks] == ["int32", "float32"]
+    assert np.concatenate([stack.reshape(-1) for stack in stacks]).tolist() == [0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5]
