@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import Canceled, DrivetrainError, InputError
+from ...errors import DrivetrainError, InputError
+from ...interrupts import deferred
 from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, Monitor, TrainingProgress
@@ -147,8 +148,10 @@ class Fit:
                     self._start(checkpoint)
                     begun = time.perf_counter()
                     self._call("on_train_begin")
-                    while self._step < self._total and not self._stopped:
-                        self._train_epoch(stacks)
+                    # Else a signal would end it in the middle of a step, where there is no state to save.
+                    with deferred() as deliver_signal:
+                        while self._step < self._total and not self._stopped:
+                            self._train_epoch(stacks, deliver_signal)
             if self._best is None:
                 self._refuse_exploded()
             checkpoints = self._checkpoints.kept() if self._checkpoints else {}
@@ -237,7 +240,9 @@ class Fit:
             stacks = OnDevice(stacks, feed)
         return measured(stacks, 0, self._input.state(self._step, self._at))
 
-    def _train_epoch(self, stacks: Iterator[tuple[tuple[Arrays, int], State]]) -> None:
+    def _train_epoch(
+        self, stacks: Iterator[tuple[tuple[Arrays, int], State]], deliver_signal: Callable[[], None]
+    ) -> None:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._steps)
         rows = self._input.batch_size
@@ -263,8 +268,9 @@ class Fit:
             if due or best:
                 self._save(best)
             try:
+                deliver_signal()
                 self._run.progress(self._step * rows, self._total * rows, "examples")
-            except Canceled:
+            except BaseException:  # Canceled, or what the handler of a signal raises
                 waiting()
                 self._save()
                 raise

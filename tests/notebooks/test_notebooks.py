@@ -180,6 +180,31 @@ def test_the_pipelines_notebook_branches_fails_and_remembers(tmp_path: Path, mon
 @pytest.mark.engine
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_training_notebook_is_interrupted_and_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    pytest.importorskip("tensorboardX")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = _run("training.ipynb")
+    text = _COLOUR.sub("", "".join(cell["text"] for cell in shown))
+    model, search = (cell["html"] for cell in shown if cell["html"])
+    assert "eval_loss" in model
+    assert "learning_rate" in search
+    error = float(re.search(r"40 epochs of 40; the best is \d+: mae ([\d.]+) kg", text)[1])  # type: ignore[index]
+    assert 0.2 < error < 0.4  # guessing the mean misses by 0.67 kg
+    assert re.search(r"Trainer +RUNNING", text)
+    assert re.search(r"mae [\d.]+ █", text)
+    assert "exit code 143" in text
+    step, epochs = re.search(r"went on from step (\d+); (\d+) epochs are in its history", text).groups()  # type: ignore[union-attr]
+    assert (int(step) % 8, epochs) == (0, "40")
+    assert int(step) > 0
+    (best,) = re.findall(r"best of 8 trials: eval_loss ([\d.]+)", text)[:1]
+    assert re.findall(r"^trial \d+ +([\d.]+)", text, re.MULTILINE)[0] == best
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_serving_notebook_rolls_out_and_takes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     shown = _run("serving.ipynb")
