@@ -64,7 +64,8 @@ def test_every_pipeline_of_the_suite_compiles_or_is_refused(name: str) -> None:
     assert lint(documents.yaml) == []
     spec = json_format.ParseDict(documents.spec, pipeline_spec().PipelineSpec())
     assert json_format.MessageToDict(spec) == documents.spec  # nothing is said that is a default, or another way
-    assert list(yaml.safe_load_all(documents.yaml)) == [documents.spec, documents.platform]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, seven times as fast
+    assert list(yaml.load_all(documents.yaml, loader)) == [documents.spec, documents.platform]
     pipeline = original(name)
     assert sorted(documents.nodes.values()) == sorted(pipeline.ids)
 

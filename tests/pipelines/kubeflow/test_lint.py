@@ -31,7 +31,7 @@ def mutated(name: str, change: Change) -> list[Finding]:
     documents = conformance(name)
     spec, platform = copy.deepcopy(documents.spec), copy.deepcopy(documents.platform)
     change(spec, platform)
-    return lint(yaml.safe_dump_all([spec, platform]))
+    return lint(yaml.dump_all([spec, platform], Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
 
 
 @pytest.mark.parametrize(
