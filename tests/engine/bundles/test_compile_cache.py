@@ -121,7 +121,7 @@ def test_two_write_at_once_and_a_torn_executable_is_compiled_again(tmp_path: Pat
     entries[-1].write_bytes(entries[-1].read_bytes()[:100])  # as where its writer was killed
     (after,) = results([start()])
     assert after["values"] == expected
-    assert after["hits"] == len(entries) - 1
+    assert 0 < after["hits"] < len(entries)
     assert any("persistent compilation cache" in text for text in after["said"])
 
 
