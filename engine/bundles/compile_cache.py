@@ -4,8 +4,9 @@ An executable is machine code: who writes it runs code in the process that loads
 and the folder must be this user's alone. JAX's persistent compilation cache keys an entry by program, jaxlib, XLA flags
 and kind of device; the folder adds the processor's features, which XLA compiles for.
 
-What was not used for longest goes where there is too much. Processes share the folder without a lock: JAX writes an
-entry once, one that another removed is compiled again, and so is one that cannot be read.
+What was not used for longest goes where there is too much. Processes share the folder without a lock: an entry that
+another removed is compiled again, and so is one that is torn, as where its writer was killed or two wrote at once. JAX
+would neither use nor replace that, so it is removed when the next process begins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import hashlib
 import math
 import os
 import platform
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +30,8 @@ _FOLDER: Final = "jax_compilation_cache_dir"
 LIMIT_VARIABLE: Final = "DRIVETRAIN_COMPILED_GIB"
 """The environment variable that says how much is kept; 0 keeps nothing."""
 _LIMIT: Final = 4.0  # GiB
+_ZSTANDARD: Final = bytes.fromhex("28b52ffd")
+"""What its frames begin with (RFC 8878)."""
 _OPTIONS: Final = (_FOLDER, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
 
 
@@ -56,6 +61,7 @@ def keep_compiled(folder: Path | None = None) -> Path:
     limit = _limit()
     home = private_folder(folder or cache_home() / "compiled")
     executables = private_folder(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
+    _remove_torn(executables)
     _remove_oldest(home, limit)
     if limit:
         _configure((str(executables), 0.0, -1))
@@ -91,6 +97,36 @@ def _limit() -> int:
     except ValueError:  # no InputError, which is passed over where there is no folder
         raise DrivetrainError(f"{LIMIT_VARIABLE} is {text!r:.40}", fix="give GiB as a number, e.g. 4") from None
     return int(much * 2**30)
+
+
+def _remove_torn(folder: Path) -> None:
+    """Remove entries that are not whole, of those written since it was last looked."""
+    began, looked = time.time_ns(), folder / "looked"
+    since = looked.stat().st_mtime_ns if looked.exists() else 0
+    for path in folder.glob("*-cache"):
+        with suppress(OSError):  # another process removes them too, and nothing needs to be removed
+            if path.stat().st_mtime_ns >= since and not _whole(path.read_bytes()):
+                path.unlink(missing_ok=True)
+    with suppress(OSError):
+        looked.touch(0o600)
+        os.utime(looked, ns=(began, began))  # what is written meanwhile is looked at the next time
+
+
+def _whole(entry: bytes) -> bool:
+    """Whether an entry can be read: JAX compresses by zstandard where that is installed, else by zlib."""
+    read: Callable[[bytes], bytes] = zlib.decompress
+    torn: type[Exception] = zlib.error
+    if entry.startswith(_ZSTANDARD):
+        try:
+            import zstandard
+        except ImportError:
+            return True
+        read, torn = zstandard.ZstdDecompressor().decompress, zstandard.ZstdError
+    try:
+        read(entry)
+    except torn:
+        return False
+    return True
 
 
 def _remove_oldest(home: Path, limit: int) -> None:

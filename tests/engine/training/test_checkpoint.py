@@ -328,7 +328,7 @@ def test_what_a_policy_names_is_kept_beside_the_newest(tmp_path: Path) -> None:
     checkpoints.close()
     assert on_disk() == [20, 31, 40, 50]  # the best, the first at or after 30, the newest two
     damage(tmp_path / "50", "truncated")
-    again = Checkpoints(tmp_path, policy=policy)
+    again = Checkpoints(tmp_path, seconds=1e9, policy=policy)
     restored = again.restore(shapes(state(0.0)))
     assert restored is not None
     assert restored[0] == 40

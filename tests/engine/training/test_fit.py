@@ -15,7 +15,16 @@ import numpy as np
 import optax
 import pyarrow as pa
 import pytest
-from drivetrain.engine import Callback, EarlyStopping, EpochRecord, Model, Trained, TrainingProgress, TrainingRun
+from drivetrain.engine import (
+    Callback,
+    EarlyStopping,
+    EpochRecord,
+    Model,
+    Trained,
+    TrainingProgress,
+    TrainingRun,
+    function,
+)
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
@@ -350,6 +359,28 @@ def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
     module: Any = Normalised(0.5, rngs=nnx.Rngs(jax.random.key(0)))
     module.eval()
     np.testing.assert_allclose(model.apply(variables, features), module(features), rtol=1e-5)
+
+
+def test_the_state_of_a_function_is_the_models(run: TrainingRun) -> None:
+    @function
+    def running_mean(state: Any, value: Any) -> Any:
+        count = state["count"] + 1
+        mean = state["mean"] + (value - state["mean"]) / count
+        return {"count": count, "mean": mean}, mean
+
+    def train(params: Any, state: Any, features: Any, key: Any) -> Any:
+        state, mean = running_mean(state, features["x"].mean())
+        return line().apply(params, {**features, "x": features["x"] - mean}), state
+
+    model = Model(
+        lambda key: {"params": line().init(key), "state": {"count": jnp.zeros(()), "mean": jnp.zeros(())}},
+        lambda variables, features: line().apply(variables["params"], features),
+        train,
+    )
+    state = fit(run, model).params["state"]
+    means = [batch["x"].mean() for epoch in range(run.epochs) for batch in run.batches("train", epoch)]
+    assert state["count"] == len(means) == 32
+    assert state["mean"] == pytest.approx(np.mean(means), abs=1e-6)
 
 
 def everything(run: TrainingRun, recorder: Recorder) -> Trained:
