@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,9 @@ Features = Mapping[str, Any]  # arrays [batch], or Ragged
 ROWS_OVER_DEVICES: Final[tuple[tuple[str, Axes], ...]] = ((r"(^|\.)(tables|wide)\.[^.]+\.embedding$", ("data",)),)
 """Rules of a `Strategy` whose mesh has the axis "data": the rows of all tables, and what an optimizer keeps of each,
 are split over the devices. Give the model `multiple`, the number of devices."""
+
+_BLOCK: Final = 1 << 16
+"""Rows of a table that are drawn together."""
 
 
 def table_ids(names: Iterable[str], part: str = "tables") -> dict[str, str]:
@@ -151,11 +155,28 @@ def _refuse_none(categories: Mapping[str, int], numbers: Sequence[str]) -> None:
 
 
 def _tables(categories: Mapping[str, int], width: int, multiple: int, rngs: nnx.Rngs) -> Any:  # nnx.Dict is untyped
-    def uniform(key: jax.Array, shape: Sequence[int], dtype: Any, out_sharding: Any = None) -> jax.Array:
-        bound = shape[0] ** -0.5
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
+    init = partial(_uniform, parts=multiple)
+    return nnx.Dict({name: _table(rows, width, multiple, init, rngs) for name, rows in categories.items()})
 
-    return nnx.Dict({name: _table(rows, width, multiple, uniform, rngs) for name, rows in categories.items()})
+
+def _uniform(
+    key: jax.Array, shape: tuple[int, int], dtype: Any, out_sharding: Any = None, *, parts: int = 1
+) -> jax.Array:
+    """Uniform in ±1/√rows, block by block: drawn at once, a table takes four times its memory while it is made.
+
+    Each of the equal parts of the rows has blocks of its own, so that a device makes its part alone.
+    """
+    rows, width = shape
+    bound, part = rows**-0.5, rows // parts
+    block = min(part, _BLOCK)
+
+    def fill(number: Any, table: jax.Array) -> jax.Array:
+        drawn = jax.random.uniform(jax.random.fold_in(key, number), (parts, block, width), dtype, -bound, bound)
+        return jax.lax.dynamic_update_slice(table, drawn, (0, jnp.minimum(number * block, part - block), 0))
+
+    empty = jnp.zeros((parts, part, width), dtype)
+    table: jax.Array = jax.lax.fori_loop(0, -(-part // block), fill, empty)
+    return table.reshape(shape)
 
 
 def _table(rows: int, width: int, multiple: int, init: Any, rngs: nnx.Rngs) -> nnx.Embed:

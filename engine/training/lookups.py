@@ -16,8 +16,9 @@ class _Role(NamedTuple):
     """What a value is, where it is anything that matters.
 
     Attributes:
-        name: "table"; "ids", or what comes of ids before a look-up: "negative" (whether they are) and "wrapped"
-            (counted from the end, if they are); "segments" of a list's values, and "slots": which are not empty.
+        name: "table"; "ids", or what comes of ids before a look-up: "negative" (whether they are), "wrapped" (counted
+            from the end, if they are) and "starts" (with where to begin in other dimensions); "segments" of a list's
+            values, and "slots": which are not empty.
         of: The table's path, or the features that the ids are of.
     """
 
@@ -36,6 +37,7 @@ _IDS_STAY: Final = _TABLES_STAY | frozenset(
         "expand_dims",
         "transpose",
         "concatenate",
+        "stack",
         "slice",
         "dynamic_slice",
         "rev",
@@ -112,11 +114,12 @@ class _Uses:
                 return first
             if name != "gather":
                 raise _misused(first, f"the operation {name!r}")
-            by_rows = equation.params["dimension_numbers"].start_index_map == (0,)
-            if not by_rows or others != (_Role("ids", self._groups[first.of]),):
+            if not self._looks_up(equation, first.of, *others):
                 raise _misused(first, "a look-up by other ids")
             return None
         if first is not None and names == {first.name}:
+            if name == "concatenate" and first.name == "ids" and others and not any(others):
+                return _Role("starts", first.of)
             aligned = name in _IDS_STAY and all(kind == first for kind in others)
             if aligned and (first.name in ("negative", "slots") or equation.outvars[0].aval.dtype.kind in "iu"):
                 return first
@@ -140,6 +143,17 @@ class _Uses:
             return None
         worst = next((kind for kind in marked if kind.name == "table"), marked[0])
         raise _misused(worst, "a look-up in another array" if name == "gather" else f"the operation {name!r}")
+
+    def _looks_up(self, equation: Any, table: str, role: _Role | None) -> bool:
+        """Whether a gather takes whole rows of a table by its ids."""
+        indexed = equation.params["dimension_numbers"].start_index_map
+        if indexed == (0,):
+            return role == _Role("ids", self._groups[table])
+        # As of one id, mapped over many: a row begins at its id and at 0, the only beginning of all that it has.
+        whole = (1, *equation.invars[0].aval.shape[1:])
+        begins = indexed == tuple(range(len(whole))) and equation.params["slice_sizes"] == whole
+        starts = equation.invars[1].aval.shape[-1] == len(whole)
+        return begins and starts and role == _Role("starts", self._groups[table])
 
 
 def _misused(kind: _Role, by: str) -> InputError:

@@ -94,7 +94,8 @@ def test_wide_alone_is_a_linear_model() -> None:
     np.testing.assert_array_equal(model.apply(params, {"user": user}), params["wide"]["user"]["embedding"][:, 0])
 
 
-def test_tables_begin_within_the_papers_bounds_and_in_equal_parts() -> None:
+def test_tables_begin_within_the_papers_bounds_and_in_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.engine.models.recommendation._BLOCK", 100)  # a part has 13 blocks, the last shorter
     model = nnx_model(lambda rngs: DLRM({"user": 10_001, "item": 16}, width=4, multiple=8, rngs=rngs))
     params = model.init(jax.random.key(0))
     user = np.asarray(params["tables"]["user"]["embedding"])
@@ -102,6 +103,7 @@ def test_tables_begin_within_the_papers_bounds_and_in_equal_parts() -> None:
     assert params["tables"]["item"]["embedding"].shape == (16, 4)
     bound = 10_008**-0.5
     assert 0.999 * bound < user.max() <= bound
+    assert len(np.unique(user)) > 0.99 * user.size  # all are drawn, none twice
     assert user.std() == pytest.approx(bound / np.sqrt(3), rel=0.02)  # of a uniform distribution
 
 
@@ -136,7 +138,9 @@ from pathlib import Path
 import jax, numpy as np, optax
 from drivetrain.engine import SparseTables, Strategy, TrainingRun, nnx_model, rowwise_adam
 from drivetrain.engine.models import DLRM, ROWS_OVER_DEVICES, WideAndDeep, table_ids
+from drivetrain.engine.models import recommendation
 from drivetrain.engine.training.program import Program, StepOptions
+recommendation._BLOCK = 2  # so that a part has several
 spec = importlib.util.spec_from_file_location("problem", sys.argv[1])
 problem = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(problem)

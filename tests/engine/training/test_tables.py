@@ -28,6 +28,7 @@ from drivetrain.engine import (
 )
 from drivetrain.engine.ragged import embedding_bag
 from drivetrain.engine.training.program import Program, StepOptions
+from drivetrain.engine.training.tables import RowUpdates
 from drivetrain.errors import Canceled, InputError
 from flax import nnx
 
@@ -360,3 +361,33 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         fit(run, SparseTables(ids, optimizer), optax.sgd(0.1))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda table, ids: table[ids],
+        lambda table, ids: jnp.take(table, ids, axis=0, mode="clip"),
+        lambda table, ids: jax.checkpoint(lambda table: jnp.tanh(table[ids]))(table),
+        lambda table, ids: jax.vmap(lambda position: table[position])(ids),
+        lambda table, ids: table.astype(jnp.bfloat16)[ids[:, None]][:, 0],
+        lambda table, ids: table[jnp.stack([ids, ids], axis=1)].sum(1),
+        lambda table, ids: jax.jit(lambda ids: table[ids])(ids.reshape(4, -1)).reshape(ids.size, -1),
+    ],
+    ids=["brackets", "take", "rematerialised", "mapped", "half precision", "stacked", "jitted"],
+)
+def test_ways_to_look_up_are_understood(run: TrainingRun, rows: Callable[..., Any]) -> None:
+    """The outputs of the small tables and the new numbers are those of the whole ones."""
+
+    def by_rows(params: Any, features: Any) -> Any:
+        return (rows(params["user"]["table"], features["user"]) * params["item"]["table"][features["item"]]).sum(-1)
+
+    updates = RowUpdates(SparseTables(IDS, optax.sgd(1)), optax.sgd(1), Model(init, by_rows), "rating")
+    params: Any = init(run.key())
+    state = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+    batch = next(run.batches())
+    features: Any = {name: jnp.asarray(batch[name]) for name in ("user", "item")}
+    looked_up = updates.look_up(state, features)
+    assert looked_up.state["params"]["user"]["table"].shape == (BATCH, WIDTH)
+    expected = by_rows(params, features)
+    np.testing.assert_array_equal(by_rows(looked_up.state["params"], looked_up.features), expected)
