@@ -12,6 +12,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from . import custom_ops as custom_ops
     from . import hub as hub
+    from . import models as models
     from . import ops as ops
     from . import ragged as ragged
     from .analyzers.cache import AnalyzerCache as AnalyzerCache
@@ -122,5 +123,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.training": "EpochRecord Trained TrainingRun",
         "transform.transform": "analyze apply",
     },
-    submodules=("custom_ops", "hub", "ops", "ragged", "training.input"),
+    submodules=("custom_ops", "hub", "models", "ops", "ragged", "training.input"),
 )
