@@ -1,4 +1,4 @@
-"""What training costs beside a plain JAX loop: `python benchmarks/training.py [--repeat 3] [--epochs 6]`.
+"""What training costs beside a plain JAX loop: `python benchmarks/training.py [--repeat 3] [--epochs 6] [--rows N]`.
 
 The flights example's model on all 336,776 transformed flights, batches of 512, Adam. The loop is what a
 person would write without us: the columns in memory as NumPy arrays, a permutation for each epoch, one jitted step with
@@ -8,11 +8,16 @@ Steady state: wall seconds of the epochs after the first. Fixed cost: of `Traini
 as it ran: looking at the model, initial state, compiling. "Compiled before": as in Trainer, which keeps executables,
 from the second time on. Waiting for input: by what `fit` itself says of its time. Input alone: the same batches, and
 those of a pipeline of steps, read without training, beside the rate at which `fit` trains.
+
+Sparse tables: a DLRM of two tables, one of a million rows of 32 floats, trained by `fit` with a lazy Adam of the rows
+that each batch names, and with the Adam of whole tables, in turn. `--rows 100_000_000` trains, alone, a table of so
+many rows of 8 floats by row-wise Adagrad, and compares what `fit` plans to take with what the process takes at most.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import tempfile
 import time
@@ -24,18 +29,24 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import optax
+import pyarrow as pa
 from drivetrain import data
 from drivetrain.benchmarks.common import Bars, flights, report, write
 from drivetrain.engine import (
     Bundle,
     Callback,
     EpochRecord,
+    FieldSpec,
+    SparseTables,
     TrainingProgress,
     TrainingRun,
     analyze,
     apply,
     keep_compiled,
+    nnx_model,
+    rowwise_adagrad,
 )
+from drivetrain.engine.models import DLRM, table_ids
 from drivetrain.examples.flights import model as example
 from drivetrain.examples.flights.features import preprocess
 
@@ -52,7 +63,10 @@ BARS: Bars = {
     "fit: share of its time waiting for input": (0.03, True),
     "input alone / fit, steady examples per CPU s": (10, False),
     "cache > shuffle > batch alone / fit, steady examples per CPU s": (10, False),
+    "sparse tables / dense Adam, a million rows of 32, steps per CPU s": (20, False),
 }
+LARGE: Bars = {"large table: most memory taken / planned": (1.25, True)}
+ITEMS, STEPS = 1000, 16  # rows of the other table; steps of an epoch
 
 
 @dataclass
@@ -152,12 +166,77 @@ def read(batches: Iterable[Any]) -> float:
     return time.process_time() - begin
 
 
+def table_run(folder: Path, rows: int) -> TrainingRun:
+    """Random ids of users and items, with a label."""
+    random, examples = np.random.default_rng(0), STEPS * BATCH
+    columns = {
+        "user": random.integers(0, rows, examples).astype(np.int32),
+        "item": random.integers(0, ITEMS, examples).astype(np.int32),
+        "label": (random.random(examples) < 0.5).astype(np.float32),
+    }
+    source = data.open_files([write(pa.table(columns), folder / "ids.parquet")])
+    data.executor("local").map(source, None, data.sinks(folder / "ids", ["train"])).write(folder / "ids")
+    specs = {"user": FieldSpec("int32", (), rows), "item": FieldSpec("int32", (), ITEMS), "label": FieldSpec("float32")}
+    return TrainingRun(specs, folder / "ids", batch_size=BATCH, eval_split=None)
+
+
+def table_model(rows: int, width: int) -> tuple[Model, dict[str, Any], dict[str, str]]:
+    """A DLRM, what `fit` is given with it, and the ids of its tables."""
+    sizes = {"user": rows, "item": ITEMS}
+    options = {
+        "loss": lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean(),
+        "predict": lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        "optimizer": optax.adam(1e-3),
+        "label": "label",
+    }
+    return nnx_model(lambda rngs: DLRM(sizes, width=width, rngs=rngs)), options, table_ids(sizes)
+
+
+def sparse_tables(folder: Path, repeat: int) -> dict[str, float]:
+    """Steps of a million rows, sparse and dense in turn."""
+    run = table_run(folder, 1_000_000)
+    model, options, ids = table_model(1_000_000, 32)
+    sparse, dense = [], []
+    for _ in range(repeat):
+        tables = SparseTables(ids, optax.adam(1e-3))
+        sparse.append(fitted(replace(run, epochs=40), model, {**options, "tables": tables})[3])
+        dense.append(fitted(replace(run, epochs=3), model, options)[3])
+    rates = {name: STEPS / statistics.median(cpu) for name, cpu in (("sparse", sparse), ("dense", dense))}
+    return {
+        "sparse tables, a million rows of 32: steps per CPU s": rates["sparse"],
+        "dense Adam, a million rows of 32: steps per CPU s": rates["dense"],
+        "sparse tables / dense Adam, a million rows of 32, steps per CPU s": rates["sparse"] / rates["dense"],
+    }
+
+
+def large_table(folder: Path, rows: int) -> dict[str, float]:
+    """What a table takes, by plan and at most in this process, and its steps."""
+    run = replace(table_run(folder, rows), epochs=40)
+    model, options, ids = table_model(rows, 8)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    clock = Clock()
+    trained = run.fit(model, **options, tables=SparseTables(ids, rowwise_adagrad(1e-2)), callbacks=[clock])
+    taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e9
+    planned = sum(trained.memory.values()) / 1e9
+    return {
+        f"a table of {rows} rows of 8: planned GB": planned,
+        f"a table of {rows} rows of 8: peak GB": taken,
+        "large table: most memory taken / planned": taken / planned,
+        f"a table of {rows} rows of 8: steps per CPU s": STEPS / statistics.median(np.diff(clock.cpu).tolist()),
+    }
+
+
 def main() -> None:
     """Print the figures, each with its bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rows", type=int, help="train a table of so many rows, and nothing else")
     options = parser.parse_args()
+    if options.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            report("training", large_table(Path(folder), options.rows), LARGE)
+        return
     with tempfile.TemporaryDirectory() as folder:
         run = replace(transformed(Path(folder)), epochs=options.epochs)
         model, how = example_model(run)
@@ -176,6 +255,7 @@ def main() -> None:
         fitted(run, model, how)
         for _ in range(options.repeat):
             kept.append(fitted(run, model, how))
+        by_tables = sparse_tables(Path(folder), options.repeat)
     steady, whole, waiting, cpu = (statistics.median(values) for values in zip(*fits, strict=True))
     loop = statistics.median(loops)
     fixed = whole - options.epochs * steady
@@ -191,6 +271,7 @@ def main() -> None:
         "fit: share of its time waiting for input": waiting,
         "input alone / fit, steady examples per CPU s": cpu / statistics.median(loader),
         "cache > shuffle > batch alone / fit, steady examples per CPU s": cpu / statistics.median(steps),
+        **by_tables,
     }
     report("training", figures, BARS)
 

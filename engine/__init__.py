@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from .training.profiling import Profile as Profile
     from .training.strategy import STRATEGIES as STRATEGIES
     from .training.strategy import Strategy as Strategy
+    from .training.tables import SparseTables as SparseTables
+    from .training.tables import rowwise_adagrad as rowwise_adagrad
+    from .training.tables import rowwise_adam as rowwise_adam
     from .training.tensorboard import TensorBoard as TensorBoard
     from .training.training import EpochRecord as EpochRecord
     from .training.training import Trained as Trained
@@ -111,6 +114,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.model": "Model nnx_model",
         "training.profiling": "Profile",
         "training.strategy": "STRATEGIES Strategy",
+        "training.tables": "SparseTables rowwise_adagrad rowwise_adam",
         "training.tensorboard": "TensorBoard",
         "training.training": "EpochRecord Trained TrainingRun",
         "transform.transform": "analyze apply",

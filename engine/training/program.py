@@ -13,6 +13,7 @@ import optax
 
 from ...errors import InputError
 from .precision import PRECISIONS, Precision, in_float32
+from .tables import RowUpdates, SparseTables
 from .warm_start import replaced
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ class StepOptions:
         ema: The decay of an exponential moving average of the parameters, which is evaluated and exported in their
             stead: average = ema * average + (1 - ema) * parameters after each step, the first being the initial ones.
         skip_nonfinite: Whether a step whose loss or gradients are not finite changes nothing.
+        tables: Parameters of which a step changes the rows that its batch looks up, alone.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     precision: Precision = PRECISIONS["float32"]
     ema: float | None = None
     skip_nonfinite: bool = False
+    tables: SparseTables | None = None
 
     @property
     def skips(self) -> bool:
@@ -95,8 +98,12 @@ class Program:
     ) -> None:
         """Wraps the functions in `jax.jit`; XLA compiles each when it is first called."""
         self._model, self._loss, self._label = model, loss, label
-        self._optimizer = optax.with_extra_args_support(optimizer)  # some look at the loss (reduce_on_plateau)
         self._step_options = step_options = options or StepOptions()
+        self._row_updates: RowUpdates | None = None
+        if step_options.tables is not None:
+            self._row_updates = RowUpdates(step_options.tables, optimizer, model, label)
+            optimizer = self._row_updates.optimizer
+        self._optimizer = optax.with_extra_args_support(optimizer)  # some look at the loss (reduce_on_plateau)
         self._placement = placement
         self._stacked = placement.batches(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
@@ -121,6 +128,8 @@ class Program:
     def shapes(self, key: jax.Array) -> State:
         """The state's structure, shapes and dtypes."""
         shapes: State = jax.eval_shape(self._initial, key, {})
+        if self._row_updates is not None:
+            self._row_updates.check(shapes)
         return shapes
 
     def init(self, key: jax.Array, base: Mapping[str, Any] | None = None) -> State:
@@ -263,9 +272,12 @@ class Program:
         options = self._step_options
         types = options.precision
         factor = state["scale"]["factor"] if types.scaled else None
+        whole, features = state, self._features(batch)
+        rows: Mapping[str, jax.Array] = {}
+        if self._row_updates is not None:
+            state, features, rows = self._row_updates.look_up(whole, features)
 
         def objective(params: Any) -> tuple[jax.Array, tuple[jax.Array, Any]]:
-            features = self._features(batch)
             model_state = state["model"]
             if types.name == "float32":
                 outputs, model_state = self._model.step(params, model_state, features, key)
@@ -281,15 +293,18 @@ class Program:
         updates, optimizer = self._optimizer.update(gradients, state["optimizer"], state["params"], value=value)
         params = optax.apply_updates(state["params"], updates)
         after = {"params": params, "optimizer": optimizer, "model": model_state}
+        finite = jnp.isfinite(value) & _all_finite(gradients) if options.skips else None
+        if finite is not None:
+            after = {name: _where(finite, part, state[name]) for name, part in after.items()}
+            value = jnp.where(finite, value, jnp.nan)
+        if self._row_updates is not None:
+            after = self._row_updates.write(whole, after, rows)
         if options.ema is not None:
-            after["ema"] = optax.incremental_update(params, state["ema"], 1 - options.ema)
-        if not options.skips:
-            return after, value
-        finite = jnp.isfinite(value) & _all_finite(gradients)
-        after = {name: _where(finite, part, state[name]) for name, part in after.items()}
-        if types.scaled:
+            average = optax.incremental_update(after["params"], state["ema"], 1 - options.ema)
+            after["ema"] = average if finite is None else _where(finite, average, state["ema"])
+        if finite is not None and types.scaled:
             after["scale"] = types.next_scale(state["scale"], finite)
-        return after, jnp.where(finite, value, jnp.nan)
+        return after, value
 
 
 def _strongly_typed(value: Any) -> jax.Array:  # Any: a Python number too

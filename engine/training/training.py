@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .callbacks import Callback
     from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
+    from .tables import SparseTables
 
     Arrays = Mapping[str, jax.Array]
     Loss = Callable[[Outputs, Arrays], jax.Array]
@@ -234,6 +235,7 @@ class TrainingRun:
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         ema: float | None = None,
         skip_nonfinite: bool = False,
+        tables: SparseTables | None = None,
         data: Dataset | None = None,
         eval_data: Dataset | None = None,
         steps_per_epoch: int | None = None,
@@ -258,6 +260,8 @@ class TrainingRun:
             ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
             skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
                 before it, up to 50 times in a row.
+            tables: Embedding tables of which a step reads and writes only the rows that its batch looks up; `optimizer`
+                changes all other parameters.
             data: Batches to train on in place of those of the train split, such as
                 `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
                 Checkpoints hold its state.
@@ -287,7 +291,7 @@ class TrainingRun:
         taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
         if taken:
             raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
-        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
+        step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, tables)
         best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
         options = FitOptions(step, (*callbacks, *self.callbacks), best)
         if data is None and steps_per_epoch is not None:

@@ -57,6 +57,8 @@ def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType, names: 
     taped = names["train_with_a_tape"](run)
     np.testing.assert_allclose(taped.params["weights"], by_hand.params["weights"], atol=1e-4)
     np.testing.assert_allclose(taped.params["bias"], by_hand.params["bias"], atol=1e-4)
+    by_table = names["train_tables"](run)
+    assert by_table.history[-1].loss < by_table.history[0].loss
 
 
 def test_several_losses_are_those_of_scikit_learn(tmp_path: Path, problem: ModuleType, names: dict[str, Any]) -> None:
