@@ -31,7 +31,8 @@ def batches(run: TrainingRun) -> engine.input.Dataset:
 
 
 def loss(logits: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
-    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["digit"]).mean()
+    mean: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, batch["digit"]).mean()
+    return mean
 
 
 def accuracy(logits: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:

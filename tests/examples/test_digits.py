@@ -77,7 +77,7 @@ def test_what_tensorboard_shows_is_with_the_model(digits: example_job.Example) -
 
     logs = digits.done.path(digits.root, "Trainer", "model") / "extra" / "logs"
     (folder,) = {path.parent for path in logs.rglob("events*")}
-    events = EventAccumulator(str(folder)).Reload()  # type: ignore[no-untyped-call]
+    events = EventAccumulator(str(folder)).Reload()
     curves = [tag for tag in events.Tags()["scalars"] if "accuracy" in tag]
     assert curves
     assert events.Scalars(curves[0])[-1].value > 0.9
