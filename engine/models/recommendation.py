@@ -175,7 +175,8 @@ def _uniform(
         return jax.lax.dynamic_update_slice(table, drawn, (0, jnp.minimum(number * block, part - block), 0))
 
     empty = jnp.zeros((parts, part, width), dtype)
-    return jax.lax.fori_loop(0, -(-part // block), fill, empty).reshape(shape)
+    table: jax.Array = jax.lax.fori_loop(0, -(-part // block), fill, empty)
+    return table.reshape(shape)
 
 
 def _table(rows: int, width: int, multiple: int, init: Any, rngs: nnx.Rngs) -> nnx.Embed:
