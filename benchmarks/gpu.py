@@ -5,7 +5,9 @@ Each part runs in a process of its own for each platform (`--platforms cpu gpu`)
 - steps a second of `TrainingRun.fit`, of a hand-written loop of jitted steps on the same batches, and of that step on
   one batch that stays on the device, for a dense network in float32 and bfloat16, and for a table of embeddings;
 - rows a second of a transform of columns and of one with matrices, placed as usual, and with every stage on the GPU;
-- requests a second, and their latency, of a server of a dense network, for requests of 1 and 64 rows.
+- requests a second, and their latency, of a server of a dense network, for requests of 1 and 64 rows;
+- rows a second of ResNet-50, BERT-Large, DLRM and a decoder (`gpu_models.py`), trained by `fit` and by a hand-written
+  loop; of full size on a GPU alone, which also writes this table to docs/benchmarks.md.
 
 Nothing is added to the ledger: its machines have no GPU.
 """
@@ -26,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,9 @@ import numpy as np
 import pyarrow as pa
 
 PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu"}
-PARTS = ("train", "transform", "serve")
+PARTS = ("train", "transform", "serve", "models")
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 FEATURES = 64
 
 
@@ -289,6 +294,26 @@ async def _ask(address: str, body: bytes, connections: int, seconds: float) -> l
     return latencies
 
 
+# -- large models
+
+
+def models(size: Size, where: str, _: Path) -> dict[str, float]:
+    """Rows a second of each large model; on a processor of tiny ones alone."""
+    import jax
+    from drivetrain.benchmarks import gpu_models
+
+    tiny = size is TINY
+    jax.config.update("jax_disable_most_optimizations", tiny)  # type: ignore[no-untyped-call]  # what tiny models take is the time to compile them
+    if where == "cpu" and not tiny:
+        print("models of full size are not trained on a processor", file=sys.stderr)
+        return {}
+    figures: dict[str, float] = {}
+    for name, workload in gpu_models.WORKLOADS.items():
+        print(f"models: {name}", file=sys.stderr, flush=True)
+        figures |= gpu_models.figures(workload(tiny=tiny))
+    return figures
+
+
 # -- the table
 
 
@@ -328,7 +353,7 @@ def main() -> None:
     if options.part:
         (where,) = options.platforms
         with tempfile.TemporaryDirectory() as scratch:
-            part = {"train": train, "transform": transform, "serve": serve}[options.part]
+            part = {"train": train, "transform": transform, "serve": serve, "models": models}[options.part]
             figures = part(TINY if options.tiny else FULL, where, Path(scratch))
         print(json.dumps({"hardware": hardware(where), "figures": figures}))
         return
@@ -342,14 +367,32 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(every, indent=1) + "\n")
     print(*every["hardware"].values(), sep="\n")
+    if "gpu" in every.get("models", {}) and not options.tiny:
+        today = datetime.now(tz=UTC).date().isoformat()
+        PAGE.write_text(with_table(PAGE.read_text("utf-8"), every["models"]["gpu"], every["hardware"]["gpu"], today))
+
+
+def with_table(page: str, figures: Mapping[str, float], hardware: str, day: str) -> str:
+    """A page with these figures, and of what and when they are, in place of what stood between its two marks.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    before, mark, rest = page.partition(BEGIN)
+    _, closing, after = rest.partition(END)
+    if not mark or not closing:
+        raise ValueError(f"the page lacks a line {(BEGIN if not mark else END).strip()}")
+    rows = [f"| {name} | {value:,.4g} |\n" for name, value in figures.items()]
+    table = f"{day}, {hardware}:\n\n| | |\n|---|---|\n" + "".join(rows)
+    return before + BEGIN + "\n" + table + "\n" + END + after
 
 
 def _print_part(part: str, figures: Mapping[str, Mapping[str, float]]) -> None:
     names = list(dict.fromkeys(name for each in figures.values() for name in each))
-    print(f"{part:52}" + "".join(f"{where:>12}" for where in figures))
+    print(f"{part:66}" + "".join(f"{where:>12}" for where in figures))
     for name in names:
         cells = [each.get(name) for each in figures.values()]
-        print(f"  {name:50}" + "".join(f"{'' if cell is None else f'{cell:.4g}':>12}" for cell in cells), flush=True)
+        print(f"  {name:64}" + "".join(f"{'' if cell is None else f'{cell:.4g}':>12}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":
