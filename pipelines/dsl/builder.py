@@ -400,7 +400,9 @@ class PipelineBuilder:
                 raise BuildError(
                     f"{node}: {value!r} finds a baseline for the candidate, which is the input {CANDIDATE!r}",
                     where=where,
-                    fix=f"give the component an input {CANDIDATE!r}, and this to another one",
+                    fix="a warm start takes dt.resolvers.latest_model('blessed')"
+                    if CANDIDATE not in inputs
+                    else f"give the candidate to {CANDIDATE!r}, and this to another input",
                 )
             if value.query.type != wanted.__name__ and not issubclass(artifact_type(value.query.type), wanted):
                 raise BuildError(
