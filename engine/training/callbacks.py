@@ -146,7 +146,8 @@ class Monitor:
             raise InputError(f"there is no mode {mode!r}", fix='use "min" or "max"')
         if mode is None and name not in ("loss", "eval_loss"):
             raise InputError(
-                f"whether a smaller or a larger {name!r} is better is not known", fix='add mode="min" or mode="max"'
+                f"whether a smaller or a larger {name!r} is better is not known",
+                fix='add mode="min" or mode="max"; the losses are called "loss" and "eval_loss"',
             )
         self.name = name
         self._sign = -1.0 if mode == "max" else 1.0

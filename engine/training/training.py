@@ -270,7 +270,7 @@ class TrainingRun:
                 or `rehearse` refused the model.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
-        from .callbacks import Monitor
+        from .arguments import check_callbacks, check_datasets, check_functions, check_metrics, monitor_of
         from .fit import Fit, FitOptions
         from .input.stacks import DatasetInput
         from .precision import precision as find_precision
@@ -281,13 +281,14 @@ class TrainingRun:
                 f"the label {label!r} is not a column of the transformed examples",
                 fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
+        check_functions(model, optimizer, {"loss": loss, "predict": predict})
+        check_metrics(metrics or {})
+        check_callbacks(callbacks)
+        check_datasets({"data": data, "eval_data": eval_data})
         if ema is not None and not 0 <= ema < 1:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
-        taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
-        if taken:
-            raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
         step = StepOptions(dict(metrics or {}), find_precision(precision), ema, skip_nonfinite)
-        best = None if keep_best is None else Monitor(*([keep_best] if isinstance(keep_best, str) else keep_best))
+        best = monitor_of(keep_best, list(metrics or ()))
         options = FitOptions(step, (*callbacks, *self.callbacks), best)
         if data is None and steps_per_epoch is not None:
             raise InputError("steps_per_epoch is of data, which is not there", fix="add data=run.dataset()…")

@@ -69,8 +69,8 @@ def squared(outputs: Any, batch: Any) -> Any:
 
 
 def fit(run: TrainingRun, model: Model | None = None, **options: Any) -> Trained:
-    options = {"loss": squared, "optimizer": optax.sgd(RATE)} | options
-    return run.fit(model or line(), predict=lambda output: {"y_hat": output}, label="y", **options)
+    options = {"loss": squared, "optimizer": optax.sgd(RATE), "predict": lambda output: {"y_hat": output}} | options
+    return run.fit(model or line(), label="y", **options)
 
 
 def by_hand(
@@ -220,7 +220,20 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep_best": "eval_los"}, "'eval_los' is better is not known"),
+        ({"keep_best": "eval_los"}, r"there is no 'eval_los' to monitor\n.*did you mean 'eval_loss'"),
+        ({"keep_best": "mae"}, r"'mae' is better is not known\n.*keep_best=\(\"mae\", \"max\"\)"),
+        ({"keep_best": True}, r"keep_best is True\n.*keep_best=\"eval_loss\""),
+        ({"model": line}, r"the model is the function line, not a Model\n.*nnx_model"),
+        ({"loss": "mse"}, r"loss is 'mse', not a function\n.*lambda outputs, batch"),
+        ({"predict": None}, r"predict is None, not a function\n.*lambda outputs:"),
+        ({"optimizer": "adam"}, r"the optimizer is 'adam'\n.*optax.adam\(1e-3\)"),
+        ({"optimizer": optax.sgd}, r"the optimizer is the function sgd\n.*call it: optax.sgd\("),
+        ({"metrics": ["accuracy"]}, r"metrics is \['accuracy'\], not functions by name"),
+        ({"callbacks": EarlyStopping()}, r"callbacks is of type EarlyStopping, not a list\n.*callbacks=\["),
+        ({"callbacks": [EarlyStopping]}, r"callback EarlyStopping is a class\n.*EarlyStopping\("),
+        ({"callbacks": [print]}, r"a callback is the function print\n.*engine.Callback"),
+        ({"data": [1, 2]}, r"data is of type list, not a dataset of engine.input"),
+        ({"eval_data": "eval"}, r"eval_data is 'eval', not a dataset of engine.input\n.*run.dataset\(\"eval\"\)"),
         ({"keep_best": ("acuracy", "max")}, "there is no 'acuracy' to monitor"),
         ({"keep_best": ("mae", "least")}, "there is no mode 'least'"),
         ({"ema": 1.0}, "ema is 1.0"),
@@ -232,6 +245,14 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
 def test_options_that_cannot_be(run: TrainingRun, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit(run, **{"metrics": {"mae": squared}} | options)
+
+
+def test_a_method_that_nothing_calls_is_named(run: TrainingRun) -> None:
+    class Misspelt(Callback):
+        def on_epoch_ends(self, progress: TrainingProgress, record: EpochRecord) -> None: ...
+
+    with pytest.raises(InputError, match=r"nothing calls Misspelt.on_epoch_ends\n.*did you mean 'on_epoch_end'"):
+        fit(run, callbacks=[Misspelt()])
 
 
 def test_early_stopping_refuses(run: TrainingRun) -> None:
@@ -332,6 +353,11 @@ def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
     batch = next(run.batches("eval"))
     features = {name: batch[name] for name in ("x", "z")}
     np.testing.assert_allclose(trained.apply(trained.params, features), module(features), rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_in_place_of_what_builds_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"not a Normalised\n.*nnx_model\(lambda rngs: Normalised\("):
+        nnx_model(Normalised(0.0, rngs=nnx.Rngs(0)))  # type: ignore[arg-type]
 
 
 def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
@@ -529,7 +555,7 @@ def test_a_batch_that_breaks_the_loss_of_a_dataset_is_named(run: TrainingRun) ->
     ("options", "message"),
     [
         ({"data": lambda run: run.dataset()}, "gives no batches of one size"),
-        ({"data": lambda run: run.dataset().batch(1000)}, "has 0 rows, fewer than one batch of 1000"),
+        ({"data": lambda run: run.dataset().batch(1000)}, r"gives no batch of 1000 rows: files\(512 rows"),
         ({"data": lambda run: run.dataset().filter(lambda c: c["x"] > 0).batch(9)}, r"\n.*add steps_per_epoch"),
         ({"data": lambda run: run.dataset().batch(9), "steps_per_epoch": 0}, "steps_per_epoch is 0"),
         ({"steps_per_epoch": 3}, "steps_per_epoch is of data"),
