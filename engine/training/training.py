@@ -66,6 +66,7 @@ class Trained:
         steps: Steps that this attempt ran.
         examples: Rows that this attempt trained on.
         stopped: Why the training ended before its last epoch, "" where it did not.
+        kept_epoch: The epoch whose parameters `keep_best` kept; None where they are those after the last step.
         seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
             one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
             all else: compiling, callbacks.
@@ -84,6 +85,7 @@ class Trained:
     steps: int = 0
     examples: int = 0
     stopped: str = ""
+    kept_epoch: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     input_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from drivetrain.engine import Callback, EarlyStopping, EpochRecord, Model, Trained, TrainingProgress, TrainingRun
 from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.fit import _times
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
 from drivetrain.errors import Canceled, InputError
@@ -180,6 +181,12 @@ def test_where_the_time_goes_adds_up(run: TrainingRun, tmp_path: Path) -> None:
     assert all(trained.seconds[part] > 0 for part in ("start", "input", "device", "evaluation", "checkpoints"))
 
 
+def test_the_line_on_time_cuts_the_name_of_a_source_of_many_columns() -> None:
+    source = f"files(4345 rows: {', '.join(f'column_{number}' for number in range(30))})"
+    said = _times({"input": 3.0, "device": 1.0}, {source: 2.5, "batch(64)": 0.1})
+    assert said.endswith(f"; the longest at work in the input was {source[:58]}…), 2.5 s")
+
+
 def test_a_callback_that_raises_is_named(run: TrainingRun, tmp_path: Path) -> None:
     class Broken(Callback):
         def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
@@ -211,10 +218,13 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
     np.testing.assert_array_equal(flat(trained.params), recorder.weights[best])
     assert trained.stopped.startswith("eval_loss was not better than ")
     assert any("training ends after this epoch" in note for note in notes)
+    assert trained.kept_epoch == best + 1
+    assert f"the parameters kept are those of epoch {best + 1}: eval_loss {losses[best]:.5f}" in notes
     assert trained.steps == 8 * len(losses)
     assert trained.curve[-1][0] == trained.steps
     last = fit(long, optimizer=rising, callbacks=[EarlyStopping(patience=2)])
     np.testing.assert_array_equal(flat(last.params), recorder.weights[-1])
+    assert last.kept_epoch is None
 
 
 @pytest.mark.parametrize(
