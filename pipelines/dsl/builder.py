@@ -557,6 +557,8 @@ def _of_type(spec: ParameterSpec, value: object) -> str:
     """The fix where a value is of another type than the parameter."""
     if isinstance(value, Secret):
         return f"declare it `{spec.name}: dt.Secret`"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # all outputs of a component
+        return f"name one of the outputs: {', '.join(value._fields)}"
     if isinstance(value, str):  # a number in quotation marks
         try:
             literal = ast.literal_eval(value)
