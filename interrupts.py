@@ -36,10 +36,9 @@ def deferred() -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     handlers: dict[int, Callable[[int, Any], Any]] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        handler = signal.getsignal(number)
-        if callable(handler):
-            handlers[number] = handler
+    for each in (signal.SIGINT, signal.SIGTERM):
+        if callable(handler := signal.getsignal(each)):
+            handlers[each] = handler
     first: list[tuple[int, float]] = []
     delivered = False
 

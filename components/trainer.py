@@ -275,6 +275,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
         "steps": trained.steps,
         "examples": trained.examples,
         "stopped": trained.stopped,
+        "kept_epoch": trained.kept_epoch,
         "seconds": dict(trained.seconds),
         "input_seconds": dict(trained.input_seconds),
         "memory": dict(trained.memory),
@@ -296,6 +297,7 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
         series["eval split"] = ends
     notes = [f"Resumed at step {trained.first_step}."] if trained.first_step else []
     notes += [f"Ended early: {trained.stopped}."] if trained.stopped else []
+    notes += [f"Exported are the parameters of epoch {trained.kept_epoch}."] if trained.kept_epoch else []
     metrics = list(trained.history[0].metrics) if trained.history else []
     skipped = ["steps left out"] if any(epoch.skipped for epoch in trained.history) else []
     columns = [TableColumn(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss", *metrics, *skipped)]

@@ -90,7 +90,7 @@ class Meter:
         share = f" of {self.total:,} ({self.done / self.total:.0%})" if self.total else ""
         parts = [f"{self.done:,}{share} {self.unit}".rstrip()]
         if self.rate:
-            parts.append(f"{self.rate:,.0f} {self.unit}/s")
+            parts.append(f"{self.rate:{',.0f' if self.rate >= 10 else '.2g'}} {self.unit}/s")
         if self.left is not None and self.done != self.total:
             parts.append(f"{span(self.left)} left")
         return ", ".join(parts)

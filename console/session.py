@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ class NodeView:
         id: Node id.
         state: How it ended; or RUNNING, WAITING (to begin, or for its next attempt) in a run that is at work, or
             INTERRUPTED where its process died.
-        seconds: Wall time; of a cached node, of finding that out.
+        seconds: Wall time, of one that is at work until now; of a cached node, of finding that out.
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
         outputs: What it made or reused, by output name.
         records: The same as the store's rows.
@@ -322,6 +322,13 @@ def _measured_until_now(home: Home, execution: ExecutionRecord) -> tuple[dict[st
     return properties.get("metrics", {}), properties.get("metric_steps", {})
 
 
+def _seconds(execution: ExecutionRecord, state: TaskState) -> float:
+    """How long it took, or has taken until now."""
+    if state is UnfinishedState.RUNNING and execution.started_at is not None:
+        return max(0.0, (datetime.now(UTC) - execution.started_at).total_seconds())
+    return execution.seconds or 0.0
+
+
 def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> NodeView:
     """A task of a run as the store knows it now."""
     execution = (flow or Flow(home.store, run)).execution(*parse_task(name))
@@ -351,7 +358,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     return NodeView(
         id=name,
         state=state,
-        seconds=execution.seconds or 0.0,
+        seconds=_seconds(execution, state),
         reason=reason,
         outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,

@@ -163,5 +163,14 @@ def _is_digest(value: object) -> bool:
 def _short(value: object) -> str:
     if isinstance(value, str) and _HEX.fullmatch(value):
         return f"{value[:8]}…"
-    text = canonical_json(value).decode()
+    text = canonical_json(_unwrapped(value)).decode()
     return text if len(text) <= 120 else f"{text[:117]}…"
+
+
+def _unwrapped(value: object) -> object:
+    """A value as it was written in the pipeline: its mappings without their wrapper."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"$map"} and (members := _members(value["$map"])) is not None:
+            return {key: _unwrapped(item) for key, item in members.items()}
+        return {key: _unwrapped(item) for key, item in value.items()}
+    return [_unwrapped(item) for item in value] if isinstance(value, list) else value

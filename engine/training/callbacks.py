@@ -146,15 +146,11 @@ class Monitor:
             raise InputError(f"there is no mode {mode!r}", fix='use "min" or "max"')
         if mode is None and name not in ("loss", "eval_loss"):
             raise InputError(
-                f"whether a smaller or a larger {name!r} is better is not known", fix='add mode="min" or mode="max"'
+                f"whether a smaller or a larger {name!r} is better is not known",
+                fix='add mode="min" or mode="max"; the losses are called "loss" and "eval_loss"',
             )
         self.name = name
         self._sign = -1.0 if mode == "max" else 1.0
-
-    @classmethod
-    def of(cls, wanted: str | tuple[str, Literal["min", "max"]] | None) -> Monitor | None:
-        """What an option of `fit` names: "eval_loss", or a metric with its direction."""
-        return None if wanted is None else cls(*([wanted] if isinstance(wanted, str) else wanted))
 
     def check(self, monitored: Sequence[str]) -> None:
         """Refuse a name that no epoch's record will have.

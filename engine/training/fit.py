@@ -39,6 +39,8 @@ _AHEAD = 1
 """Stacks of batches that wait on the devices for their turn: each holds many batches."""
 _WAITED = 0.03
 """The share of the time that a training may wait for its input before it says what was slow there."""
+_SHOWN = 60
+"""Characters of a step of the input in that line."""
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
@@ -161,6 +163,7 @@ class Fit:
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
         self._run.note(_times(seconds, self._input_seconds))
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
+        kept = self._kept_epoch()
         return Trained(
             params=jax.device_get(variables),
             apply=self._model.apply,
@@ -172,11 +175,22 @@ class Fit:
             steps=ran,
             examples=ran * self._input.batch_size,
             stopped=self._stopped,
+            kept_epoch=kept,
             seconds=seconds,
             input_seconds=dict(self._input_seconds),
             memory=dict(self._memory),
             checkpoints=checkpoints,
         )
+
+    def _kept_epoch(self) -> int | None:
+        """The epoch that `keep_best` kept, which is noted; None where the last step's variables are exported."""
+        monitor = self._options.keep_best
+        if monitor is None or self._best is None:
+            return None
+        best = self._best[0]
+        epoch = next(record.epoch for record in self._history if monitor.value(record) == best)
+        self._run.note(f"the parameters kept are those of epoch {epoch}: {monitor.name} {best:.5f}")
+        return epoch
 
     def _restored(self) -> tuple[State, dict[str, Any]] | None:
         """The newest checkpoint's state, on the host, and its record; from now on `_step` is its step.
@@ -508,7 +522,8 @@ def _times(seconds: Mapping[str, float], input_seconds: Mapping[str, float]) -> 
     if seconds["input"] < _WAITED * whole:
         return text
     step, slowest = max(input_seconds.items(), key=lambda step: step[1])
-    return f"{text}; the longest at work in the input was {step}, {slowest:.1f} s"
+    shown = step if len(step) <= _SHOWN else f"{step[: _SHOWN - 2]}…)"  # a source names all its columns
+    return f"{text}; the longest at work in the input was {shown}, {slowest:.1f} s"
 
 
 def _nothing() -> None: ...

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import missing_extra
+from ...errors import InputError, missing_extra
 
 if TYPE_CHECKING:
     import jax
@@ -83,12 +83,21 @@ def nnx_model(build: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         the module holds more (batch statistics, variables of its own, random streams) it is trained in Flax's `train()`
         mode and applied in its `eval()` mode. Random streams are no state: in each step they begin anew from that
         step's key, so that any step can be computed again.
+
+    Raises:
+        InputError: It is a module, not a function that makes one.
     """
     try:
         from flax import nnx
     except ImportError as error:
         raise missing_extra("flax", "engine") from error
 
+    if isinstance(build, nnx.Module):
+        name = type(build).__name__
+        raise InputError(
+            f"nnx_model takes a function that makes the module, not a {name}",
+            fix=f"write nnx_model(lambda rngs: {name}(…, rngs=rngs))",
+        )
     abstract: Any = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     modes = {}
     for mode in ("train", "eval"):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _POINTS = 1000
 """Of the loss curve, where `every` does not say otherwise: writing a point takes some 200 microseconds."""
 _FLUSH_SECONDS = 5
+_BUCKETS = 1e20
+"""Where tensorboardX's buckets of a histogram end, on both sides."""
 _PROJECTED = 10_000
 """Rows of an embedding: as many as the projector of TensorBoard works with."""
 
@@ -129,7 +131,8 @@ class TensorBoard(Callback):
                 self.writer.add_scalar(f"epoch/{name}", value, self._step)
         if self._histograms:
             for name, array in named_arrays(progress.variables()).items():
-                if np.isfinite(array).all():  # tensorboardX gives up on others
+                # tensorboardX gives up on what is not finite, and where all lies beyond its buckets.
+                if np.isfinite(array).all() and np.abs(array).min() < _BUCKETS:
                     self.writer.add_histogram(f"parameters/{name}".replace(".", "/"), array, self._step)
 
     def on_train_end(self, progress: TrainingProgress) -> None:

@@ -68,6 +68,7 @@ class Trained:
         steps: Steps that this attempt ran.
         examples: Rows that this attempt trained on.
         stopped: Why the training ended before its last epoch, "" where it did not.
+        kept_epoch: The epoch whose parameters `keep_best` kept; None where they are those after the last step.
         seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
             one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
             all else: compiling, callbacks.
@@ -87,6 +88,7 @@ class Trained:
     steps: int = 0
     examples: int = 0
     stopped: str = ""
+    kept_epoch: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     input_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -284,7 +286,7 @@ class TrainingRun:
                 or `rehearse` refused the model.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
-        from .callbacks import Monitor
+        from .arguments import check_callbacks, check_datasets, check_functions, check_metrics, monitor_of
         from .checkpoint import CheckpointPolicy
         from .fit import Fit, FitOptions
         from .freezing import Freezing
@@ -297,19 +299,24 @@ class TrainingRun:
                 f"the label {label!r} is not a column of the transformed examples",
                 fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
+        check_functions(model, optimizer, {"loss": loss, "predict": predict})
+        check_metrics(metrics or {})
+        check_callbacks(callbacks)
+        check_datasets({"data": data, "eval_data": eval_data})
         if ema is not None and not 0 <= ema < 1:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
         if isinstance(freeze, str):
             raise InputError(f"freeze is the text {freeze!r}", fix=f"give a list: freeze=[{freeze!r}]")
-        taken = [name for name in metrics or () if name in ("loss", "eval_loss")]
-        if taken:
-            raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
         step = StepOptions(
             dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)), tables
         )
         policy = checkpoints or CheckpointPolicy()
         options = FitOptions(
-            step, (*callbacks, *self.callbacks), Monitor.of(keep_best), policy, Monitor.of(policy.best)
+            step,
+            (*callbacks, *self.callbacks),
+            monitor_of("keep_best", keep_best, list(metrics or ())),
+            policy,
+            monitor_of("best", policy.best, list(metrics or ())),
         )
         if data is None and steps_per_epoch is not None:
             raise InputError("steps_per_epoch is of data, which is not there", fix="add data=run.dataset()…")

@@ -400,7 +400,9 @@ class PipelineBuilder:
                 raise BuildError(
                     f"{node}: {value!r} finds a baseline for the candidate, which is the input {CANDIDATE!r}",
                     where=where,
-                    fix=f"give the component an input {CANDIDATE!r}, and this to another one",
+                    fix="a warm start takes dt.resolvers.latest_model('blessed')"
+                    if CANDIDATE not in inputs
+                    else f"give the candidate to {CANDIDATE!r}, and this to another input",
                 )
             if value.query.type != wanted.__name__ and not issubclass(artifact_type(value.query.type), wanted):
                 raise BuildError(
@@ -555,6 +557,8 @@ def _of_type(spec: ParameterSpec, value: object) -> str:
     """The fix where a value is of another type than the parameter."""
     if isinstance(value, Secret):
         return f"declare it `{spec.name}: dt.Secret`"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # all outputs of a component
+        return f"name one of the outputs: {', '.join(value._fields)}"
     if isinstance(value, str):  # a number in quotation marks
         try:
             literal = ast.literal_eval(value)

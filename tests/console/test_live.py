@@ -55,6 +55,13 @@ def test_a_meter_gives_rate_and_what_is_left_over_the_last_seconds() -> None:
     assert str(meter) == "5,700 of 10,000 (57%) rows, 300 rows/s, 14.3 s left"
 
 
+def test_a_meter_of_slow_work_does_not_say_that_it_stands_still() -> None:
+    meter = Meter()
+    meter.update(4, 12, "trials", 0.0)
+    meter.update(5, 12, "trials", 8.0)
+    assert str(meter) == "5 of 12 (42%) trials, 0.12 trials/s, 56.0 s left"
+
+
 def test_a_meter_starts_anew_with_a_new_unit_or_a_smaller_count() -> None:
     meter = Meter()
     meter.update(0, None, "rows", 0.0)

@@ -51,6 +51,7 @@ def test_a_task_between_two_attempts_waits(
     faulty.waits(lambda: {"Flaky": "WAITING", "Once": "FAILED", "Waits": "RUNNING"}.items() <= shown(home).items())
     run_view = view(home, open_run(home, None))
     assert run_view.state == "RUNNING"
+    assert run_view["Waits"].seconds > 0
     why = "its process ended with status 3" if runner == "process" else "ValueError: the first time"
     told, _, left = run_view["Flaky"].reason.partition(" s for retry 1 of 2: ")
     assert 3500 < int(told.removeprefix("waits ")) <= 3600

@@ -108,6 +108,11 @@ A, B = "a" * 64, "b" * 64
             ["parameter h.rate: 1 -> 2", "parameter h.deep.a: 1 -> 3"],
         ),
         (
+            {"parameters": {"h": None}},
+            {"parameters": {"h": {"$map": [["rate", 1], ["deep", {"$map": []}], ["l", [{"$map": [["a", 1]]}]]]}}},
+            ['parameter h: null -> {"deep":{},"l":[{"a":1}],"rate":1}'],
+        ),
+        (
             {
                 "parameters": {
                     "data": {"$query": ["SELECT 1", "env:DB", {"$map": [["a", 1]]}, None, "x"], "$span": [1, 2]}

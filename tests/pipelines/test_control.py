@@ -259,5 +259,7 @@ def test_latest_passed_is_of_a_run_in_which_nothing_was_held_back(home: Home, pi
 
 
 def test_a_baseline_needs_a_candidate_of_that_name(home: Home, pipe: Pipe) -> None:
-    with pytest.raises(BuildError, match="latest_blessed"):
+    with pytest.raises(BuildError, match=r"latest_blessed.*\n.*takes dt.resolvers.latest_model\('blessed'\)"):
         pipe("Continue(dt.latest_blessed())", parts=MODELS.replace("model: Model | None", "warm: Model | None")).build()
+    with pytest.raises(BuildError, match=r"latest_blessed.*\n.*give the candidate to 'model'"):
+        pipe("Continue(dt.latest_blessed())", parts=MODELS).build()

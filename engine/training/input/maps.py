@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -30,10 +31,28 @@ class Mapped(InputStep):
         check_seed(self.seed)
         if self.workers < 0:
             raise InputError(f"{self.label} in {self.workers} workers", fix="use 0 for this process, or more")
+        self._refuse_arguments()
         if self.workers:
             from .workers import refuse_unnamed
 
             refuse_unnamed(self.fn, self.label)
+
+    def _refuse_arguments(self) -> None:
+        """Refuse a function that takes no random generator where it is given one, or waits for one in vain."""
+        arguments = ("columns",) if self.seed is None else ("columns", "random")
+        try:
+            signature = inspect.signature(self.fn)
+        except (TypeError, ValueError):  # some functions of C say nothing of theirs
+            return
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise InputError(
+                f"{self.label} calls {_name(self.fn)}{signature} with {' and '.join(arguments)}",
+                fix="add seed=…, for a random generator"
+                if self.seed is None
+                else "let it take a random generator as the second argument, or leave seed out",
+            ) from error
 
     @property
     def label(self) -> str:

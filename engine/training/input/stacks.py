@@ -126,8 +126,8 @@ class DatasetInput:
         steps = dataset.steps if steps is None else steps
         if not steps:
             raise InputError(
-                f"the dataset has {dataset.rows} rows, fewer than one batch of {dataset.batch_size}",
-                fix="make its batches smaller",
+                f"the dataset gives no batch of {dataset.batch_size} rows: {dataset}",
+                fix="make its batches smaller, or use drop_remainder=False",
             )
         return cls(dataset, steps, dataset.batch_size)
 

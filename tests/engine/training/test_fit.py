@@ -26,6 +26,7 @@ from drivetrain.engine import (
     function,
 )
 from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.fit import _times
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
 from drivetrain.engine.training.program import Program
@@ -80,8 +81,8 @@ def squared(outputs: Any, batch: Any) -> Any:
 
 
 def fit(run: TrainingRun, model: Model | None = None, **options: Any) -> Trained:
-    options = {"loss": squared, "optimizer": optax.sgd(RATE)} | options
-    return run.fit(model or line(), predict=lambda output: {"y_hat": output}, label="y", **options)
+    options = {"loss": squared, "optimizer": optax.sgd(RATE), "predict": lambda output: {"y_hat": output}} | options
+    return run.fit(model or line(), label="y", **options)
 
 
 def by_hand(
@@ -191,6 +192,12 @@ def test_where_the_time_goes_adds_up(run: TrainingRun, tmp_path: Path) -> None:
     assert all(trained.seconds[part] > 0 for part in ("start", "input", "device", "evaluation", "checkpoints"))
 
 
+def test_the_line_on_time_cuts_the_name_of_a_source_of_many_columns() -> None:
+    source = f"files(4345 rows: {', '.join(f'column_{number}' for number in range(30))})"
+    said = _times({"input": 3.0, "device": 1.0}, {source: 2.5, "batch(64)": 0.1})
+    assert said.endswith(f"; the longest at work in the input was {source[:58]}…), 2.5 s")
+
+
 def test_a_callback_that_raises_is_named(run: TrainingRun, tmp_path: Path) -> None:
     class Broken(Callback):
         def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
@@ -222,16 +229,32 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
     np.testing.assert_array_equal(flat(trained.params), recorder.weights[best])
     assert trained.stopped.startswith("eval_loss was not better than ")
     assert any("training ends after this epoch" in note for note in notes)
+    assert trained.kept_epoch == best + 1
+    assert f"the parameters kept are those of epoch {best + 1}: eval_loss {losses[best]:.5f}" in notes
     assert trained.steps == 8 * len(losses)
     assert trained.curve[-1][0] == trained.steps
     last = fit(long, optimizer=rising, callbacks=[EarlyStopping(patience=2)])
     np.testing.assert_array_equal(flat(last.params), recorder.weights[-1])
+    assert last.kept_epoch is None
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep_best": "eval_los"}, "'eval_los' is better is not known"),
+        ({"keep_best": "eval_los"}, r"there is no 'eval_los' to monitor\n.*did you mean 'eval_loss'"),
+        ({"keep_best": "mae"}, r"'mae' is better is not known\n.*keep_best=\(\"mae\", \"max\"\)"),
+        ({"keep_best": True}, r"keep_best is True\n.*keep_best=\"eval_loss\""),
+        ({"model": line}, r"the model is the function line, not a Model\n.*nnx_model"),
+        ({"loss": "mse"}, r"loss is 'mse', not a function\n.*lambda outputs, batch"),
+        ({"predict": None}, r"predict is None, not a function\n.*lambda outputs:"),
+        ({"optimizer": "adam"}, r"the optimizer is 'adam'\n.*optax.adam\(1e-3\)"),
+        ({"optimizer": optax.sgd}, r"the optimizer is the function sgd\n.*call it: optax.sgd\("),
+        ({"metrics": ["accuracy"]}, r"metrics is \['accuracy'\], not functions by name"),
+        ({"callbacks": EarlyStopping()}, r"callbacks is of type EarlyStopping, not a list\n.*callbacks=\["),
+        ({"callbacks": [EarlyStopping]}, r"callback EarlyStopping is a class\n.*EarlyStopping\("),
+        ({"callbacks": [print]}, r"a callback is the function print\n.*engine.Callback"),
+        ({"data": [1, 2]}, r"data is of type list, not a dataset of engine.input"),
+        ({"eval_data": "eval"}, r"eval_data is 'eval', not a dataset of engine.input\n.*run.dataset\(\"eval\"\)"),
         ({"keep_best": ("acuracy", "max")}, "there is no 'acuracy' to monitor"),
         ({"keep_best": ("mae", "least")}, "there is no mode 'least'"),
         ({"ema": 1.0}, "ema is 1.0"),
@@ -243,6 +266,14 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
 def test_options_that_cannot_be(run: TrainingRun, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit(run, **{"metrics": {"mae": squared}} | options)
+
+
+def test_a_method_that_nothing_calls_is_named(run: TrainingRun) -> None:
+    class Misspelt(Callback):
+        def on_epoch_ends(self, progress: TrainingProgress, record: EpochRecord) -> None: ...
+
+    with pytest.raises(InputError, match=r"nothing calls Misspelt.on_epoch_ends\n.*did you mean 'on_epoch_end'"):
+        fit(run, callbacks=[Misspelt()])
 
 
 def test_early_stopping_refuses(run: TrainingRun) -> None:
@@ -343,6 +374,11 @@ def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
     batch = next(run.batches("eval"))
     features = {name: batch[name] for name in ("x", "z")}
     np.testing.assert_allclose(trained.apply(trained.params, features), module(features), rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_in_place_of_what_builds_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"not a Normalised\n.*nnx_model\(lambda rngs: Normalised\("):
+        nnx_model(Normalised(0.0, rngs=nnx.Rngs(0)))  # type: ignore[arg-type]
 
 
 def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
@@ -630,7 +666,7 @@ def test_a_batch_that_breaks_the_loss_of_a_dataset_is_named(run: TrainingRun) ->
     ("options", "message"),
     [
         ({"data": lambda run: run.dataset()}, "gives no batches of one size"),
-        ({"data": lambda run: run.dataset().batch(1000)}, "has 0 rows, fewer than one batch of 1000"),
+        ({"data": lambda run: run.dataset().batch(1000)}, r"gives no batch of 1000 rows: files\(512 rows"),
         ({"data": lambda run: run.dataset().filter(lambda c: c["x"] > 0).batch(9)}, r"\n.*add steps_per_epoch"),
         ({"data": lambda run: run.dataset().batch(9), "steps_per_epoch": 0}, "steps_per_epoch is 0"),
         ({"steps_per_epoch": 3}, "steps_per_epoch is of data"),

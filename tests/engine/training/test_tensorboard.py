@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,9 +60,9 @@ def apply(params: Mapping[str, Any], features: Mapping[str, jax.Array]) -> jax.A
     return output
 
 
-def fit(run: TrainingRun, *callbacks: Callback) -> Trained:
+def fit(run: TrainingRun, *callbacks: Callback, init: Callable[[jax.Array], dict[str, Any]] = embed) -> Trained:
     return run.fit(
-        Model(embed, apply),
+        Model(init, apply),
         loss=lambda output, batch: jnp.mean((output - batch["y"]) ** 2),
         predict=lambda output: {"predicted": output},
         optimizer=optax.sgd(0.05),
@@ -198,6 +198,14 @@ def test_what_was_written_remains_of_a_training_that_fails(run: TrainingRun) -> 
     with pytest.raises(InputError, match=r"Broken\.on_step_end failed after step 13"):
         fit(run, TensorBoard(every=1), Broken())
     assert [point.step for point in read(run.log_dir).Scalars("step/loss")] == list(range(1, 14))
+
+
+def test_parameters_beyond_the_buckets_end_no_training(run: TrainingRun) -> None:
+    """TensorBoardX's buckets end at 1e20."""
+    fit(run, TensorBoard(), init=lambda key: {**embed(key), "far": jnp.full(3, 1e21), "some": jnp.array([1.0, -1e21])})
+    tags = read(run.log_dir).Tags()["histograms"]
+    assert "parameters/far" not in tags
+    assert {"parameters/some", "parameters/out"} <= set(tags)
 
 
 @pytest.mark.parametrize(

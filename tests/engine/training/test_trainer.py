@@ -212,6 +212,9 @@ def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, Transfor
     assert 0.5 < history["epochs"][0]["metrics"]["accuracy"] <= 1
     page = (model.extra / "report.html").read_text()
     assert "Ended early: eval_loss was not better" in page
+    accuracies = [epoch["metrics"]["accuracy"] for epoch in history["epochs"]]
+    assert history["kept_epoch"] == accuracies.index(max(accuracies)) + 1
+    assert f"Exported are the parameters of epoch {history['kept_epoch']}." in page
     assert "accuracy" in page
 
 

@@ -77,6 +77,7 @@ def build(project: Callable[..., Path], body: str) -> Pipeline:
         ("Make(cuont=3)", "did you mean 'count'"),
         ("Make(count='three')", "takes int, not 'three'"),
         ("Make(count=True)", "takes int, not True"),
+        ("Make.options(id='B')(count=Split(Make()))", "name one of the outputs: numbers, words"),
         ("Make()\nMake()", "there already is a node 'Make'"),
         ("Double(3)", "takes Numbers, not 3"),
         ("if count > 2: Make()", "count > 2 has no value"),

@@ -239,6 +239,18 @@ def test_epochs_follow_without_a_seam_where_batch_comes_after_repeat() -> None:
     assert rows.batch(4).steps == 2
 
 
+@pytest.mark.parametrize(
+    ("fn", "seed", "says"),
+    [
+        (noisy, None, r"map\(noisy\) calls noisy\(.*random.*\).* with columns\n.*add seed="),
+        (double, 3, r"calls double\(.*\).* with columns and random\n.*leave seed out"),
+    ],
+)
+def test_a_mapped_function_takes_a_random_generator_where_there_is_a_seed(fn: Any, seed: int | None, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        from_arrays({"row": np.arange(3)}).map(fn, seed=seed)
+
+
 def test_shards_are_disjoint_and_complete(folder: Path) -> None:
     parts = [numbers(files(folder).shard(index, 7)) for index in range(7)]
     assert sorted(row for part in parts for row in part) == list(range(ROWS))
