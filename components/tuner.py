@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,8 +36,11 @@ def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, objec
     """Refuse a search that cannot be, when the pipeline is built."""
     refuse_settings(known, ("epochs", "batch_size", "executions_per_trial", "parallel", "trials"))
     seconds = known.get("seconds")
-    if isinstance(seconds, (int, float)) and seconds <= 0:
-        raise InputError(f"seconds is {seconds}", fix="use more than 0")
+    if isinstance(seconds, (int, float)) and not 0 < seconds < math.inf:
+        raise InputError(f"seconds is {seconds}", fix="use more than 0; None is any time")
+    sampler_seed = known.get("sampler_seed")
+    if isinstance(sampler_seed, int) and sampler_seed < 0:
+        raise InputError(f"sampler_seed is {sampler_seed}", fix="use 0 or more")
     if known.keys() >= {"trials", "seconds", "sampler"}:
         _budget(known)
     if known.keys() >= _SEARCHED:

@@ -359,12 +359,16 @@ def curves(
     )
 
 
+_FAR: Final = 1e300
+"""Where an axis ends: twice as far has a length, and so has what is this small a part of 1."""
+
+
 def range_of(values: Iterable[float]) -> tuple[float, float]:
     """The smallest and the largest, apart: what an axis spans."""
-    numbers = list(values)
+    numbers = [max(-_FAR, min(value, _FAR)) for value in values]
     low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     half = max(0.5, abs(low) / 1000)  # relative, since 1e17 + 0.5 is 1e17
-    return (low, high) if high > low else (low - half, high + half)
+    return (low, high) if high - low > 1 / _FAR else (low - half, high + half)
 
 
 def _fitting(low: float, high: float, width: float) -> list[float]:

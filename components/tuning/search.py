@@ -97,7 +97,7 @@ class Search:
                         worker.busy = False
                         self._end(at_work.pop(worker), Outcome.from_json(message["outcome"]))
                     else:
-                        self._hear(worker, at_work[worker], message)
+                        self._hear(worker, at_work.get(worker), message)
         finally:
             workers.close()
         self._check_any()
@@ -122,8 +122,10 @@ class Search:
         """Say how far the search is. Raises `Canceled` where it is to stop."""
         self._launch.progress(self._settled, self._budget.trials, "trials")
 
-    def _hear(self, worker: Worker, attempt: TrialAttempt, message: Mapping[str, Any]) -> None:
-        if message["event"] == "monitored":
+    def _hear(self, worker: Worker, attempt: TrialAttempt | None, message: Mapping[str, Any]) -> None:
+        if attempt is None:  # a thread that its function left behind
+            self._launch.note(message.get("text", ""))
+        elif message["event"] == "monitored":
             self.monitored(message["names"])
         elif message["event"] == "epoch":
             worker.send(stop=self.epoch(attempt, message["curve"]))

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final, Literal, TypedDict, cast
 
@@ -113,19 +114,24 @@ def _listed(values: Value) -> list[Value]:
 
 
 _KINDS: Final = {"float": (int, float), "integer": (int,)}
+_FARTHEST: Final = {"float": 1e300, "integer": 2**53}
+"""Of twice the first the length is finite; beyond the second Optuna, which counts in floats, has not every integer."""
+_BOUNDS: Final = {"float": "finite numbers, up to 1e300", "integer": "whole numbers, up to 2**53"}
 
 
 def _problem(domain: Mapping[str, Any]) -> tuple[str, str] | None:
     """What is wrong with a domain, and the fix; None where nothing is. It may be what a person wrote by hand."""
     kind = domain.get("kind")
+    if not isinstance(domain.get("only_if", {}), Mapping):
+        return f"only_if is {domain['only_if']!r:.40}", "name other hyperparameters, each with its values"
     if kind == "choice":
         return _problem_of_choice(domain.get("values"))
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         return f"{domain!r:.80} is no domain", "use dt.uniform, dt.log_uniform, dt.integers or dt.choice"
     low, high, step, log = (domain.get(name) for name in ("low", "high", "step", "log"))
     for bound in (low, high, *(() if step is None else (step,))):
-        if not isinstance(bound, _KINDS[kind]) or isinstance(bound, bool) or not math.isfinite(bound):
-            return f"{bound!r:.40} is no bound of a range of {kind}s", "give finite numbers; of integers, whole ones"
+        if not isinstance(bound, _KINDS[kind]) or isinstance(bound, bool) or not abs(bound) <= _FARTHEST[kind]:
+            return f"{bound!r:.40} is no bound of a range of {kind}s", f"give {_BOUNDS[kind]}"
     assert isinstance(low, (int, float))
     assert isinstance(high, (int, float))
     if low >= high:
@@ -204,6 +210,9 @@ class SearchSpace:
 
     def problem_of(self, hyperparameters: Mapping[str, Value]) -> str | None:
         """Why values cannot be of this space; None where they can."""
+        body: object = hyperparameters  # a person has written them
+        if not isinstance(body, Mapping):
+            return f"{body!r:.40} does not name hyperparameters"
         for name, domain in self.domains.items():
             if not is_active(domain, hyperparameters):
                 continue
@@ -254,11 +263,21 @@ def contains(domain: Domain, value: Value) -> bool:
         return _text(value) in map(_text, domain["values"])
     if not isinstance(value, _KINDS[domain["kind"]]) or isinstance(value, bool):
         return False
-    if not domain["low"] <= value <= domain["high"]:
-        return False
     step = domain.get("step")
-    steps = 0.0 if step is None else (value - domain["low"]) / step
-    return abs(steps - round(steps)) <= 1e-9 * max(1.0, steps)
+    if step is None:
+        return domain["low"] <= value <= domain["high"]
+    steps, most = (value - domain["low"]) / step, round((domain["high"] - domain["low"]) / step)
+    return 0 <= round(steps) <= most and abs(steps - round(steps)) <= 1e-9 * max(1.0, steps)
+
+
+def last_of(domain: Domain) -> float:
+    """The largest number, of a range with steps by adding them as decimals: so Optuna does, which leaves out others."""
+    step = domain.get("step")
+    if domain["kind"] == "integer" or step is None:
+        return domain["high"]
+    low, size = Decimal(str(domain["low"])), Decimal(str(step))
+    last = low + round((domain["high"] - domain["low"]) / step) * size
+    return float(last) if Decimal(str(float(last))) >= last else math.nextafter(float(last), math.inf)
 
 
 def index_of(domain: Domain, value: Value) -> int:
@@ -297,6 +316,8 @@ def _check_conditions(name: str, domain: Domain, domains: Mapping[str, Domain]) 
         if other not in domains or other == name:
             fix = suggest(other, [each for each in domains if each != name], "the space has")
             raise InputError(f"the hyperparameter {name!r} depends on {other!r}, which is not in the space", fix=fix)
+        if domains[other]["kind"] == "float":  # of which 1 is 1.0
+            values[:] = [float(value) if type(value) is int else value for value in values]
         for value in values:
             if not contains(domains[other], value):
                 raise InputError(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...errors import InputError, missing_extra
+from ...redaction import redact
 from .objective import Objective
-from .space import Domain, SearchSpace, Value, index_of
+from .space import Domain, SearchSpace, Value, index_of, last_of
 
 if TYPE_CHECKING:
     from optuna import Trial as OptunaTrial
@@ -191,13 +192,27 @@ class Study:
 
         Raises:
             DrivetrainError: Optuna is not installed.
+            InputError: The journal is damaged, or holds trials of another space.
         """
-        optuna = _optuna()
+        self._settings = settings
+        self._under_way: dict[int, OptunaTrial] = {}
+        _mend(journal)
+        try:
+            self._open(journal)
+            problems = [settings.space.problem_of(trial.hyperparameters) for trial in self.trials() if trial.outcome]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            problems = [f"{type(error).__name__}: {error}"]
+        if problem := next(filter(None, problems), None):
+            raise InputError(
+                f"the journal of the search is damaged, or another search's: {journal} ({problem})",
+                fix=f"remove {journal.parent}: the search begins anew",
+            )
+
+    def _open(self, journal: Path) -> None:
+        optuna, settings = _optuna(), self._settings
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        self._settings = settings
-        _mend(journal)
         self._study = optuna.create_study(
             storage=JournalStorage(JournalFileBackend(str(journal))),
             study_name=_NAME,
@@ -206,7 +221,6 @@ class Study:
             pruner=_pruner(settings),
             load_if_exists=True,
         )
-        self._under_way: dict[int, OptunaTrial] = {}
         running = optuna.trial.TrialState.RUNNING
         for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
             self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
@@ -299,11 +313,12 @@ class Study:
 
     def end(self, attempt: TrialAttempt, outcome: Outcome) -> None:
         """Record how an attempt ended."""
+        outcome = replace(outcome, reason=redact(outcome.reason))  # it goes into an artifact
         self._finish(attempt, _RESULT, outcome.to_json(), outcome)
 
     def killed(self, attempt: TrialAttempt, reason: str) -> None:
         """Record that an attempt's process died. The trial is to be repeated, unless that has been so too often."""
-        self._finish(attempt, _KILLED, reason, None)
+        self._finish(attempt, _KILLED, redact(reason), None)
 
     def importances(self) -> tuple[str, dict[str, dict[str, float]]]:
         """How much each hyperparameter matters to each objective, and by which method that is measured.
@@ -369,7 +384,8 @@ class Study:
 
     def _grid(self) -> list[dict[str, Value]]:
         """The points that the first trials leave."""
-        return [point for point in self._settings.space.grid if point not in self._settings.first]
+        first = [self._inside(point) for point in self._settings.first]
+        return [point for point in self._settings.space.grid if self._inside(point) not in first]
 
     def _inside(self, hyperparameters: Mapping[str, Value]) -> dict[str, Any]:
         """Hyperparameters as Optuna has them: a choice by its place."""
@@ -456,7 +472,7 @@ def _pruner(settings: StudySettings) -> BasePruner:
 def _suggest(trial: OptunaTrial, name: str, domain: Domain) -> Value:
     if domain["kind"] == "choice":
         return domain["values"][trial.suggest_categorical(name, list(range(len(domain["values"]))))]
-    low, high, step, log = domain["low"], domain["high"], domain.get("step"), domain["log"]
+    low, high, step, log = domain["low"], last_of(domain), domain.get("step"), domain["log"]
     if domain["kind"] == "integer":
         return trial.suggest_int(name, int(low), int(high), step=int(step or 1), log=log)
     return trial.suggest_float(name, low, high, step=step, log=log)
@@ -467,7 +483,7 @@ def _distribution(domain: Domain) -> Any:  # Any: a class of Optuna's
 
     if domain["kind"] == "choice":
         return distributions.CategoricalDistribution(list(range(len(domain["values"]))))
-    low, high, step, log = domain["low"], domain["high"], domain.get("step"), domain["log"]
+    low, high, step, log = domain["low"], last_of(domain), domain.get("step"), domain["log"]
     if domain["kind"] == "integer":
         return distributions.IntDistribution(int(low), int(high), log=log, step=int(step or 1))
     return distributions.FloatDistribution(low, high, log=log, step=step)

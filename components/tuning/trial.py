@@ -17,6 +17,7 @@ from ...pipelines import Fn, FunctionRef, current
 from ...pipelines.project.context import enter
 from ...pipelines.project.metrics import Metrics
 from ...progress import Progress, no_progress
+from ...redaction import redact
 from ...user_code import mistake
 from .objective import Objective, values_of
 from .study import Outcome
@@ -230,7 +231,8 @@ def run_trial(
     shutil.rmtree(work, ignore_errors=True)
     gc.collect()  # compiled programs stand in circles, some 10 MB a trial, and the next trial uses none of them
     seconds = round(time.monotonic() - begin, 3)
-    return Outcome(outcome.state, outcome.values, outcome.curve, outcome.reason, seconds, tuple(sorted(read.read)))
+    # This process alone may know a secret that it read.
+    return replace(outcome, reason=redact(outcome.reason), seconds=seconds, read=tuple(sorted(read.read)))
 
 
 def _executions(

@@ -13,6 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+_LINE: Final = 500
+"""Characters of the last line that a process printed, which stands in notes and in why a trial failed."""
+_PIPES: Final = 16
+"""Reads of what a process has left in its pipe, which holds 64 KiB unless someone widened it."""
 _LAST: Final = 5.0
 """Seconds that a process has to end after it has closed its socket."""
 
@@ -25,6 +29,7 @@ class Worker:
         self._lines = b""
         self.last_line = ""
         self.busy = False
+        self._lived = False  # when it was to end
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - this Python, with our own arguments
@@ -79,25 +84,27 @@ class Worker:
             with suppress(KeyError):
                 self._selector.unregister(self.process.stdout)
         text = data.decode(errors="replace").rstrip("\n")
-        self.last_line = text.rpartition("\n")[2].strip() or self.last_line
+        self.last_line = text.rpartition("\n")[2].strip()[:_LINE] or self.last_line
         return text
 
-    def end(self) -> str:
-        """Kill the process where it still lives; gives how it ended."""
+    def end(self) -> None:
+        """Kill the process where it still lives. What it printed to the last can still be read."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(0 if self.process.poll() is not None else _LAST if self._is_closed() else 0)
-        lived = self.process.poll() is None
+        self._lived = self.process.poll() is None
         with suppress(ProcessLookupError):
             # The session that it leads: what it started ends with it.
             os.killpg(self.process.pid, signal.SIGKILL)
-        code = self.process.wait()
+        self.process.wait()
+
+    def close(self) -> None:
+        """Close the files of a process that has ended."""
         for file in (self._socket, self.process.stdout):
             with suppress(KeyError, ValueError):
                 self._selector.unregister(file)  # type: ignore[arg-type]
         for stream in (self._socket, self.process.stdin, self.process.stdout):
             with suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
-        return "it was ended" if lived else self._how(code)
 
     def _is_closed(self) -> bool:
         """Whether the other end of the socket is."""
@@ -108,7 +115,11 @@ class Worker:
         except OSError:
             return True
 
-    def _how(self, code: int) -> str:
+    def how(self) -> str:
+        """How it ended, and its last words where it did so itself."""
+        code = self.process.wait()
+        if self._lived:
+            return "it was ended"
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             more = ", or the machine ran out of memory" if -code == signal.SIGKILL else ""
@@ -156,15 +167,19 @@ class Workers:
         return messages
 
     def remove(self, worker: Worker) -> str:
-        """Forget a process that ended; gives how."""
-        if text := worker.printed():
-            self._printed(text, worker.last_line)
+        """Forget a process that ended; gives how, with its last words."""
+        worker.end()  # first: it closes its socket before it prints why
+        for _ in range(_PIPES):
+            if text := worker.printed():
+                self._printed(text, worker.last_line)
         self._workers.remove(worker)
-        return worker.end()
+        worker.close()
+        return worker.how()
 
     def close(self) -> None:
         """End all of them."""
         for worker in self._workers:
             worker.end()
+            worker.close()
         self._workers.clear()
         self._selector.close()

@@ -310,4 +310,5 @@ def stored_values(array: pa.Array, name: str, spec: FieldSpec) -> Array:
                 f"feature {name!r} holds integers that do not fit {target}",
                 fix="cast it to float32 or look it up in a vocabulary in preprocess",
             )
-    return values.astype(target, copy=False).reshape(rows, *spec.shape)
+    with np.errstate(over="ignore"):  # beyond float32 is an infinity, as in a list
+        return values.astype(target, copy=False).reshape(rows, *spec.shape)

@@ -50,9 +50,19 @@ class Profile(Callback):
             )
 
     def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
-        """Begin and end the window."""
+        """Begin and end the window.
+
+        Raises:
+            InputError: Another window is being recorded.
+        """
         if not self._recording and self._first <= step < self._last:
-            jax.profiler.start_trace(progress.log_dir, create_perfetto_trace=True)
+            try:
+                jax.profiler.start_trace(progress.log_dir, create_perfetto_trace=True)
+            except RuntimeError as error:
+                raise InputError(
+                    f"Profile cannot begin at step {step}: {error}",
+                    fix="record by one Profile, or jax.profiler, at a time",
+                ) from error
             self._recording = True
         elif self._recording and step >= self._last:
             self.close()

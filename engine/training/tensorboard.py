@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError, missing_extra, suggest
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 _POINTS = 1000
 """Of the loss curve, where `every` does not say otherwise: writing a point takes some 200 microseconds."""
 _FLUSH_SECONDS = 5
-_BUCKETS = 1e20
-"""Where tensorboardX's buckets of a histogram end, on both sides."""
+_FAR = 9e19
+"""Where the bins of a histogram end; one that holds none is an error of tensorboardX."""
 _PROJECTED = 10_000
 """Rows of an embedding: as many as the projector of TensorBoard works with."""
 
@@ -108,7 +109,7 @@ class TensorBoard(Callback):
         )
         if self._step:
             return
-        rows = "".join(f"| {name} | {value} |\n" for name, value in progress.settings().items())
+        rows = "".join(f"| {_cell(name)} | {_cell(value)} |\n" for name, value in progress.settings().items())
         self._writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}", 0)
         self._add_hyperparameters(self._writer, progress)
         if self._graph:
@@ -131,9 +132,9 @@ class TensorBoard(Callback):
                 self.writer.add_scalar(f"epoch/{name}", value, self._step)
         if self._histograms:
             for name, array in named_arrays(progress.variables()).items():
-                # tensorboardX gives up on what is not finite, and where all lies beyond its buckets.
-                if np.isfinite(array).all() and np.abs(array).min() < _BUCKETS:
-                    self.writer.add_histogram(f"parameters/{name}".replace(".", "/"), array, self._step)
+                if np.isfinite(array).all():  # tensorboardX gives up on others
+                    shown = array if np.abs(array).max() < _FAR else np.clip(array.astype(np.float64), -_FAR, _FAR)
+                    self.writer.add_histogram(f"parameters/{name}".replace(".", "/"), shown, self._step)
 
     def on_train_end(self, progress: TrainingProgress) -> None:
         """Write the embeddings and close the file."""
@@ -162,7 +163,7 @@ class TensorBoard(Callback):
         from tensorboardX.summary import hparams
 
         values = {
-            name: value if isinstance(value, (bool, int, float, str)) else str(value)
+            name: value if isinstance(value, (bool, float, str)) or _is_int64(value) else str(value)
             for name, value in progress.settings().items()
         }
         results = dict.fromkeys((f"epoch/{name}" for name in progress.monitored), 0)
@@ -172,7 +173,11 @@ class TensorBoard(Callback):
 
 def named_arrays(variables: Any) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     """The arrays of numbers in a pytree by their path, such as "hidden.kernel"; without those of no elements."""
-    leaves = jax.tree_util.tree_flatten_with_path(variables)[0]
+    leaves = [
+        (path, leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(variables)[0]
+        if not jnp.issubdtype(getattr(leaf, "dtype", np.float32), jax.dtypes.prng_key)  # they are no numbers
+    ]
     arrays = {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
     return {
         name: array if array.dtype.kind in "iuf" else array.astype(np.float32)  # bfloat16 is of kind V
@@ -193,6 +198,16 @@ def _check_embedding(name: str, labels: Sequence[object] | None, variables: Mapp
             f"the embedding {name!r} has {len(array)} rows, and {len(labels)} labels are given",
             fix="give one label for each row, those of unknown and missing values too",
         )
+
+
+def _is_int64(value: object) -> bool:
+    """Whether tensorboardX takes a value for a whole number: it has NumPy look at it."""
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _cell(value: object) -> str:
+    """A value in a table of Markdown."""
+    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 def _line(label: object) -> str:

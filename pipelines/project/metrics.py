@@ -40,8 +40,16 @@ class Metrics:
             number = float(value) if not isinstance(value, str) else None
         except (TypeError, ValueError):
             number = None
+        except OverflowError:  # an integer that no float holds
+            number = math.inf
         if number is None:
             raise InputError(f"the metric {name!r:.80} is {value!r:.80}, not a number", fix="give one number")
+        try:
+            at = None if step is None else int(step)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(
+                f"the step of the metric {name!r:.80} is {step!r:.80}, not a whole number", fix="count steps from 0"
+            ) from None
         known = number if math.isfinite(number) else None  # no store takes a NaN
         with self._lock:
             if name not in self._last and len(self._last) >= _METRICS:
@@ -50,9 +58,9 @@ class Metrics:
                     fix="say the step by step=, not in the name",
                 )
             self._last[name] = known
-            if step is not None:
-                self._append(name, (int(step), known))
-            self._write(json.dumps([redact(name), known, None if step is None else int(step)]))
+            if at is not None:
+                self._append(name, (at, known))
+            self._write(json.dumps([redact(name), known, at]))
 
     @contextmanager
     def written_to(self, path: Path) -> Iterator[None]:
@@ -83,13 +91,18 @@ class Metrics:
 
     @classmethod
     def read(cls, path: Path) -> Metrics:
-        """What a component that is at work has measured until now; nothing where there is no such file."""
+        """What a component that is at work has measured until now; nothing where there is no such file.
+
+        A line that is damaged is left out: what is shown of a run must not fail for it.
+        """
         metrics = cls()
-        with suppress(OSError), path.open(encoding="utf-8") as file:
+        with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
-                if line.endswith("\n"):  # else it is being written
-                    name, value, step = json.loads(line)
-                    metrics.record(name, math.nan if value is None else value, step)
+                # Without an end it is being written.
+                with suppress(ValueError, TypeError, RecursionError, InputError):
+                    if line.endswith("\n"):
+                        name, value, step = json.loads(line)
+                        metrics.record(name, math.nan if value is None else value, step)
         return metrics
 
     def _append(self, name: str, point: tuple[int, float | None]) -> None:

@@ -151,6 +151,15 @@ def test_an_axis_of_a_single_value(value: float) -> None:
     assert {point.partition(",")[2] for point in points.split()} == {"113.0"}  # the middle of 10 and 216
 
 
+@pytest.mark.parametrize(
+    "values", [(1e308, -1e308), (0.0, 5e-324), (-1.7e308,), (1e300, 1e308), (1.0, 1.0000000000000002)]
+)
+def test_an_axis_holds_any_numbers(values: tuple[float, ...]) -> None:
+    drawn = report.curves({"loss": list(enumerate(values))}, x="step", y="loss")
+    (points,) = re.findall(r'class="s0" points="([^"]*)"', drawn)
+    assert all(math.isfinite(float(number)) for number in points.replace(" ", ",").split(","))
+
+
 def test_framed_pages_are_attributes() -> None:
     framed = report.framed(report.page("x", "y"))
     assert framed.count("<") == 2

@@ -31,7 +31,7 @@ SPACE = {"x": dt.uniform(-2.0, 2.0, step=0.5), "kind": dt.choice("a", "b")}
 
 BODIES = '''
 """What processes of trials do in tests: no JAX, and no longer than they are told."""
-import os, signal, time
+import json, os, signal, time
 from pathlib import Path
 from drivetrain.components.tuning.study import Outcome
 
@@ -64,6 +64,27 @@ def wait(task, link):
 def die(task, link):
     print("the last words", flush=True)
     os._exit(3) if Path(task["work"]).name == "1" else None
+    return train(task, link)
+
+
+def fail(task, link):
+    raise RuntimeError("why it ended")
+
+
+def shout(task, link):
+    print("x" * 1_000_000, flush=True)
+    os._exit(3)
+
+
+def talk_on(task, link):
+    """A thread that is left behind speaks once more, right after the end."""
+
+    def send(**message):
+        messages = [message, {"event": "note", "text": "said late"}] if message["event"] == "ended" else [message]
+        link._stream.write(b"".join(json.dumps(each).encode() + bytes([10]) for each in messages))
+        link._stream.flush()
+
+    link.send = send
     return train(task, link)
 
 
@@ -198,6 +219,36 @@ def test_a_trial_whose_process_always_dies_fails_with_its_last_words(bodies: str
     assert outcomes[1] is not None
     assert outcomes[1].reason == "its process was ended 3 times: it ended with code 3: the last words"
     assert "the last words" in launch.lines
+
+
+def test_a_process_that_raises_says_why(bodies: str, tmp_path: Path) -> None:
+    """It closes its socket, which is seen, before it prints its traceback."""
+    launch = Launch()
+    study, search = search_of(tmp_path, settings("random"), launch, trials=1)
+    with pytest.raises(InputError, match="ended with code 1: RuntimeError: why it ended"):
+        search.run_parallel(1, f"{bodies}:fail", lambda attempt, work: {"work": str(work)})
+    (trial,) = study.trials()
+    assert trial.kills == ("it ended with code 1: RuntimeError: why it ended",) * 3
+    assert sum("RuntimeError: why it ended" in line for line in launch.lines) == 3
+
+
+def test_last_words_are_few(bodies: str, tmp_path: Path) -> None:
+    study, search = search_of(tmp_path, settings("random"), Launch(), trials=1)
+    with pytest.raises(InputError, match="none of 1 trials completed"):
+        search.run_parallel(1, f"{bodies}:shout", lambda attempt, work: {"work": str(work)})
+    (trial,) = study.trials()
+    assert trial.outcome is not None
+    assert "it ended with code 3: xxx" in trial.outcome.reason
+    assert len(trial.outcome.reason) < 700
+
+
+def test_what_a_trial_says_after_its_end_ends_no_search(bodies: str, tmp_path: Path) -> None:
+    launch = Launch()
+    study, search = search_of(tmp_path, settings("random"), launch, trials=3)
+    task = {"hyperparameters": {"x": 0.0, "kind": "a"}, "work": ""}
+    search.run_parallel(1, f"{bodies}:talk_on", lambda attempt, work: task)
+    assert len(study.trials()) == 3
+    assert "said late" in launch.notes
 
 
 def test_a_dead_process_is_seen_though_another_holds_its_files(bodies: str, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import warnings
 from typing import Any
 
 import drivetrain as dt
 import pytest
-from drivetrain.components.tuning.space import SearchSpace, described, is_active
+from drivetrain.components.tuning.space import SearchSpace, contains, described, is_active, last_of
 from drivetrain.errors import InputError
 from hypothesis import given as for_all
 from hypothesis import strategies as st
@@ -57,6 +58,10 @@ def test_a_domain_may_be_written_by_hand() -> None:
         (lambda: dt.choice("adam"), "a choice has two values or more"),
         (lambda: dt.choice("adam", "adam"), "a choice names a value twice"),
         (lambda: dt.choice("adam", object()), "not JSON"),
+        (lambda: dt.uniform(-1e308, 1e308), r"-1e\+308 is no bound of a range of floats"),
+        (lambda: dt.uniform(math.nan, 1), "nan is no bound"),
+        (lambda: dt.integers(0, 2**53 + 1), "9007199254740993 is no bound of a range of integers"),
+        (lambda: dt.integers(0, 5, step=10**400), "is no bound of a range of integers"),
     ],
 )
 def test_what_is_no_domain_is_refused(make: Any, says: str) -> None:
@@ -69,6 +74,8 @@ def test_what_is_no_domain_is_refused(make: Any, says: str) -> None:
     [
         ({}, "the search space is empty"),
         ({"rate": 0.1}, "'rate': 0.1 is no domain"),
+        ({"rate": {"kind": []}}, "'rate': {'kind': []} is no domain"),
+        ({"rate": {"kind": "float", "low": 0, "high": 1, "only_if": 5}}, "'rate': only_if is 5"),
         ({"rate": {"kind": "float", "low": 1.0, "high": 0.5}}, "'rate': the range from 1.0 to 0.5 is empty"),
         ({"m": dt.uniform(0, 1, only_if={"optimiser": 1}), "optimizer": dt.choice(1, 2)}, "did you mean 'optimizer'"),
         ({"m": dt.uniform(0, 1, only_if={"o": "c"}), "o": dt.choice("a", "b")}, "'o' being 'c', which it cannot be"),
@@ -147,3 +154,24 @@ def test_drawing_asks_for_what_exists_alone() -> None:
 def test_hyperparameters_in_a_line() -> None:
     assert described({"rate": 0.0123456, "units": 64, "kind": "adam"}) == "rate 0.01235, units 64, kind adam"
     assert described({str(number): number for number in range(9)}).endswith("5 5, …")
+
+
+def test_what_depends_on_a_number_exists_where_the_number_is_equal() -> None:
+    space = {"a": dt.uniform(0, 1, step=0.5), "b": dt.choice("x", "y", only_if={"a": 1})}
+    grid = SearchSpace.read(space).grid
+    assert grid == [{"a": 0.0}, {"a": 0.5}, {"a": 1.0, "b": "x"}, {"a": 1.0, "b": "y"}]
+
+
+@for_all(low=st.floats(-10, 10), step=st.floats(1e-3, 5), steps=st.integers(1, 40))
+def test_optuna_has_every_step_to_the_last(low: float, step: float, steps: int) -> None:
+    """Its own check of a range, and what it then draws; ours of a value lets all of them pass."""
+    domain = dt.uniform(low, low + steps * step, step=step)
+    distributions = pytest.importorskip("optuna.distributions")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        distribution = distributions.FloatDistribution(low, last_of(domain), step=step)
+    assert round((distribution.high - low) / step) == steps
+    assert all(contains(domain, low + number * step) for number in range(steps + 1))
+    assert contains(domain, distribution.high)
+    assert not contains(domain, low + (steps + 1) * step)
+    assert not contains(domain, low + step / 2)

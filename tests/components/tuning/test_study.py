@@ -15,6 +15,7 @@ from drivetrain.components.tuning.objective import objectives_of
 from drivetrain.components.tuning.space import SearchSpace
 from drivetrain.components.tuning.study import ATTEMPTS, Outcome, Study, StudySettings, TrialAttempt, check_installed
 from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.redaction import mark_secret
 
 optuna = pytest.importorskip("optuna")
 
@@ -177,6 +178,65 @@ def test_a_journal_cut_anywhere_goes_on_to_the_same_end(tmp_path: Path) -> None:
         assert run(Study(journal, chosen), 4) == whole, cut
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda body: body.replace(b"\n", b"\nxx\n", 3),
+        lambda body: b"\xff\0\n" + body,
+        lambda body: body + b"\0" * 100 + b"\n",
+        lambda body: body + b"[]\n",
+        lambda body: body.replace(b'"values"', b'"valves"'),
+        lambda body: body.replace(b'"rate"', b'"tare"'),
+    ],
+)
+def test_a_damaged_journal_is_named(damage: Any, tmp_path: Path) -> None:
+    journal = tmp_path / "study" / "journal.log"
+    run(Study(journal, settings()), 3)
+    journal.write_bytes(damage(journal.read_bytes()))
+    with pytest.raises(InputError, match="the journal of the search is damaged") as error:
+        Study(journal, settings())
+    assert str(journal) in error.value.message
+    assert error.value.fix == f"remove {journal.parent}: the search begins anew"
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {**SPACE, "rate": dt.log_uniform(2.0, 3.0)},
+        {**SPACE, "units": dt.choice("few", "many")},
+        {**SPACE, "more": dt.uniform(0, 1)},
+    ],
+)
+def test_a_journal_of_another_space_is_refused(space: Any, tmp_path: Path) -> None:
+    chosen = settings(first=({"rate": 0.1, "units": 64, "optimizer": "sgd"},))
+    run(Study(tmp_path / "journal.log", chosen), 3)
+    with pytest.raises(InputError, match="is damaged, or another search's"):
+        Study(tmp_path / "journal.log", settings(space))
+
+
+def test_a_journal_holds_no_secret(tmp_path: Path) -> None:
+    mark_secret("hunter-two-of-a-trial")
+    study = Study(tmp_path / "journal.log", settings())
+    for attempt in (study.next(2), study.next(2)):
+        assert attempt is not None
+        reason = "cannot log in with hunter-two-of-a-trial at https://user:password-of-it@host"
+        study.end(attempt, Outcome("FAILED", reason=reason)) if attempt.trial else study.killed(attempt, reason)
+    body = (tmp_path / "journal.log").read_text()
+    assert "cannot log in" in body
+    assert "hunter" not in body
+    assert "password-of-it" not in body
+
+
+def test_a_grid_has_what_only_looks_like_a_first_trial(tmp_path: Path) -> None:
+    chosen = settings({"flag": dt.choice(1, True, 0, False)}, sampler="grid", first=({"flag": True},))
+    study = Study(tmp_path / "journal.log", chosen)
+    tried = []
+    while (attempt := study.next(None)) is not None:
+        study.end(attempt, Outcome("COMPLETE", (1.0,)))
+        tried.append(attempt.hyperparameters["flag"])
+    assert list(map(repr, tried)) == ["True", "1", "0", "False"]
+
+
 def test_a_killed_trial_is_tried_again_as_it_was(tmp_path: Path) -> None:
     study = Study(tmp_path / "journal.log", settings(sampler="random", seed=1, epochs=4))
     first, second = study.next(3), study.next(3)
@@ -287,6 +347,7 @@ def test_a_missing_extra_is_named(module: str, sampler: Any, monkeypatch: pytest
         ({"objective": {"a": "max", "b": "min"}, "sampler": "cmaes"}, "CMA-ES has one objective"),
         ({"space": {"o": dt.choice(1, 2)}, "sampler": "cmaes"}, "CMA-ES searches numbers"),
         ({"first": ({"rate": 7.0, "units": 16, "optimizer": "sgd"},)}, "'rate' cannot be 7.0"),
+        ({"first": (3,)}, "3 does not name hyperparameters"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(options: Any, says: str) -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -57,3 +58,9 @@ def test_a_window_is_recorded(run: TrainingRun, last: int) -> None:
 def test_what_is_refused(run: TrainingRun, first: int, last: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit(run, Profile(first=first, last=last))
+
+
+def test_a_window_inside_another_is_named_and_both_end(run: TrainingRun) -> None:
+    with pytest.raises(InputError, match="Profile cannot begin at step"), jax.profiler.trace(run.log_dir / "outer"):
+        fit(run, Profile(first=5, last=13))
+    fit(run, Profile(first=5, last=13))  # the profiler is free again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -129,6 +130,35 @@ def test_values_are_written_as_they_come_and_read_again(tmp_path: Path) -> None:
     assert not path.exists()
     metrics.record("loss", 1, 1500)  # by a thread that outlives the component
     assert Metrics.read(path).properties == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"xx", b"\xff\xfe", b"\0" * 50, b"{}", b"5", b"null", b'["loss"]', b'["loss", "x", 1]', b'["loss", 1, "x"]',
+        b'["loss", 1, 1e400]', b'["loss", 1, NaN]', b"[5, 1, 1]", b"[" * 100_000, b'["loss", ' + b"9" * 5000 + b", 1]",
+        b'["\\ud800", 1, 1]',
+    ],
+)  # fmt: skip
+def test_a_damaged_line_is_left_out(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'["loss", 3.0, 1]\n' + line + b'\n["loss", 2.0, 2]\n')
+    assert Metrics.read(path).properties["metrics"]["loss"] == 2.0  # type: ignore[index]
+    assert Metrics.read(path).properties["metric_steps"]["loss"] == [[1, 3.0], [2, 2.0]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("step", [math.nan, math.inf, "x", 1j])
+def test_a_step_that_is_no_number_is_refused_and_nothing_is_recorded(step: Any) -> None:
+    metrics = Metrics()
+    with pytest.raises(InputError, match="the step of the metric 'loss' is"):
+        metrics.record("loss", 1.0, step)
+    assert metrics.properties == {}
+
+
+def test_an_integer_that_no_float_holds_is_undefined() -> None:
+    metrics = Metrics()
+    metrics.record("loss", 10**400)
+    assert metrics.properties == {"metrics": {"loss": None}}
 
 
 def test_a_full_disk_costs_the_file_alone(tmp_path: Path) -> None:

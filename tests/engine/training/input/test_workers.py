@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 from drivetrain.engine.training.input import Dataset, from_arrays
+from drivetrain.engine.training.input.maps import Mapped
+from drivetrain.engine.training.input.workers import _InputWorker
 from drivetrain.errors import InputError
 
 from .test_dataset import everything
@@ -200,3 +206,26 @@ def test_a_function_of_a_project_is_taken_with_what_it_imports(tmp_path: Path) -
     times = FunctionRef(tmp_path, "steps:times").load()
     batches = everything(rows().batch(50).map(times, workers=1))
     assert [row for batch in batches for row in batch["row"]] == [3 * row for row in range(200)]
+
+
+def test_a_worker_that_reads_nothing_can_be_ended() -> None:
+    """Whoever writes to it holds the file until it is dead."""
+    block = {"row": np.arange(1_000_000)}
+    worker = _InputWorker(Mapped(from_arrays(block), everything))
+    os.kill(worker._process.pid, signal.SIGSTOP)
+    errors: list[str] = []
+
+    def ask() -> None:
+        with pytest.raises(InputError) as raised:
+            worker.ask(block, 0, 0)
+        errors.append(raised.value.message)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    waiting = bytearray(4)
+    while int.from_bytes(waiting, sys.byteorder) < 16_384:  # bytes in the pipe, which never holds all
+        fcntl.ioctl(worker._to.fileno(), termios.FIONREAD, waiting)
+        time.sleep(0.01)
+    worker.close()
+    thread.join()
+    assert "a worker ended at rows 0 to 999999 of epoch 1: signal 9" in errors[0]
