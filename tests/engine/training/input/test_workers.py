@@ -211,7 +211,7 @@ def test_a_function_of_a_project_is_taken_with_what_it_imports(tmp_path: Path) -
 def test_a_worker_that_reads_nothing_can_be_ended() -> None:
     """Whoever writes to it holds the file until it is dead."""
     block = {"row": np.arange(1_000_000)}
-    worker = _InputWorker(Mapped(from_arrays(block), everything))
+    worker = _InputWorker(Mapped(from_arrays(block), dict))
     os.kill(worker._process.pid, signal.SIGSTOP)
     errors: list[str] = []
 
