@@ -30,6 +30,8 @@ _FOLDER: Final = "jax_compilation_cache_dir"
 LIMIT_VARIABLE: Final = "DRIVETRAIN_COMPILED_GIB"
 """The environment variable that says how much is kept; 0 keeps nothing."""
 _LIMIT: Final = 4.0  # GiB
+_COARSE: Final = 2 * 10**9
+"""Nanoseconds by which a file's time may be behind the clock."""
 _ZSTANDARD: Final = bytes.fromhex("28b52ffd")
 """What its frames begin with (RFC 8878)."""
 _OPTIONS: Final = (_FOLDER, "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
@@ -100,9 +102,9 @@ def _limit() -> int:
 
 
 def _remove_torn(folder: Path) -> None:
-    """Remove entries that are not whole, of those written since it was last looked."""
-    began, looked = time.time_ns(), folder / "looked"
-    since = looked.stat().st_mtime_ns if looked.exists() else 0
+    """Remove entries that are not whole, of those written since it was last looked: of a folder that is new, none."""
+    began, looked = time.time_ns() - _COARSE, folder / "looked"
+    since = looked.stat().st_mtime_ns if looked.exists() else began
     for path in folder.glob("*-cache"):
         with suppress(OSError):  # another process removes them too, and nothing needs to be removed
             if path.stat().st_mtime_ns >= since and not _whole(path.read_bytes()):

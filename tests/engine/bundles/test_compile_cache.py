@@ -140,6 +140,7 @@ def test_torn_executables_are_removed_once_they_are_looked_at(
 ) -> None:
     folder = tmp_path / "executables"
     folder.mkdir()
+    compile_cache._remove_torn(folder)
     whole = compress(os.urandom(4000))
     (folder / "whole-cache").write_bytes(whole)
     (folder / "torn-cache").write_bytes(whole[:-10])
