@@ -400,3 +400,30 @@ def test_ways_to_look_up_are_understood(run: TrainingRun, rows: Callable[..., An
     assert looked_up.state["params"]["user"]["table"].shape == (BATCH, WIDTH)
     expected = by_rows(params, features)
     np.testing.assert_array_equal(by_rows(looked_up.state["params"], looked_up.features), expected)
+
+
+def test_ids_may_be_of_a_narrow_type(run: TrainingRun) -> None:
+    """Bytes, which hold fewer numbers than the table has rows; 255 is none of them, and shows."""
+    tables = SparseTables({"table": "user"}, optax.sgd(1))
+    model = Model(lambda key: {"table": jnp.arange(300.0)[:, None]}, lambda p, f: p["table"][f["user"]][:, 0])
+    updates = RowUpdates(tables, optax.sgd(1), model, "rating")
+    for rows, expected in ((300, [7, 255, 7]), (200, [7, np.nan, 7])):
+        params = {"table": jnp.arange(float(rows))[:, None]}
+        state: Any = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+        looked_up = updates.look_up(state, {"user": jnp.array([7, 255, 7], jnp.uint8)})
+        got = model.apply(looked_up.state["params"], looked_up.features)
+        np.testing.assert_array_equal(got, expected)
+        assert looked_up.rows["table"][:2].tolist() == [7, min(255, rows)]
+
+
+def test_ids_that_the_models_own_state_remembers_are_refused(run: TrainingRun) -> None:
+    def counting(params: Any, state: Any, features: Any, key: jax.Array) -> Any:
+        return apply(params, features), {"last": features["user"][0]}
+
+    counted = Model(
+        lambda key: {"params": init(key), "state": {"last": jnp.zeros((), jnp.int32)}},
+        lambda variables, features: apply(variables["params"], features),
+        counting,
+    )
+    with pytest.raises(InputError, match="'user', the ids of a sparse table"):
+        fit(run, SparseTables(IDS, optax.sgd(0.1)), optax.sgd(0.1), counted)
