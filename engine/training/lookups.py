@@ -50,7 +50,7 @@ def refuse_other_uses(traced: Any, arguments: Any, groups: Mapping[str, tuple[st
     """Refuse a model that would give something else were its ids numbered anew, and its tables with them.
 
     Args:
-        traced: The jaxpr of the model's outputs.
+        traced: The jaxpr of the model's outputs and next state.
         arguments: What it was traced with: parameters and features, of which the tables and their ids matter. What
             comes after them does not.
         groups: The features whose ids name rows of a table, by the table's path.

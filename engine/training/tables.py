@@ -165,7 +165,7 @@ class RowUpdates:
             most_of |= dict.fromkeys(tables, most)
             begin = 0
             for name, array in zip(names, ids, strict=True):
-                part = positions[begin : begin + array.size].reshape(array.shape).astype(array.dtype)
+                part = positions[begin : begin + array.size].reshape(array.shape)
                 begin += array.size
                 feature: Any = features[name]
                 numbered[name] = replace(feature, values=part) if isinstance(feature, Ragged) else part
@@ -210,13 +210,13 @@ class RowUpdates:
         return max(fitting, key=len, default=None)
 
     def _refuse_other_uses(self, state: State, features: Arrays) -> None:
-        def outputs(params: Any, features: Arrays, model_state: Any, key: jax.Array) -> Any:
-            return self._model.step(params, model_state, features, key)[0]
+        def step(params: Any, features: Arrays, model_state: Any, key: jax.Array) -> Any:
+            return self._model.step(params, model_state, features, key)
 
         key = jax.eval_shape(jax.random.key, 0)
         used = jax.eval_shape(lambda *arguments: arguments, state["params"], features)
         groups = {table: names for names, tables in self._groups.items() for table in tables}
-        refuse_other_uses(jax.make_jaxpr(outputs)(*used, state["model"], key), used, groups)
+        refuse_other_uses(jax.make_jaxpr(step)(*used, state["model"], key), used, groups)
 
 
 def _name(path: Any) -> str:
@@ -238,8 +238,8 @@ def _refuse_no_ids(name: str, table: str, features: Arrays) -> None:
 
 
 def _plain(feature: Any, rows: int) -> jax.Array:
-    """Ids as an array; `rows` for what is no row, `rows` + 1 in the empty slots of lists."""
-    ids = jnp.asarray(feature.values if isinstance(feature, Ragged) else feature)
+    """Ids, int32; `rows` for what is no row, `rows` + 1 in the empty slots of lists."""
+    ids = jnp.asarray(feature.values if isinstance(feature, Ragged) else feature).astype(jnp.int32)
     ids = jnp.where((ids < 0) | (ids > rows), rows, ids)
     if isinstance(feature, Ragged):
         ids = jnp.where(feature.mask.reshape(-1, *(1,) * (ids.ndim - 1)), ids, rows + 1)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drivetrain.engine import nnx_model
+from drivetrain.engine import Model, nnx_model
 from drivetrain.engine.models import DLRM, WideAndDeep, table_ids
 from drivetrain.engine.ragged import Ragged
 from drivetrain.errors import InputError
@@ -37,15 +37,16 @@ def relu(layers: Mapping[Any, Any], values: np.ndarray) -> np.ndarray:
     return values
 
 
-def randomised(params: Any) -> Any:
-    """Other parameters of the same shapes: a bias or a weight that begins at 0 would hide how it is used."""
+def randomised(model: Model) -> Any:
+    """Parameters of the model's shapes: a bias or a weight that begins at 0 would hide how it is used."""
     random = np.random.default_rng(1)
-    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), params)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    return jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
 
 
 def test_dlrm_equals_its_formula_row_by_row() -> None:
     model = nnx_model(lambda rngs: DLRM(ROWS, NUMBERS, width=4, bottom=(8,), top=(16, 8), rngs=rngs))
-    params = randomised(model.init(jax.random.key(0)))
+    params = randomised(model)
     features = batch()
     got = model.apply(params, features)
     assert got.shape == (9,)
@@ -61,7 +62,7 @@ def test_dlrm_equals_its_formula_row_by_row() -> None:
 
 def test_dlrm_without_numbers_and_with_a_list_of_ids() -> None:
     model = nnx_model(lambda rngs: DLRM({"user": 40, "item": 30}, width=4, top=(), rngs=rngs))
-    params = randomised(model.init(jax.random.key(0)))
+    params = randomised(model)
     assert "bottom" not in params
     user = jnp.array([3, 39, 0], jnp.int32)
     # rows of 2, 0 and 1 ids, and an empty slot that names no row of the table
@@ -77,9 +78,7 @@ def test_dlrm_without_numbers_and_with_a_list_of_ids() -> None:
 def test_wide_and_deep_equals_its_formula() -> None:
     wide, deep = {"items": 7, "user": 40}, {"user": 40, "item": 30}
     model = nnx_model(lambda rngs: WideAndDeep(wide, deep, NUMBERS, width=4, hidden=(8, 4), rngs=rngs))
-    first = model.init(jax.random.key(0))
-    assert not np.any(first["wide"]["user"]["embedding"])
-    params, features = randomised(first), batch()
+    params, features = randomised(model), batch()
     numbers = np.stack([features[name] for name in NUMBERS], -1)
     linear = numbers @ params["linear"]["kernel"] + sum(params["wide"][n]["embedding"][features[n]] for n in wide)
     read = np.concatenate([numbers, *(params["tables"][name]["embedding"][features[name]] for name in deep)], -1)
@@ -89,7 +88,8 @@ def test_wide_and_deep_equals_its_formula() -> None:
 
 def test_wide_alone_is_a_linear_model() -> None:
     model = nnx_model(lambda rngs: WideAndDeep({"user": 40}, {}, rngs=rngs))
-    params = randomised(model.init(jax.random.key(0)))
+    assert not np.any(jax.jit(model.init)(jax.random.key(0))["wide"]["user"]["embedding"])
+    params = randomised(model)
     user = jnp.arange(40, dtype=jnp.int32)
     np.testing.assert_array_equal(model.apply(params, {"user": user}), params["wide"]["user"]["embedding"][:, 0])
 
@@ -97,7 +97,7 @@ def test_wide_alone_is_a_linear_model() -> None:
 def test_tables_begin_within_the_papers_bounds_and_in_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivetrain.engine.models.recommendation._BLOCK", 100)  # a part has 13 blocks, the last shorter
     model = nnx_model(lambda rngs: DLRM({"user": 10_001, "item": 16}, width=4, multiple=8, rngs=rngs))
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     user = np.asarray(params["tables"]["user"]["embedding"])
     assert user.shape == (10_008, 4)
     assert params["tables"]["item"]["embedding"].shape == (16, 4)
@@ -109,7 +109,7 @@ def test_tables_begin_within_the_papers_bounds_and_in_equal_parts(monkeypatch: p
 
 def test_an_unknown_id_shows() -> None:
     model = nnx_model(lambda rngs: DLRM({"user": 40, "item": 30}, width=4, rngs=rngs))
-    got = model.apply(model.init(jax.random.key(0)), {"user": jnp.array([0, 40]), "item": jnp.array([0, 0])})
+    got = model.apply(randomised(model), {"user": jnp.array([0, 40]), "item": jnp.array([0, 0])})
     assert np.isfinite(got[0])
     assert np.isnan(got[1])
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_a_model_is_refused() -> None:
 
 def test_table_ids_name_the_parameters() -> None:
     model = nnx_model(lambda rngs: WideAndDeep({"user": 40}, ROWS, rngs=rngs))
-    paths = jax.tree_util.tree_flatten_with_path(model.init(jax.random.key(0)))[0]
+    paths = jax.tree_util.tree_flatten_with_path(jax.eval_shape(model.init, jax.random.key(0)))[0]
     names = {jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths}
     ids = {**table_ids(ROWS), **table_ids(["user"], "wide")}
     assert set(ids) == {name for name in names if name.endswith("embedding")}

@@ -148,7 +148,7 @@ def by_rows_adam(kept: dict[str, Any], row: Any, gradient: Any, step: int) -> An
         pytest.param(optax.adagrad(0.3), adagrad, marks=pytest.mark.slow),
         (optax.adam(0.03), lazy_adam),
         (rowwise_adagrad(0.3), by_rows_adagrad),
-        (rowwise_adam(0.03), by_rows_adam),
+        pytest.param(rowwise_adam(0.03), by_rows_adam, marks=pytest.mark.slow),
     ],
     ids=["sgd", "adagrad", "lazy adam", "row-wise adagrad", "row-wise adam"],
 )
@@ -166,7 +166,11 @@ def test_rows_change_as_the_optimizer_has_it(run: TrainingRun, optimizer: Any, r
         assert np.abs(table - first[name]["table"]).max() > 0.1
 
 
-@pytest.mark.parametrize("optimizer", [optax.sgd(0.3), optax.adagrad(0.3)], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [pytest.param(optax.sgd(0.3), marks=pytest.mark.slow), optax.adagrad(0.3)],
+    ids=["sgd", "adagrad"],
+)
 def test_equals_the_dense_optimizer(run: TrainingRun, optimizer: Any) -> None:
     sparse, dense = (fit(run, tables, optimizer) for tables in (SparseTables(IDS, optimizer), None))
     for one_leaf, other in zip(jax.tree.leaves(sparse.params), jax.tree.leaves(dense.params), strict=True):
@@ -257,6 +261,7 @@ def test_a_module_with_all_options_goes_on_with_the_same_bits(run: TrainingRun, 
         np.testing.assert_array_equal(leaf, other)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_left_out_changes_no_row(run: TrainingRun) -> None:
     def broken(outputs: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
         return loss(outputs, batch) * jnp.where(batch["user"][0] % 12 == 0, 1, jnp.nan)
@@ -329,9 +334,11 @@ def test_a_table_by_another_use_is_refused(run: TrainingRun) -> None:
     )
     refused(lambda p, f: rows(p, f) + f["user"], "'user', the ids of a sparse table, in")
     refused(lambda p, f: rows(p, f) * (f["user"] > 0), "'user', the ids of a sparse table, in the operation 'gt'")
+    refused(lambda p, f: rows(p, f) + p["bias"][None][f["user"]], "'user', the ids of a sparse table, in a look-up in")
     refused(lambda p, f: (rows(p, f), f["user"]), "'user', the ids of a sparse table, in its output")
 
 
+@pytest.mark.slow
 def test_another_table_by_the_same_ids_has_to_be_named(run: TrainingRun) -> None:
     both = Model(lambda key: {**init(key), "wide": jnp.zeros(USERS)}, lambda p, f: apply(p, f) + p["wide"][f["user"]])
     with pytest.raises(InputError, match="in a look-up in another array") as caught:
@@ -383,7 +390,9 @@ def test_ways_to_look_up_are_understood(run: TrainingRun, rows: Callable[..., An
         return (rows(params["user"]["table"], features["user"]) * params["item"]["table"][features["item"]]).sum(-1)
 
     updates = RowUpdates(SparseTables(IDS, optax.sgd(1)), optax.sgd(1), Model(init, by_rows), "rating")
-    params: Any = init(run.key())
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(init, run.key())
+    params: Any = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
     state = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
     batch = next(run.batches())
     features: Any = {name: jnp.asarray(batch[name]) for name in ("user", "item")}
@@ -391,3 +400,30 @@ def test_ways_to_look_up_are_understood(run: TrainingRun, rows: Callable[..., An
     assert looked_up.state["params"]["user"]["table"].shape == (BATCH, WIDTH)
     expected = by_rows(params, features)
     np.testing.assert_array_equal(by_rows(looked_up.state["params"], looked_up.features), expected)
+
+
+def test_ids_may_be_of_a_narrow_type(run: TrainingRun) -> None:
+    """Bytes, which hold fewer numbers than the table has rows; 255 is none of them, and shows."""
+    tables = SparseTables({"table": "user"}, optax.sgd(1))
+    model = Model(lambda key: {"table": jnp.arange(300.0)[:, None]}, lambda p, f: p["table"][f["user"]][:, 0])
+    updates = RowUpdates(tables, optax.sgd(1), model, "rating")
+    for rows, expected in ((300, [7, 255, 7]), (200, [7, np.nan, 7])):
+        params = {"table": jnp.arange(float(rows))[:, None]}
+        state: Any = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+        looked_up = updates.look_up(state, {"user": jnp.array([7, 255, 7], jnp.uint8)})
+        got = model.apply(looked_up.state["params"], looked_up.features)
+        np.testing.assert_array_equal(got, expected)
+        assert looked_up.rows["table"][:2].tolist() == [7, min(255, rows)]
+
+
+def test_ids_that_the_models_own_state_remembers_are_refused(run: TrainingRun) -> None:
+    def counting(params: Any, state: Any, features: Any, key: jax.Array) -> Any:
+        return apply(params, features), {"last": features["user"][0]}
+
+    counted = Model(
+        lambda key: {"params": init(key), "state": {"last": jnp.zeros((), jnp.int32)}},
+        lambda variables, features: apply(variables["params"], features),
+        counting,
+    )
+    with pytest.raises(InputError, match="'user', the ids of a sparse table"):
+        fit(run, SparseTables(IDS, optax.sgd(0.1)), optax.sgd(0.1), counted)
