@@ -162,8 +162,8 @@ def test_the_cache_is_of_the_precision_of_the_model(decoder: Decoder) -> None:
 
 @given(
     seed=st.integers(0, 1000),
-    temperature=st.sampled_from([0.5, 1.0, 3.0]),
-    top_k=st.none() | st.integers(1, 15),
+    temperature=st.sampled_from([0.5, 3.0]),
+    top_k=st.sampled_from([None, 1, 3, 15]),
     top_p=st.none() | st.sampled_from([0.05, 0.4, 0.9, 0.99]),
 )
 @settings(max_examples=30, deadline=None)

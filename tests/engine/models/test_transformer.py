@@ -180,6 +180,7 @@ def parameters(build: Callable[[], Any]) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(nnx.state(nnx.eval_shape(build), nnx.Param)))
 
 
+@pytest.mark.slow
 def test_sizes_are_those_of_bert_and_gpt_2() -> None:
     # What transformers counts of bert-large-uncased, bert-base-uncased and gpt2.
     assert parameters(lambda: MaskedLanguageModel(BERT_LARGE, rngs=nnx.Rngs(0))) == 335_174_458
