@@ -27,7 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -308,9 +308,10 @@ def models(size: Size, where: str, _: Path) -> dict[str, float]:
         print("models of full size are not trained on a processor", file=sys.stderr)
         return {}
     figures: dict[str, float] = {}
-    for name, workload in gpu_models.WORKLOADS.items():
+    for name, build in gpu_models.WORKLOADS.items():
         print(f"models: {name}", file=sys.stderr, flush=True)
-        figures |= gpu_models.figures(workload(tiny=tiny))
+        workload = build(tiny=tiny)
+        figures |= gpu_models.figures(replace(workload, steps=3, epochs=2) if tiny else workload)
     return figures
 
 

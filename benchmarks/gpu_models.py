@@ -24,7 +24,6 @@ from flax import nnx
 
 Columns = dict[str, np.ndarray]  # [rows, …]
 LABEL = "label"
-EPOCHS = 5
 PEAKS = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H200": 989.4e12, "NVIDIA A100-SXM4-80GB": 312e12}
 """Multiplications and additions in bfloat16 per second, without sparsity, by NVIDIA's data sheets."""
 
@@ -42,6 +41,7 @@ class Workload:
         flops: Of a training step, for one row.
         batch: Rows of a step.
         steps: Of an epoch, each with rows of its own.
+        epochs: How often those rows are trained on.
         precision: Of `fit`, and of the loop by hand.
         optimizer: From optax.
     """
@@ -54,6 +54,7 @@ class Workload:
     flops: float
     batch: int
     steps: int = 8
+    epochs: int = 5
     precision: str = "bfloat16"
     optimizer: optax.GradientTransformation = field(default_factory=lambda: optax.adam(1e-4))
 
@@ -113,7 +114,7 @@ def bert(length: int, predicted: int, batch: int, *, tiny: bool) -> Workload:
     name = f"BERT-Large, {length} tokens"
     if tiny:
         length, predicted, batch = length // 16, predicted // 16, 4
-        size = models.TransformerSize(100, length=length, width=16, layers=1, heads=2, dropout=0.1)
+        size = models.TransformerSize(100, length=length, width=16, layers=1, heads=2)
     model = module(
         lambda rngs: models.MaskedLanguageModel(size, rngs=rngs),
         lambda network, features: network(features["tokens"], masked=features["masked"]),
@@ -207,7 +208,7 @@ def fit_rate(workload: Workload, columns: Columns) -> float:
     run = TrainingRun(
         specs,
         Path("none"),  # no examples: all rows are in memory
-        epochs=EPOCHS,
+        epochs=workload.epochs,
         batch_size=workload.batch,
         eval_split=None,
         depth=2,  # batches of images are large
@@ -258,7 +259,7 @@ def loop_rates(workload: Workload, columns: Columns) -> dict[str, float]:
         begin = number % workload.steps * workload.batch
         return {name: each[begin : begin + workload.batch] for name, each in columns.items()}
 
-    count = EPOCHS * workload.steps
+    count = workload.epochs * workload.steps
     carry, value = step(init(jax.random.key(0)), batch_at(0), 0)
     value.block_until_ready()
     rates: dict[str, float] = {}
