@@ -152,10 +152,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A skip of something that DRIVETRAIN_REQUIRE names is a failure."""
     report = yield
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return report
     markers = {marker.name for marker in item.iter_markers()}
     # What also needs a runner of Beam's that pip does not bring is required where that is.
     names = REQUIRED & markers if markers.intersection(FETCHES) <= REQUIRED else set()
-    if report.skipped and names and not hasattr(report, "wasxfail"):
+    if names:
         report.outcome = "failed"
         report.longrepr = f"skipped, but DRIVETRAIN_REQUIRE names {', '.join(sorted(names))}: {report.longrepr}"
     return report
