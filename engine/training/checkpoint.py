@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -193,11 +195,19 @@ class Checkpoints:
 
         Args:
             like: A pytree of the structure, shapes and dtypes of the state (`jax.eval_shape` gives one).
+
+        Raises:
+            DrivetrainError: The machine lacks memory, open files or a permission, which says nothing of the checkpoint.
         """
         for step in reversed(self._steps()):
             try:
                 state, record = self._read(step, like)
             except Exception as error:  # orbax and tensorstore raise many kinds; the note carries it
+                if _is_of_machine(error):
+                    raise DrivetrainError(
+                        f"the checkpoint of step {step} in {self._folder} cannot be read now: {_line(error)}",
+                        fix="see to what it says and try again; the checkpoint stays as it is",
+                    ) from error
                 self._note(f"checkpoint {step} cannot be used ({_line(error)}): going back to the one before")
                 self._set_aside(step)
             else:
@@ -300,6 +310,15 @@ class Checkpoints:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self._folder.absolute(), options=options)
         return self._manager
+
+
+def _is_of_machine(error: Exception) -> bool:
+    """Whether an error of reading a checkpoint has another cause than the checkpoint."""
+    if isinstance(error, MemoryError):
+        return True
+    named = re.search(r"OS error (\d+)", str(error))  # as tensorstore writes it
+    number = error.errno if isinstance(error, OSError) else int(named[1]) if named else None
+    return number in (errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EPERM)
 
 
 def _finite(value: Any) -> Any:

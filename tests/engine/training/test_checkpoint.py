@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 import signal
@@ -462,3 +463,33 @@ def test_a_full_disk_is_named_and_the_checkpoint_before_stays(tmp_path: Path) ->
         again.close()
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        MemoryError(),
+        ValueError('RESOURCE_EXHAUSTED: Error opening "manifest.ocdbt" [OS error 24: EMFILE Too many open files]'),
+    ],
+    ids=["files", "permission", "memory", "tensorstore"],
+)
+def test_what_the_machine_lacks_is_not_held_against_a_checkpoint(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like = {"a": np.zeros(3, np.float32)}
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": np.ones(3, np.float32)}, {"step": 1})
+    checkpoints.close()
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "_read_arrays", fail)
+        with pytest.raises(DrivetrainError, match=r"checkpoint of step 1 in .* cannot be read now"):
+            Checkpoints(tmp_path).restore(like)
+    restored = Checkpoints(tmp_path).restore(like)
+    assert restored is not None
+    assert restored[0] == 1
