@@ -332,6 +332,7 @@ def in_folder(tmp_path: Path) -> Iterator[list[str]]:
     leave()
 
 
+@pytest.mark.slow
 def test_trials_are_compared_by_tensorboard(
     inputs: Any, model: Any, in_folder: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def recomputed(
     return np.array(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["rotary", pytest.param("learned", marks=pytest.mark.slow)])
 def test_greedy_tokens_are_those_that_everything_computed_again_gives(
     lively: Lively, prompts: tuple[jax.Array, jax.Array], positions: Any
@@ -95,6 +96,7 @@ def test_a_row_depends_neither_on_others_nor_on_its_padding(
     np.testing.assert_array_equal(together.tokens, turned.tokens[::-1])
 
 
+@pytest.mark.slow
 def test_a_stop_token_ends_a_row(decoder: Decoder, prompts: tuple[jax.Array, jax.Array]) -> None:
     expected = recomputed(decoder, *prompts)
     stop = int(expected[1, 2])

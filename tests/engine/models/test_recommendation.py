@@ -60,6 +60,7 @@ def test_dlrm_equals_its_formula_row_by_row() -> None:
         np.testing.assert_allclose(got[row], expected[0], rtol=2e-4)
 
 
+@pytest.mark.slow
 def test_dlrm_without_numbers_and_with_a_list_of_ids() -> None:
     model = nnx_model(lambda rngs: DLRM({"user": 40, "item": 30}, width=4, top=(), rngs=rngs))
     params = randomised(model)
@@ -94,6 +95,7 @@ def test_wide_alone_is_a_linear_model() -> None:
     np.testing.assert_array_equal(model.apply(params, {"user": user}), params["wide"]["user"]["embedding"][:, 0])
 
 
+@pytest.mark.slow
 def test_tables_begin_within_the_papers_bounds_and_in_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivetrain.engine.models.recommendation._BLOCK", 100)  # a part has 13 blocks, the last shorter
     model = nnx_model(lambda rngs: DLRM({"user": 10_001, "item": 16}, width=4, multiple=8, rngs=rngs))

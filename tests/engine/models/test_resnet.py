@@ -60,6 +60,7 @@ def test_sizes_are_those_published(depths: tuple[int, ...], bottleneck: bool, pa
     )
 
 
+@pytest.mark.slow
 def test_what_the_page_shows_is_resnet_50() -> None:
     (block,) = re.findall(r"^## ResNet.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
     defined: dict[str, Any] = {}
@@ -70,6 +71,7 @@ def test_what_the_page_shows_is_resnet_50() -> None:
     assert (logits.shape, logits.dtype) == ((2, 1000), jnp.float32)
 
 
+@pytest.mark.slow
 def test_resnet_50_takes_4_billion_multiplications_and_additions() -> None:
     model = model_of((3, 4, 6, 3))
     variables = jax.eval_shape(model.init, jax.random.key(0))
@@ -91,6 +93,7 @@ def test_each_stage_after_the_first_halves_the_image(small: bool, first: int, la
     assert jaxpr.out_avals[0].shape == (5, 10)
 
 
+@pytest.mark.slow
 def test_a_block_begins_as_the_identity() -> None:
     @jax.jit
     def through(hidden: jax.Array) -> list[jax.Array]:
@@ -117,6 +120,7 @@ def test_all_is_computed_in_the_dtype_of_the_parameters_and_statistics_in_float3
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(state)} == {"float32"}
 
 
+@pytest.mark.slow
 def test_it_learns_with_batch_statistics_in_bfloat16(tmp_path: Path, problem: ModuleType) -> None:
     """Whether a bar lies or stands: by `fit`, and evaluated by the statistics that it kept."""
     random = np.random.default_rng(0)

@@ -121,6 +121,7 @@ def filled(build: Callable[[nnx.Rngs], Any], weights: Mapping[str, Any]) -> Any:
     return nnx.merge(graph, state)
 
 
+@pytest.mark.slow
 def test_the_encoder_predicts_masked_tokens_as_transformers_bert() -> None:
     head = {
         "dense": dense("cls/predictions/transform/dense", (SIZE.width, SIZE.width)),
@@ -200,6 +201,7 @@ def packed() -> tuple[list[list[int]], dict[str, Any]]:
     return sequences, {name: jnp.asarray(array) for name, array in batch.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["rotary", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("encoder", "learned"))]
 )

@@ -147,6 +147,7 @@ class Normalised(nnx.Module):
         return self.out(nnx.relu(self.norm(self.encoder(features["x"]))))[:, 0]
 
 
+@pytest.mark.slow
 def test_statistics_are_frozen_by_their_names_too(run: TrainingRun) -> None:
     trained = fit(run, nnx_model(Normalised), freeze=["encoder.*", "norm.*"])
     first = jax.jit(nnx_model(Normalised).init)(run.key())
