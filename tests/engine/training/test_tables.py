@@ -427,3 +427,14 @@ def test_ids_that_the_models_own_state_remembers_are_refused(run: TrainingRun) -
     )
     with pytest.raises(InputError, match="'user', the ids of a sparse table"):
         fit(run, SparseTables(IDS, optax.sgd(0.1)), optax.sgd(0.1), counted)
+
+
+def test_a_table_can_be_frozen_beside_one_that_learns(run: TrainingRun) -> None:
+    """The dense oracle: `optax.partition`, whose frozen part is set to zero."""
+    labels = {"user": {"table": "frozen"}, "item": {"table": "learns"}, "bias": "learns"}
+    optimizers = {"learns": optax.sgd(0.3), "frozen": optax.set_to_zero()}
+    dense = fit(run, None, optax.partition(optimizers, labels))
+    frozen = fit(run, SparseTables(IDS, optax.sgd(0.3)), optax.sgd(0.3), freeze=["user.*"], ema=0.0)
+    np.testing.assert_array_equal(frozen.params["user"]["table"], first_params(run)["user"]["table"])
+    np.testing.assert_allclose(frozen.params["item"]["table"], dense.params["item"]["table"], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(frozen.params["bias"], dense.params["bias"], rtol=1e-5)
