@@ -6,7 +6,7 @@ import hashlib
 import json
 import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,14 @@ def digest(params: Any) -> str:
     return body.hexdigest()
 
 
+def cancel(number: int, frame: object) -> None:
+    raise Canceled("SIGTERM")
+
+
 def main(options: dict[str, Any]) -> None:
     """Train as the options say; print a line of JSON per progress report and one with the result.
 
-    With `hold` it goes on for this many examples and waits to be killed. SIGTERM cancels it, as it does a run.
+    After `hold` examples it goes on slowly, until it is killed. SIGTERM cancels it, as it does a run.
     """
     from drivetrain.engine.training.strategy import strategy
     from drivetrain.engine.training.training import TrainingRun
@@ -160,19 +164,16 @@ def main(options: dict[str, Any]) -> None:
             options[name] = Path(options[name])
     if "strategy" in options:
         options["strategy"] = strategy(options["strategy"])
-    hold, terminated, first = options.pop("hold", float("inf")), threading.Event(), -1
+    hold, first = options.pop("hold", float("inf")), -1
     train = fit_everything if options.pop("everything", False) else fit
-    signal.signal(signal.SIGTERM, lambda number, frame: terminated.set())
+    signal.signal(signal.SIGTERM, cancel)
 
     def tell(done: int, total: int | None, unit: str) -> None:
         nonlocal first
         first = done if first < 0 else first
         print(json.dumps({"done": done, "total": total}), flush=True)
         if done >= first + hold:
-            while not terminated.wait(0.05):  # the kernel may deliver it to a thread that Python does not look at
-                pass
-        if terminated.is_set():
-            raise Canceled("SIGTERM")
+            time.sleep(0.05)
 
     run = TrainingRun(features=SPECS, progress=tell, **options)
     trained = train(run)
