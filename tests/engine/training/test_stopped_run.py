@@ -85,7 +85,7 @@ def test_sigterm_saves_and_resume_goes_on(project: Path, runner: str) -> None:
     command = [*drivetrain, "run", str(project), "--runner", runner, *root]
     subprocess.run(command, check=True, capture_output=True)
     expected = history(project)
-    wait = 3.0 if runner == "inline" else 3.5  # another run of the same pipeline
+    wait = 8.0 if runner == "inline" else 8.5  # another run of the same pipeline
     with subprocess.Popen(
         [*command, "--param", f"wait={wait}"],
         stdout=subprocess.PIPE,
