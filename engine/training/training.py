@@ -285,6 +285,7 @@ class TrainingRun:
                 or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
                 or `rehearse` refused the model.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
+            KeyboardInterrupt: SIGINT or SIGTERM came, or what the handler of either raises; likewise, after the step.
         """
         from .arguments import check_callbacks, check_datasets, check_functions, check_metrics, monitor_of
         from .checkpoint import CheckpointPolicy
