@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Tests wait for child processes, disks and clocks: one worker more than cores keeps the cores busy.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# The fast tests compile thousands of programs to run each once: XLA spends half as long on them without its fused loops
+# and LLVM's passes. The slow tests, the examples among them, compile as users do.
+COMPILE_FAST := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
@@ -29,7 +32,8 @@ test: $(STAMP)  ## Lint, types, layers and the fast tests, side by side (8 minut
 	$(MAKE) --no-print-directory --jobs 2 lint test-fast
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses $(WORKERS) --dist loadfile
+	XLA_FLAGS="$(COMPILE_FAST) $$XLA_FLAGS" \
+	  $(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
