@@ -63,8 +63,8 @@ class Forgetful:
         self._recorder.end(number, *facts)
 
 
-def seek(folder: str, trials: int, parallel: int, events: Mapping[str, list[int]]) -> int:
-    """Search as the component at work; gives how many trials completed."""
+def seek(folder: str, store: str, trials: int, parallel: int, events: Mapping[str, list[int]]) -> int:
+    """Search as the component at work, whose run is recorded in a store; gives how many trials completed."""
     launch, objectives = current(), objectives_of("eval_loss")
     settings = StudySettings(SearchSpace.read({"x": dt.uniform(-2.0, 2.0)}), objectives, "random", seed=5)
     study = Study(launch.work_dir / "journal.log", settings)
@@ -75,7 +75,7 @@ def seek(folder: str, trials: int, parallel: int, events: Mapping[str, list[int]
     def task(attempt: TrialAttempt, work: Path) -> dict[str, Any]:
         return {
             "folder": folder, "number": attempt.trial, "hyperparameters": dict(attempt.hyperparameters),
-            "store": str(launch.base / ".drivetrain" / "metadata.db"),
+            "store": store,
             **{name: events.get(name, []) for name in ("die", "stop", "look", "fail", "prune")},
         }  # fmt: skip
 
