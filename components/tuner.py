@@ -166,6 +166,7 @@ def Tuner(
 
     from ..pipelines.project.functions import reference
     from .trainer import features_of
+    from .tuning.recording import TrialRecording
     from .tuning.results import document, earlier_trials, keep_logs, read, write
     from .tuning.search import Search, best_of
     from .tuning.space import SearchSpace
@@ -199,7 +200,9 @@ def Tuner(
     )
     study = Study(launch.work_dir / "study" / "journal.log", settings)
     study.add_earlier(known)
-    search = Search(study, settings.objectives, budget, launch.work_dir / "trials", launch)
+    recorder = launch.trials(study.name(launch.execution))
+    recording = TrialRecording(recorder, settings.objectives, training.hyperparameters, seed)
+    search = Search(study, settings.objectives, budget, launch.work_dir / "trials", launch, recording)
 
     logs = launch.work_dir / "logs"
 

@@ -13,6 +13,7 @@ from .database import Database
 from .dialect import Dialect, Row
 from .filters import Compiler, Field, Fields
 from .lineage import closure_sql
+from .records import SEARCH
 from .rows import when
 
 _Record = TypeVar("_Record", covariant=True)
@@ -53,10 +54,10 @@ class RecordQuery:
     after: str | None = None
 
 
-def _context_fields(table: str, column: str, alias: str) -> dict[str, list[Field]]:
+def _context_fields(table: str, column: str, alias: str, *more: str) -> dict[str, list[Field]]:
     return {
         kind: [Field("text", "k.name", within=_IN_CONTEXT.format(table=table, column=column, alias=alias, kind=kind))]
-        for kind in ("pipeline", "run", "node")
+        for kind in ("pipeline", "run", "node", *more)
     }
 
 
@@ -79,7 +80,7 @@ EXECUTION_FIELDS: Final[Fields] = {
     "finished": [Field("time", "e.finished_at")],
     "property": [Field("json", "e.properties")],
     "metric": [Field("json", "e.properties", ("metrics",))],
-    **_context_fields("association", "execution_id", "e"),
+    **_context_fields("association", "execution_id", "e", SEARCH),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ..errors import InputError
+from . import rows
 from .database import Database, Transaction
 from .dialect import IDS
 from .records import ArtifactRecord, ExecutionRecord, LineageEdge
@@ -42,6 +43,7 @@ WITH RECURSIVE reached (execution_id) AS (
 """
 _EVENTS = "SELECT v.execution_id, v.direction, v.key, v.idx, v.artifact_id FROM event v"
 _LINKED = "SELECT x.id, v.direction, v.key, v.idx, v.artifact_id FROM execution x JOIN event v ON v.execution_id ="
+_NO_TRIALS = f"v.execution_id NOT IN {rows.TRIALS}"
 _OUTPUTS = f"{_LINKED} {_REUSED}"
 _REUSED_OUTPUTS = f"{_LINKED} x.cached_from AND v.direction = 'OUTPUT'"
 
@@ -95,7 +97,8 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
     if direction == "upstream":
         sql = f"{_UPSTREAM} {of_reached}"
     else:  # with the outputs of a CACHED one, which another one's events tell
-        sql = f"{_DOWNSTREAM} {of_reached} UNION ALL {_REUSED_OUTPUTS} JOIN reached r ON r.execution_id = x.id"
+        reused = f"{_REUSED_OUTPUTS} JOIN reached r ON r.execution_id = x.id"
+        sql = f"{_DOWNSTREAM} {of_reached} AND {_NO_TRIALS} UNION ALL {reused}"
     edges = [*map(LineageEdge._make, tx.tuples(sql, artifact=artifact, execution=execution))]
     # The start is one of the two: the id of the other is NULL in SQL, which equals nothing, and None here.
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
@@ -110,7 +113,7 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
     executions = {start.id} if isinstance(start, ExecutionRecord) else set()
     seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[LineageEdge]()
     for _ in range(hops):
-        select = f"{_EVENTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
+        select = f"{_EVENTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}' AND {_NO_TRIALS}"
         to_executions = _edges(tx, select, artifacts)
         source, column = (_OUTPUTS, "x.id") if to_artifact == "OUTPUT" else (_EVENTS, "v.execution_id")
         select = f"{source} WHERE {column} IN {IDS} AND v.direction = '{to_artifact}'"

@@ -157,9 +157,13 @@ class StoreReader:
         component: str | None = None,
         state: ExecutionState | None = None,
         cache_key: str | None = None,
+        trials: bool = True,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Executions, newest first: in the context (all the contexts), of the component, in the state, of the key."""
+        """Executions, newest first: in the context (all the contexts), of the component, in the state, of the key.
+
+        Without the trials of searches where not `trials`. Those are in no context of a run or a node anyway.
+        """
         params: dict[str, Any] = {"limit": _limit(limit)}
         sql, tests, order = rows.EXECUTION, [], "e.id"
         for index, each in enumerate([*([] if context is None else [context]), *(contexts or ())]):
@@ -177,6 +181,8 @@ class StoreReader:
         if cache_key is not None:
             tests.append("e.cache_key = :cache_key")
             params["cache_key"] = cache_key
+        if not trials:
+            tests.append(f"e.id NOT IN {rows.TRIALS}")
         sql += f"{_where(tests)} ORDER BY {order} DESC LIMIT :limit"
         return [rows.execution(row) for row in self._db.all(sql, **params)]
 

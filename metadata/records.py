@@ -32,6 +32,12 @@ PINNED = "pinned"
 INPUTS_COMPARED = "inputs_compared"
 """The property of an execution whose inputs were compared with their digests before and after they were read."""
 
+TRIAL = "Trial"
+"""The type of executions that are trials of a search: in the context of that alone, as they are no tasks of a run."""
+
+SEARCH = "search"
+"""The type of a search's context, whose name is the uid of the execution that began it, and whose parents are runs."""
+
 ARTIFACT_MOVES: Mapping[str, frozenset[str]] = {
     "PENDING": frozenset({"LIVE", "ABANDONED", "DELETED"}),
     "LIVE": frozenset({"MARKED_FOR_DELETION", "ABANDONED", "DELETED"}),

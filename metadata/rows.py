@@ -32,6 +32,10 @@ _Read = TypeVar("_Read")
 
 ARTIFACT = "SELECT a.*, t.name AS type FROM artifact a JOIN type t ON t.id = a.type_id"
 EXECUTION = "SELECT e.*, t.name AS type FROM execution e JOIN type t ON t.id = e.type_id"
+TRIALS = (
+    "(SELECT s.execution_id FROM association s JOIN context c ON c.id = s.context_id "
+    "JOIN type t ON t.id = c.type_id WHERE t.kind = 'context' AND t.name = 'search')"
+)
 CONTEXT = "SELECT c.*, t.name AS type FROM context c JOIN type t ON t.id = c.type_id"
 _decode = json.JSONDecoder().decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from ...errors import InputError
 from .objective import Objective, best_trial, check_recorded
+from .recording import TrialRecording
 from .space import described, short
 from .study import Outcome, SearchBudget, Study, Trial, TrialAttempt
 from .trial import Link
@@ -35,7 +36,13 @@ class Search:
     """A study at work."""
 
     def __init__(
-        self, study: Study, objectives: Sequence[Objective], budget: SearchBudget, work: Path, launch: Launch
+        self,
+        study: Study,
+        objectives: Sequence[Objective],
+        budget: SearchBudget,
+        work: Path,
+        launch: Launch,
+        recording: TrialRecording,
     ) -> None:
         """Nothing begins yet.
 
@@ -45,9 +52,10 @@ class Search:
             budget: When to end.
             work: Where each trial has a folder.
             launch: Who is told.
+            recording: Who records each trial.
         """
         self._study, self._objectives, self._budget = study, objectives, budget
-        self._work, self._launch = work, launch
+        self._work, self._launch, self._recording = work, launch, recording
         self._since = time.monotonic()
         self._refused: InputError | None = None
         self._settled = 0  # trials, when the last attempt began
@@ -58,13 +66,14 @@ class Search:
         Raises:
             InputError: No trial records an objective, or all fail.
         """
+        self._recording.catch_up(self._study.trials())
         while (attempt := self._next()) is not None:
             self.progress()
             outcome = train(attempt, self._folder(attempt), _LocalLink(self, attempt))
             if self._refused is not None:
                 raise self._refused
             self._end(attempt, outcome)
-        self._check_any()
+        self._finish()
 
     def run_parallel(self, most: int, body: str, task: Callable[[TrialAttempt, Path], Mapping[str, Any]]) -> None:
         """Do trials in processes, several at a time.
@@ -77,6 +86,7 @@ class Search:
         Raises:
             InputError: No trial records an objective, or all fail.
         """
+        self._recording.catch_up(self._study.trials())
         workers, at_work = Workers(most, self._launch.printed), dict[Worker, TrialAttempt]()
         try:
             while True:
@@ -100,7 +110,7 @@ class Search:
                         self._hear(worker, at_work.get(worker), message)
         finally:
             workers.close()
-        self._check_any()
+        self._finish()
 
     def monitored(self, names: Sequence[str]) -> None:
         """See that the objectives are recorded."""
@@ -140,7 +150,10 @@ class Search:
         self._settled = len(outcomes)
         if self._budget.seconds is not None and self._study.seconds >= self._budget.seconds:
             return None
-        return self._study.next(self._budget.trials)
+        attempt = self._study.next(self._budget.trials)
+        if attempt is not None:
+            self._recording.begin(attempt.trial, attempt.hyperparameters)
+        return attempt
 
     def _clock(self) -> None:
         now = time.monotonic()
@@ -149,6 +162,7 @@ class Search:
 
     def _end(self, attempt: TrialAttempt, outcome: Outcome) -> None:
         self._study.end(attempt, outcome)
+        self._recording.end(attempt.trial, outcome)
         self._clock()
         values = ", ".join(
             f"{objective.name} {short(value)}"
@@ -178,6 +192,7 @@ class Search:
 
     def _killed(self, attempt: TrialAttempt, how: str) -> None:
         self._study.killed(attempt, how)
+        self._recording.killed(attempt.trial, how)
         self.note(attempt, f"its process died: {how}")
 
     def _folder(self, attempt: TrialAttempt) -> Path:
@@ -188,7 +203,9 @@ class Search:
         if len(outcomes) >= _HOPELESS and all(outcome.state == "FAILED" for outcome in outcomes):
             raise self._hopeless(outcomes)
 
-    def _check_any(self) -> None:
+    def _finish(self) -> None:
+        """See that all is recorded, and that a trial completed."""
+        self._recording.catch_up(self._study.trials())
         if best_of(self._objectives, self._study.trials()) is None:
             raise self._hopeless(self._outcomes())
 

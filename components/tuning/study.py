@@ -225,6 +225,12 @@ class Study:
         for frozen in self._study.get_trials(deepcopy=False, states=(running,)):
             self._study.tell(frozen.number, state=optuna.trial.TrialState.FAIL)
 
+    def name(self, begun_by: str) -> str:
+        """The uid of the execution that began the study, which is that of its caller where none did before."""
+        if "begun_by" not in self._study.user_attrs:
+            self._study.set_user_attr("begun_by", begun_by)
+        return str(self._study.user_attrs["begun_by"])
+
     @property
     def seconds(self) -> float:
         """How long the study was at work before it was left, and since, as it was told."""

@@ -27,14 +27,14 @@ from ...metadata import (
     summary_of,
 )
 from ...metadata.payload import explain_full_disk
-from ...metadata.records import INPUTS_COMPARED
+from ...metadata.records import INPUTS_COMPARED, SEARCH
 from ...positions import line_of
 from ...progress import Progress, no_progress
 from ...redaction import redact, redacted_json
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
-from ..project.context import LaunchContext, enter
+from ..project.context import LaunchContext, TrialRecorder, enter
 from ..project.files import FileSet
 from ..project.metrics import Metrics
 from ..project.reads import Reads, recording
@@ -55,6 +55,7 @@ from .source_texts import keep_sources
 
 if TYPE_CHECKING:
     from .resources import ResourceUse
+    from .trials import SearchRecords
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Attempt:
         metrics: What the component measures.
         reads: What the user's code opens.
         inputs: The artifacts that the component was called with, by input.
+        searches: What it records trials of.
     """
 
     home: Home
@@ -90,6 +92,7 @@ class Attempt:
     metrics: Metrics = field(default_factory=Metrics)
     reads: Reads = field(default_factory=Reads)
     inputs: dict[str, list[Artifact]] = field(default_factory=dict)
+    searches: list[SearchRecords] = field(default_factory=list)
 
     def execute(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
@@ -129,7 +132,7 @@ class Attempt:
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             if isinstance(error, DrivetrainError) and error.where:  # of a saved graph: a definition and a statement
                 error.where = line_of(error.where, self.run.project) or error.where
-            about = failure_properties(error) | self.metrics.properties | self._spent(use)
+            about = failure_properties(error) | self.metrics.properties | self._searched | self._spent(use)
             try:
                 failed = self._give_up(execution, error, about, canceled=canceled)
             finally:
@@ -243,6 +246,7 @@ class Attempt:
                 decision=lambda: decision(self.home, self.run, self.task.name),
                 register=self._register,
                 provenance=self._provenance,
+                trials=partial(self._trials, execution),
                 metrics=self.metrics,
             )
         )
@@ -264,6 +268,8 @@ class Attempt:
                 result = component.fn(**keywords)
         finally:
             leave()
+            for search in self.searches:
+                search.close()
         self._refuse_changed_inputs()
         return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
 
@@ -272,6 +278,19 @@ class Attempt:
         from .registering import register  # late: few components register anything
 
         return register(self.home, self.run, model, name, alias, why)
+
+    def _trials(self, execution: ExecutionRecord, name: str) -> TrialRecorder:
+        from .trials import SearchRecords  # late: few components search
+
+        note = partial(self.observer.note, self.task.name)
+        search = SearchRecords(self.home.store, execution, self.resolved.inputs, self.claim, name, note)
+        self.searches.append(search)
+        return search
+
+    @property
+    def _searched(self) -> dict[str, Any]:
+        """Which search it worked on, for its execution to record."""
+        return {SEARCH: self.searches[0].name} if self.searches else {}
 
     def _refuse_changed_inputs(self) -> None:
         """See that the component left its inputs as they were: others read them, and they are cached.
@@ -331,7 +350,11 @@ class Attempt:
         read = properties_of(self.resolved, {name: of_each for name, of_each in names.items() if any(of_each)})
         about: dict[str, Any] = {"summaries": _summaries(outputs), "reads": self._recorded_reads()}
         about |= {"properties_read": read, INPUTS_COMPARED: bool(self.resolved.inputs)}
-        return {name: redacted_json(value) for name, value in about.items() if value} | self.metrics.properties
+        return (
+            {name: redacted_json(value) for name, value in about.items() if value}
+            | self.metrics.properties
+            | self._searched
+        )
 
     def _recorded_reads(self) -> list[list[object]]:
         """What the user's code opened besides its inputs: the root's files and those of parameters count otherwise."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from ...errors import InputError
 from ...metadata import ExecutionRecord
 from ...metadata.finding import RecordQuery
+from ...metadata.records import TRIAL
 from ...yaml_lines import YamlValue, read_yaml
 from .home import Home
 
@@ -192,11 +193,11 @@ class CostSum:
 
 
 def all_executions(home: Home, where: str) -> Iterator[ExecutionRecord]:
-    """The executions that a filter fits, the oldest first."""
+    """The executions that a filter fits, the oldest first, without trials: their work is part of a task's."""
     after: str | None = None
     while True:
         page = home.store.find_executions(RecordQuery(where, "id", 500, after))
-        yield from page.records
+        yield from (each for each in page.records if each.component != TRIAL)
         if (after := page.next) is None:
             return
 

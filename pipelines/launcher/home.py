@@ -191,7 +191,7 @@ class Home:
             clear(self.payloads, self.store.artifact_by_uri)
         else:
             for state in _UNSUCCESSFUL:
-                for execution in self.store.executions(state=state, limit=_LATELY):
+                for execution in self.store.executions(state=state, trials=False, limit=_LATELY):
                     self.remove_unpublished(execution)
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from ...digest import sync_folder
 from ...errors import BuildError, InputError
 from ...metadata import ExecutionRecord, MetadataStore, described
+from ...metadata.records import SEARCH
 from ..ir.ir import Pipeline
 from ..ir.tasks import parse_task
 from .flow import Flow
@@ -163,7 +164,13 @@ def keep_record(home: Home, run: Run, task: str, execution: ExecutionRecord, *, 
     """
     write_run(home, run, durable=durable)
     name = f"{task.replace('[', '=').removesuffix(']')}.{execution.uid[:8]}.json"
-    body = {"task": task, "execution": described(home.store, execution), "answers": _answers(home.store, run.id)}
+    body: dict[str, object] = {
+        "task": task,
+        "execution": described(home.store, execution),
+        "answers": _answers(home.store, run.id),
+    }
+    if SEARCH in execution.properties:
+        body["trials"] = _trials(home.store, execution.properties[SEARCH])
     RecordFolder(home, run.id).write(name, body, durable=durable)
     return name
 
@@ -333,9 +340,9 @@ class _RunRecords:
 
 
 def _executions(file: str, body: Body) -> dict[str, Body]:
-    """The records of executions that a file holds, by name."""
+    """The records of executions that a file holds, by name: of a task, and of the trials of its search."""
     if file != REUSED:
-        return {file: body}
+        return {file: body} | {f"{file} {index}": each for index, each in enumerate(body.get("trials", ()))}
     return {f"{REUSED} {index}": each for index, each in enumerate(body["executions"])}
 
 
@@ -356,6 +363,10 @@ def _take_in(home: Home, all_records: Sequence[_RunRecords]) -> list[SyncReport]
             fresh = home.store.bring_in(body["execution"], TASK_CONTEXTS)
         except (InputError, OverflowError) as error:
             records.ignored.append((name, getattr(error, "message", "it holds a number that no store keeps")))
+            continue
+        if "search" in body:  # a trial, which is no task
+            if fresh and (run := home.store.find_context("run", records.run)) is not None:
+                home.store.context(SEARCH, body["search"], parents=[run])
             continue
         known_counts[number] += not fresh
         if fresh:
@@ -380,8 +391,10 @@ def _problem(name: str, body: Body, run: str) -> str | None:
             digest_matches = Pipeline.from_json(body["ir"]).digest == facts["ir"]
             same_run = digest_matches and body["id"] == run
             return None if has_facts and same_run else "it is of another run, or of another pipeline"
-        if name == REUSED:
-            return next(filter(None, (_problem("", each, run) for each in body["executions"])), None)
+        several = body["executions"] if name == REUSED else body.get("trials", ())
+        problem = next(filter(None, (_problem("", each, run) for each in several)), None)
+        if name == REUSED or problem is not None:
+            return problem
         answers = body.get("answers", ())
         if not all(key.startswith(f"{run}/") and isinstance(answer, dict) for key, answer in answers):
             return "its answers are those of another run"
@@ -406,6 +419,13 @@ def _answers(store: MetadataStore, run: str) -> list[tuple[str, Mapping[str, Any
     """The answers that a run got from outside (the newest spans, say), which its other pods must reuse."""
     contexts = store.contexts("answer", limit=200)
     return [(each.name, each.properties) for each in contexts if each.name.startswith(f"{run}/")]
+
+
+def _trials(store: MetadataStore, search: str) -> list[Body]:
+    """The trials of a search that have ended, the oldest first, as records of executions."""
+    context = store.find_context(SEARCH, search)
+    trials = store.executions(context=context)[::-1] if context else []
+    return [{"search": search, "execution": described(store, each)} for each in trials if each.state != "RUNNING"]
 
 
 def _in_order(links: Mapping[_Name, _Links]) -> Iterator[_Name]:

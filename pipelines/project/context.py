@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Literal, Protocol, SupportsFloat
 
 from ...errors import InputError
 from ...metadata import Artifact
@@ -40,6 +40,52 @@ def _no_provenance(uri: str) -> Mapping[str, object]:
 
 def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
     """The `preflight` of a plain call: no component takes the output later."""
+
+
+class TrialRecorder(Protocol):
+    """Records the trials of a search while they are at work, each attempt at one as an execution of its own.
+
+    What cannot be recorded is noted, and the search goes on: `ended` tells later what is missing.
+    """
+
+    def begin(self, number: int, properties: Mapping[str, object]) -> None:
+        """Record that a trial is RUNNING, with these properties."""
+
+    def end(
+        self,
+        number: int,
+        state: Literal["COMPLETE", "FAILED", "CANCELED", "ABANDONED"],
+        error: str | None = None,
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """Record how a trial that is RUNNING ended; its further properties are merged into those that it has."""
+
+    def ended(self) -> set[int]:
+        """The numbers of trials that are recorded to have ended, whichever execution searched; not those ABANDONED."""
+        ...
+
+
+class UnrecordedTrials:
+    """The `trials` of a plain call: there is no store to record them in.
+
+    Args:
+        search: The search.
+    """
+
+    def __init__(self, search: str) -> None:
+        pass
+
+    def begin(self, number: int, properties: Mapping[str, object]) -> None:
+        """Record nothing."""
+
+    def end(
+        self, number: int, state: str, error: str | None = None, properties: Mapping[str, object] | None = None
+    ) -> None:
+        """Record nothing."""
+
+    def ended(self) -> set[int]:
+        """None."""
+        return set()
 
 
 def _never_canceled() -> None:
@@ -78,6 +124,7 @@ class LaunchContext:
             asking task; of its producer `execution`, `component`, `parameters`, `code` (digests by file),
             `environment`, `started`, `finished`; `artifacts` (uri, type, fingerprint, span, version) and `files` (name,
             size, sha256) that it was made from. What is not known is left out.
+        trials: Gives who records the trials of a search, of its name: the uid of the execution that began it.
         metrics: What `metric` has recorded.
     """
 
@@ -96,6 +143,7 @@ class LaunchContext:
     decision: Callable[[], Mapping[str, object] | None] = _undecided
     register: Callable[[Artifact, str, str, str], int] = _register_nothing
     provenance: Callable[[str], Mapping[str, object]] = _no_provenance
+    trials: Callable[[str], TrialRecorder] = UnrecordedTrials
     metrics: Metrics = field(default_factory=Metrics)
 
     def metric(self, name: str, value: SupportsFloat, *, step: int | None = None) -> None:

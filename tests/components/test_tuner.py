@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from drivetrain.components.tuning.trial import ReadHyperparameters, Training, ru
 from drivetrain.engine.training.fit import Fit
 from drivetrain.errors import BuildError, Canceled, InputError
 from drivetrain.metadata import Examples, TransformGraph, TuningResults, summary_of
-from drivetrain.pipelines import FunctionRef, LaunchContext, current
+from drivetrain.pipelines import FunctionRef, Home, LaunchContext, RunOptions, current, load_pipeline, run_pipeline
 from drivetrain.pipelines.project.context import enter
 from drivetrain.pipelines.project.metrics import Metrics
 
@@ -65,6 +66,14 @@ def train(run):
         label="late",
         metrics={"accuracy": lambda logits, batch: jnp.mean((logits > 0) == (batch["late"] > 0))},
     )
+
+
+def by_case(run):
+    """Training by a rate that is right or none at all; or nothing that works."""
+    if run.hyperparameters["case"] == "broken":
+        raise ValueError("no such case")
+    run.hyperparameters["rate"] = 5.0 if run.hyperparameters["case"] == "good" else 0.0
+    return train(run)
 
 
 def quick(run, value=lambda h, seed: (h["x"] - 0.3) ** 2):
@@ -448,6 +457,67 @@ def test_building_imports_no_optuna(tmp_path: Path) -> None:
         "assert not {'optuna', 'jax', 'sqlalchemy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+TAKE = """
+    import shutil
+    import drivetrain as dt
+    from drivetrain.components import Tuner
+    from drivetrain.metadata import Examples, TransformGraph
+
+
+    def taken(artifact, folder):
+        shutil.copytree(folder, artifact.content, dirs_exist_ok=True)
+        return artifact
+
+
+    @dt.component
+    def TakeExamples(*, folder: str) -> Examples:
+        return taken(Examples.new(), folder)
+
+
+    @dt.component
+    def TakeGraph(*, folder: str) -> TransformGraph:
+        return taken(TransformGraph.new(), folder)
+
+
+    @dt.pipeline
+    def cases(examples: str, graph: str, parallel: int = 1) -> None:
+        Tuner(
+            TakeExamples(folder=examples), TakeGraph(folder=graph), fn="model:by_case", epochs=3, batch_size=100,
+            space={"case": dt.choice("good", "bad", "broken")}, sampler="grid", pruner="asha", parallel=parallel,
+            hyperparameters={"rate": 1.0}, seed=4,
+        )
+"""
+
+
+@pytest.mark.parametrize("runner", ["inline", pytest.param("process", marks=pytest.mark.slow)])
+def test_each_trial_is_recorded_in_the_store(inputs: Any, tmp_path: Path, runner: str) -> None:
+    """As study.json says of it; and a Tuner from the cache records none."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "pipeline.py").write_text(textwrap.dedent(TAKE))
+    parameters = {name: str(each.content) for name, each in zip(("examples", "graph"), inputs, strict=True)}
+    with closing(Home(tmp_path / ".drivetrain")) as home:
+        for expected in ("COMPLETE", "CACHED"):
+            result = run_pipeline(home, load_pipeline(tmp_path), parameters, RunOptions(runner=runner))
+            assert result.nodes["Tuner"].state == expected
+        [results] = home.store.artifacts(type="TuningResults")
+        body = read(home.root / results.uri / "content")
+        trials = home.store.executions(component="Trial")[::-1]
+        states = {"COMPLETE": "COMPLETE", "CANCELED": "PRUNED", "FAILED": "FAILED"}
+        assert [each["state"] for each in body["trials"]] == ["COMPLETE", "PRUNED", "FAILED"]
+        for trial, said in zip(trials, body["trials"], strict=True):
+            about = trial.properties
+            assert (about["number"], states[trial.state]) == (said["number"], said["state"])
+            assert about["hyperparameters"] == {**said["hyperparameters"], "rate": 1.0}
+            assert trial.metrics == said["values"]
+            assert (trial.error or "") == said["reason"]
+            assert (about["epochs"], about["seed"]) == (len(said["curve"]), 4)
+            assert {key: [each.type for each in several] for key, several in home.store.inputs(trial).items()} == {
+                "examples": ["Examples"], "graph": ["TransformGraph"],
+            }  # fmt: skip
+        seconds = json.loads((home.root / results.uri / "extra" / "attempts.json").read_text())
+        assert [each.seconds for each in trials] == [each["seconds"] for each in seconds]
 
 
 @pytest.mark.slow

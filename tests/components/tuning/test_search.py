@@ -18,12 +18,14 @@ from typing import Any
 import drivetrain as dt
 import pytest
 from drivetrain.components.tuning.objective import objectives_of
+from drivetrain.components.tuning.recording import TrialRecording
 from drivetrain.components.tuning.results import document
 from drivetrain.components.tuning.search import Search, best_of
 from drivetrain.components.tuning.space import SearchSpace
 from drivetrain.components.tuning.study import Outcome, SearchBudget, Study, StudySettings, TrialAttempt
 from drivetrain.components.tuning.trial import Link
 from drivetrain.errors import Canceled, InputError
+from drivetrain.pipelines.project.context import UnrecordedTrials
 
 pytest.importorskip("optuna")
 
@@ -144,7 +146,8 @@ def settings(sampler: Any, **options: Any) -> StudySettings:
 def search_of(folder: Path, chosen: StudySettings, launch: Any, **budget: Any) -> tuple[Study, Search]:
     study = Study(folder / "journal.log", chosen)
     limits = SearchBudget(**{"trials": None, "seconds": None, **budget})
-    return study, Search(study, chosen.objectives, limits, folder / "trials", launch)
+    recording = TrialRecording(UnrecordedTrials(""), chosen.objectives, {}, 0)
+    return study, Search(study, chosen.objectives, limits, folder / "trials", launch, recording)
 
 
 def results(chosen: StudySettings, study: Study) -> dict[str, Any]:
