@@ -30,6 +30,7 @@ from .model import first_broken
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
+from .work_lock import locked
 
 if TYPE_CHECKING:
     import optax
@@ -142,6 +143,8 @@ class Fit:
         """Train to the end; see `TrainingRun.fit`."""
         begin = time.perf_counter()
         with ExitStack() as ending:  # each is closed, whatever another raises
+            if self._run.work_dir is not None and self._placement.processes == 1:
+                ending.enter_context(locked(self._run.work_dir, self._run.note))
             for callback in self._options.callbacks:
                 ending.callback(callback.close)
             if self._checkpoints:

@@ -284,6 +284,7 @@ class TrainingRun:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
                 or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
                 or `rehearse` refused the model.
+            DrivetrainError: Another training uses `work_dir`, or a checkpoint cannot be read or written.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
             KeyboardInterrupt: SIGINT or SIGTERM came, or what the handler of either raises; likewise, after the step.
         """
