@@ -30,10 +30,19 @@ class EpochMetrics(Callback):
         """Record an epoch behind those before."""
         self.epochs.append(epoch)
         self._step += epoch.steps
+        self._record_epoch(epoch, self._step)
+
+    def keep(self, number: int) -> None:
+        """Let the values be those of the epoch whose parameters are exported; the curves stay as they are."""
+        for epoch in self.epochs:
+            if epoch.epoch == number:
+                self._record_epoch(epoch, None)
+
+    def _record_epoch(self, epoch: EpochRecord, step: int | None) -> None:
         values = {"loss": epoch.loss, "eval_loss": epoch.eval_loss, **epoch.metrics}
         for name, value in values.items():
             if value is not None:
-                self._record(name, value, step=self._step)
+                self._record(name, value, step=step)
 
     def state_dict(self) -> Mapping[str, Any]:
         """The epochs until now."""

@@ -86,7 +86,8 @@ def Trainer(
         The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; extra/logs where
         callbacks left files, such as TensorBoard's; extra/checkpoints where `fit` was to keep some; in
         extra/variables.safetensors what a warm start needs and the bundle does not hold as it was trained. `loss`,
-        `eval_loss` and the metrics that `fit` was given are recorded for each epoch.
+        `eval_loss` and the metrics that `fit` was given are recorded for each epoch; what is left of them as the run's
+        values are those of the epoch whose parameters are exported.
 
     Raises:
         InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
@@ -149,6 +150,8 @@ def Trainer(
         shutil.copytree(folder, model.extra / "checkpoints" / str(step))
     for epoch in trained.history[len(epoch_metrics.epochs) :]:  # of a loop of the user's own
         epoch_metrics.add(epoch)
+    if trained.kept_epoch is not None:
+        epoch_metrics.keep(trained.kept_epoch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
 

@@ -6,9 +6,11 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -28,12 +30,15 @@ from .model import first_broken
 from .program import Program, StepOptions
 from .training import EpochRecord, Trained
 from .warm_start import fitting
+from .work_lock import locked
 
 if TYPE_CHECKING:
     import optax
 
     from .model import Model, Variables
     from .training import Arrays, Loss, Predict, TrainingRun
+
+    _Stack = tuple[tuple[Arrays, int], State]  # batches on the devices, how many of them are real, the state after them
 
 _AHEAD = 1
 """Stacks of batches that wait on the devices for their turn: each holds many batches."""
@@ -44,8 +49,6 @@ _SHOWN = 60
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
-_KEY = 1
-"""Folded into the run's key for that of the steps."""
 
 
 @dataclass(frozen=True)
@@ -140,26 +143,28 @@ class Fit:
         """Train to the end; see `TrainingRun.fit`."""
         begin = time.perf_counter()
         with ExitStack() as ending:  # each is closed, whatever another raises
+            if self._run.work_dir is not None and self._placement.processes == 1:
+                ending.enter_context(locked(self._run.work_dir, self._run.note))
             for callback in self._options.callbacks:
                 ending.callback(callback.close)
             if self._checkpoints:
                 ending.callback(self._checkpoints.close)
             with step_seconds() as self._input_seconds, explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
-                with closing(self._stacks()) as stacks:  # already at work while the first state is compiled
-                    self._start(checkpoint)
-                    begun = time.perf_counter()
+                with closing(self._stacks()) as stacks:  # already at work while the model is traced
+                    first = self._start(checkpoint, stacks)
+                    started = time.perf_counter() - begin - sum(self._seconds.values())
                     self._call("on_train_begin")
                     # Else a signal would end it in the middle of a step, where there is no state to save.
                     with deferred() as deliver_signal:
                         while self._step < self._total and not self._stopped:
-                            self._train_epoch(stacks, deliver_signal)
+                            self._train_epoch(first, deliver_signal)
             if self._best is None:
                 self._refuse_exploded()
             checkpoints = self._checkpoints.kept() if self._checkpoints else {}
             self._call("on_train_end")
         ran = self._step - self._first
-        seconds = {"start": begun - begin, **self._seconds}
+        seconds = {"start": started, **self._seconds}
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
         self._run.note(_times(seconds, self._input_seconds))
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
@@ -197,9 +202,8 @@ class Fit:
 
         The model is tried before a checkpoint is looked for.
         """
-        key = self._run.key()
-        self._key = jax.random.fold_in(key, _KEY)
-        shapes = self._program.shapes(key)
+        self._key = self._run.key()
+        shapes = self._program.shapes(self._key)
         variables = self._program.variables(shapes)
         self._run.rehearse(self._model.apply, variables, self._predict, self._label)
         refuse_excess({"state": state_bytes(shapes, self._placement)}, self._placement)
@@ -218,15 +222,30 @@ class Fit:
         self._at = record.get("data")
         return state, record
 
-    def _start(self, checkpoint: tuple[State, dict[str, Any]] | None) -> None:
-        """The first state, on the devices, or that of a checkpoint with all that went before."""
-        if checkpoint is None:
-            key, base = self._run.key(), self._run.base_model
-            if base is not None:
-                base = fitting(base, jax.eval_shape(self._model.init, key), self._run.note)
-            self._state = self._program.init(key, base)
-            return
-        state, record = checkpoint
+    def _start(self, checkpoint: tuple[State, dict[str, Any]] | None, stacks: Iterator[_Stack]) -> Iterator[_Stack]:
+        """The first state, on the devices, or that of a checkpoint with all that went before.
+
+        Returns:
+            The stacks; the first, where any is wanted, was taken and what it calls for is compiled.
+        """
+        if checkpoint is not None:
+            self._resume(*checkpoint)
+            if self._step == self._total or self._stopped:
+                return stacks
+            return self._planned(self._state, stacks)
+        base = self._run.base_model
+        if base is not None:
+            base = fitting(base, jax.eval_shape(self._model.init, self._key), self._run.note)
+        initial = self._program.initial(self._key, base)
+        # XLA compiles both at once: each of them leaves a processor idle for half of its time.
+        with ThreadPoolExecutor(1, "drivetrain-compile") as thread:
+            compiled = thread.submit(in_32_bits(initial.compile))
+            first = self._planned(self._program.placed(self._key), stacks)
+        self._state = compiled.result()(self._key, base or {})
+        return first
+
+    def _resume(self, state: dict[str, Any], record: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state and record."""
         best = state.pop("best", None)
         if record["best"] is not None:
             self._best = (record["best"], best)
@@ -254,9 +273,7 @@ class Fit:
             stacks = OnDevice(stacks, feed)
         return measured(stacks, 0, self._input.state(self._step, self._at))
 
-    def _train_epoch(
-        self, stacks: Iterator[tuple[tuple[Arrays, int], State]], deliver_signal: Callable[[], None]
-    ) -> None:
+    def _train_epoch(self, stacks: Iterator[_Stack], deliver_signal: Callable[[], None]) -> None:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._steps)
         rows = self._input.batch_size
@@ -266,8 +283,6 @@ class Fit:
                 (stack, count), at = next(stacks)
             first = epoch * self._steps + batch
             batch += count
-            if first == self._first:
-                self._plan_memory(stack, count)
             self._state, losses = self._program.train(self._state, stack, count, first, self._key)
             del stack  # a dispatch keeps its batches itself, and no longer than it runs
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
@@ -289,13 +304,21 @@ class Fit:
                 self._save()
                 raise
 
-    def _plan_memory(self, stack: Arrays, count: int) -> None:
-        """See that the devices have the memory that the first dispatch is planned to take."""
-        # The call that follows finds it compiled: JAX remembers what it lowers.
-        compiled = self._program.compiled(self._state, stack)
-        lowered = compiled.lower(self._state, stack, count, self._first, self._key)
+    def _planned(self, state: State, stacks: Iterator[_Stack]) -> Iterator[_Stack]:
+        """See that the devices have the memory that the first dispatch is planned to take; the stacks, all of them.
+
+        Args:
+            state: That before the first step, or arrays' shapes with their shardings.
+            stacks: The first is taken.
+        """
+        with self._timed("input"):
+            (stack, count), at = next(stacks)
+        # The first call finds it compiled: JAX remembers what it lowers.
+        compiled = self._program.compiled(state, stack)
+        lowered = compiled.lower(state, stack, count, self._first, self._key)
         self._memory = step_bytes(lowered.compile(), stack, _AHEAD)
         refuse_excess(self._memory, self._placement)
+        return chain([((stack, count), at)], stacks)
 
     def _settle(self, losses: jax.Array, count: int, at: State) -> None:
         """Wait for a dispatch and take in its losses; after it the input is at that state."""

@@ -34,6 +34,9 @@ _RUN_ONCE: dict[str, bool | int] = {"xla_backend_optimization_level": 0, "xla_cp
 if jax.__version_info__ < (0, 11):  # which has no such option
     _RUN_ONCE["xla_cpu_use_fusion_emitters"] = False
 
+_STEPS_KEY = 1
+"""Folded into the run's key for that of the steps."""
+
 # What makes a GPU give the same bits again: it adds up the gradient of an embedding in any order, and multiplies
 # matrices by the algorithm that happened to be the fastest when the step was compiled.
 _SAME_BITS = {"xla_gpu_deterministic_ops": True}
@@ -137,11 +140,23 @@ class Program:
             self._row_updates.check(shapes)
         return shapes
 
-    def init(self, key: jax.Array, base: Mapping[str, Any] | None = None) -> State:
-        """The state before the first step, on the devices; `base` has variables of another model, by name."""
+    def placed(self, key: jax.Array) -> State:
+        """The shapes with the shardings on the devices: for what the steps are compiled before there is a state."""
+        shapes = self.shapes(key)
+        placed: State = jax.tree.map(
+            lambda leaf, sharding: leaf.update(sharding=sharding), shapes, self._placement.state(shapes)
+        )
+        return placed
+
+    def initial(self, key: jax.Array, base: Mapping[str, Any] | None = None) -> jax.stages.Lowered:
+        """What computes, from key and base, the state before the first step, on the devices.
+
+        Args:
+            key: The run's.
+            base: Variables of another model, by name.
+        """
         sharding = self._placement.state(self.shapes(key))
-        state: State = jax.jit(self._initial, out_shardings=sharding, compiler_options=_RUN_ONCE)(key, base or {})
-        return state
+        return jax.jit(self._initial, out_shardings=sharding, compiler_options=_RUN_ONCE).lower(key, base or {})
 
     def put(self, state: State) -> State:
         """A state from the host on the devices."""
@@ -168,7 +183,7 @@ class Program:
             stack: Batches, [depth, batch, ...].
             count: How many of them.
             first: The number of the first step, from 0.
-            key: The run's; it must not be that of `init`.
+            key: The run's.
 
         Returns:
             The loss of a step that was left out is NaN.
@@ -262,13 +277,14 @@ class Program:
     def _step(
         self, state: State, stack: Arrays, index: jax.Array | int, first: int, key: jax.Array
     ) -> tuple[State, jax.Array]:
-        return self._next(state, _batch(stack, index), jax.random.fold_in(key, first + index))
+        key = jax.random.fold_in(jax.random.fold_in(key, _STEPS_KEY), first + index)
+        return self._next(state, _batch(stack, index), key)
 
     def _steps(self, state: State, stack: Arrays, count: int, first: int, key: jax.Array) -> tuple[State, jax.Array]:
         def step(index: jax.Array, carry: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
             state, losses = carry
             state, value = self._step(state, stack, index, first, key)
-            return state, losses.at[index].set(value)
+            return state, jax.lax.dynamic_update_index_in_dim(losses, value, index, 0, allow_negative_indices=False)
 
         depth = jax.tree.leaves(stack)[0].shape[0]
         start = (state, jnp.zeros(depth, jnp.float32))
@@ -328,8 +344,13 @@ def _strongly_typed(value: Any) -> jax.Array:  # Any: a Python number too
     return jax.lax.convert_element_type(array, array.dtype) if getattr(array, "weak_type", False) else array  # or a key
 
 
+def _at(stacked: jax.Array, index: jax.Array | int) -> jax.Array:
+    """An array of a stack; the index is never negative, which would be code of its own for each array."""
+    return jax.lax.dynamic_index_in_dim(stacked, index, keepdims=False, allow_negative_indices=False)
+
+
 def _batch(stack: Arrays, index: jax.Array | int) -> Arrays:
-    batch: Arrays = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stack)
+    batch: Arrays = jax.tree.map(partial(_at, index=index), stack)
     return batch
 
 

@@ -69,9 +69,9 @@ class Trained:
         examples: Rows that this attempt trained on.
         stopped: Why the training ended before its last epoch, "" where it did not.
         kept_epoch: The epoch whose parameters `keep_best` kept; None where they are those after the last step.
-        seconds: Where the time of this attempt went, by part: "start" (looking at the model, initial state or restored
-            one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints", and "host",
-            all else: compiling, callbacks.
+        seconds: Where the time of this attempt went, by part: "start" (looking at the model, compiling, initial state
+            or restored one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints",
+            and "host", all else, such as callbacks.
         memory: Bytes that a step takes on each device, by part: "state" (parameters, optimizer and what else is kept),
             "batches" and "intermediate" (activations, gradients); empty where the backend does not say.
         input_seconds: How long each step of the input worked, by its name, beside all that in a thread.
@@ -284,6 +284,7 @@ class TrainingRun:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
                 or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
                 or `rehearse` refused the model.
+            DrivetrainError: Another training uses `work_dir`, or a checkpoint cannot be read or written.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
             KeyboardInterrupt: SIGINT or SIGTERM came, or what the handler of either raises; likewise, after the step.
         """

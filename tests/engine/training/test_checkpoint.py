@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 from drivetrain.engine import Callback, EpochRecord, TrainingProgress, read_checkpoint
 from drivetrain.engine.training.checkpoint import CheckpointPolicy, Checkpoints
 from drivetrain.engine.training.training import TrainingRun
+from drivetrain.engine.training.work_lock import locked
 from drivetrain.errors import Canceled, DrivetrainError, InputError
 
 pytestmark = pytest.mark.engine
@@ -493,3 +497,58 @@ def test_what_the_machine_lacks_is_not_held_against_a_checkpoint(
     restored = Checkpoints(tmp_path).restore(like)
     assert restored is not None
     assert restored[0] == 1
+
+
+def test_a_second_training_in_a_work_folder_is_refused(problem: ModuleType, tmp_path: Path) -> None:
+    """In this process: it begins while the first is under way, which it leaves alone."""
+    content = problem.examples(tmp_path / "content", train=640, evaluation=64)
+    run = TrainingRun(problem.SPECS, content, batch_size=16, epochs=2, checkpoint_seconds=0.0)
+    refused: list[BaseException | None] = []
+
+    class Second(Callback):
+        def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+            with ThreadPoolExecutor(1) as thread:
+                refused.append(thread.submit(problem.fit, shared).exception())
+
+    shared = dataclasses.replace(run, work_dir=tmp_path / "work")
+    alone = problem.fit(run)
+    first = problem.fit(dataclasses.replace(shared, callbacks=[Second()]))
+    assert [type(error) for error in refused] == [DrivetrainError] * 2
+    assert f"{shared.work_dir}: process {os.getpid()} on {socket.gethostname()} (this one)" in str(refused[0])
+    assert same(first.params, alone.params)
+    with locked(tmp_path / "work", pytest.fail):
+        pass
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from drivetrain.engine.training.work_lock import locked
+with locked(Path(sys.argv[1]), print):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_training_leaves_its_work_folder_to_the_next(tmp_path: Path) -> None:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdin=pipe, stdout=pipe, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(DrivetrainError, match=f"{tmp_path}: process {process.pid} on "),
+            locked(tmp_path, pytest.fail),
+        ):
+            pytest.fail("two hold it")
+        process.kill()
+    with locked(tmp_path, pytest.fail):
+        pass
+
+
+def test_a_work_folder_that_cannot_be_locked_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    notes: list[str] = []
+    with locked(tmp_path / "file" / "work", notes.append):
+        assert len(notes) == 1
+    assert "cannot be locked" in notes[0]

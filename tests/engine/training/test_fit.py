@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -589,6 +590,28 @@ def test_steps_one_by_one_are_those_of_a_loop(run: TrainingRun, tmp_path: Path, 
     assert resumed.history == trained.history
 
 
+def test_each_program_is_compiled_once(run: TrainingRun, tmp_path: Path) -> None:
+    """The steps, while there is no state yet; also where a training goes on from a checkpoint."""
+    programs: list[str] = []
+
+    def note(event: str, seconds: float, **about: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            programs.append(about["fun_name"])
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        saving = dataclasses.replace(run, work_dir=tmp_path, checkpoint_seconds=0.0)
+        fit(saving)
+        fresh, programs[:] = Counter(programs), []
+        assert fit(saving).first_step
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    resumed = Counter(programs)
+    names = ("jit(initial)", "jit(_steps)", "jit(_sums)")
+    assert [fresh[name] for name in names] == [1, 1, 1]
+    assert [resumed[name] for name in names] == [0, 1, 1]
+
+
 def test_convolutions_are_in_no_loop_on_a_processor(run: TrainingRun) -> None:
     """There XLA is many times as slow with them."""
     placement = STRATEGIES["single"].placement()
@@ -596,7 +619,7 @@ def test_convolutions_are_in_no_loop_on_a_processor(run: TrainingRun) -> None:
     on_processor = placement.mesh.devices.flat[0].platform == "cpu"
     for model, in_loop in ((line(), True), (convolved(), not on_processor)):
         program = Program(model, squared, optax.sgd(RATE), "y", placement)
-        state = program.init(run.key())
+        state = program.initial(run.key()).compile()(run.key(), {})
         text = program.compiled(state, program.feed(stack)).lower(state, stack, count, 0, run.key()).as_text()
         assert ("stablehlo.while" in text) == in_loop
 

@@ -86,7 +86,11 @@ def fit(run: TrainingRun, tables: SparseTables | None, optimizer: Any, model: Mo
 
 def first_params(run: TrainingRun) -> Any:
     """What a training of this run begins with, to the bit."""
-    state = Program(MODEL, loss, optax.sgd(1), "rating", run.strategy.placement()).init(run.key())
+    state = (
+        Program(MODEL, loss, optax.sgd(1), "rating", run.strategy.placement())
+        .initial(run.key())
+        .compile()(run.key(), {})
+    )
     return jax.device_get(state["params"])
 
 
@@ -213,7 +217,7 @@ def test_an_empty_slot_names_no_row(run: TrainingRun) -> None:
 
     options = StepOptions(tables=SparseTables({"item.table": "items"}, optax.adam(0.1)))
     program = Program(Model(init, of_lists), loss, optax.sgd(0.1), "rating", run.strategy.placement(), options)
-    state = program.init(run.key())
+    state = program.initial(run.key()).compile()(run.key(), {})
     moments, rows = [], []
     for step, (values, segments) in enumerate([([0, 5, 5, 9], [0, 1, 2, 2]), ([3, 5, 0, 0], [0, 1, 2, 2])]):
         items = Ragged(jnp.array([values], jnp.int32), jnp.array([segments], jnp.int32), 2)

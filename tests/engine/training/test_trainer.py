@@ -24,6 +24,8 @@ from drivetrain.engine.training.warm_start import FILE, fitting, read_variables
 from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata import Examples, Model, TransformGraph
 from drivetrain.pipelines import FunctionRef, current
+from drivetrain.pipelines.project.context import LaunchContext, enter
+from drivetrain.pipelines.project.metrics import Metrics
 
 pytestmark = pytest.mark.engine
 
@@ -195,7 +197,12 @@ def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, Transfor
         )
         return kept[0]
 
-    model = Trainer(*inputs, fn=fn, epochs=5, batch_size=100)
+    measured = Metrics()
+    leave = enter(LaunchContext(metrics=measured))
+    try:
+        model = Trainer(*inputs, fn=fn, epochs=5, batch_size=100)
+    finally:
+        leave()
     trained = kept[0]
     delay = next(data.open_examples(inputs[0].content, "eval", ["delay"]).read(0)).column(0).to_numpy()
     statistics = trained.params["state"]["norm"]
@@ -215,6 +222,12 @@ def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, Transfor
     accuracies = [epoch["metrics"]["accuracy"] for epoch in history["epochs"]]
     assert history["kept_epoch"] == accuracies.index(max(accuracies)) + 1
     assert f"Exported are the parameters of epoch {history['kept_epoch']}." in page
+    properties = measured.properties
+    exported = history["epochs"][history["kept_epoch"] - 1]
+    expected = {"loss": exported["loss"], "eval_loss": exported["eval_loss"], **exported["metrics"]}
+    assert properties["metrics"] == expected
+    curves = {"loss": [epoch["loss"] for epoch in history["epochs"]], "accuracy": accuracies}
+    assert {name: [value for _, value in properties["metric_steps"][name]] for name in curves} == curves
     assert "accuracy" in page
 
 
