@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +66,16 @@ def busybox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         try:
             found = container.engine()
         except InputError as error:
             pytest.skip(error.message)
         if found.podman:
-            _own_podman(folder, patch)
+            # Where the path of its `run` is longer than 50 characters, podman waits 20 seconds at each container's end.
+            short = stack.enter_context(tempfile.TemporaryDirectory(prefix="podman-"))
+            _own_podman(folder, Path(short), patch)
             found = container.engine()
         made = subprocess.run(
             [found.path, "import", str(folder / "root.tar"), IMAGE], capture_output=True, text=True, check=False
@@ -84,16 +89,14 @@ def busybox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         subprocess.run([found.path, "rmi", "-f", IMAGE], capture_output=True, check=False)
 
 
-def _own_podman(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Podman without systemd, with images and containers in a folder of the test's."""
+def _own_podman(folder: Path, run: Path, patch: pytest.MonkeyPatch) -> None:
+    """Podman without systemd, with images and containers in folders of the test's."""
     runtime = next((name for name in ("runc", "crun") if shutil.which(name)), "crun")
     (folder / "containers.conf").write_text(
         '[containers]\ndefault_ulimits=["nofile=1000:1000","nproc=1000:1000"]\n'
         f'[engine]\nruntime="{runtime}"\ncgroup_manager="cgroupfs"\nevents_logger="none"\n'
     )
-    (folder / "storage.conf").write_text(
-        f'[storage]\ndriver="vfs"\ngraphroot="{folder}/store"\nrunroot="{folder}/run"\n'
-    )
+    (folder / "storage.conf").write_text(f'[storage]\ndriver="vfs"\ngraphroot="{folder}/store"\nrunroot="{run}"\n')
     reaper = folder / "podman"
     reaper.write_text(REAPER.format(python=sys.executable, podman=shutil.which("podman")))
     reaper.chmod(0o755)
