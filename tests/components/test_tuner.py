@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -161,12 +162,7 @@ def test_the_best_hyperparameters_train_what_the_best_trial_trained(inputs: Any,
 
 
 def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(inputs: Any, model: Any, tmp_path: Path) -> None:
-    examples, graph = inputs
-    training = Training(
-        fn=model.train, examples=examples.content, graph=graph.content, base_model=None,
-        objectives=objectives(), hyperparameters={}, epochs=4, batch_size=100, seed=0, strategy="single",
-        train_split="train", eval_split="eval", executions=1, epoch="last",
-    )  # fmt: skip
+    training = training_of(model.train, inputs)
     whole = run_trial(training, {"rate": 0.5}, tmp_path / "whole", Listener(4))
     assert [each for each in gc.get_objects() if type(each) is Fit] == []  # a search of a thousand trials has room
     stopped = Listener(2)
@@ -194,6 +190,36 @@ def test_a_pruner_ends_a_training_after_an_epoch(inputs: Any, model: Any, tmp_pa
     assert {len(trial["curve"]) for trial in trials[1:]} <= {1, 2, 3}
     assert tuned.best_hyperparameters == {"rate": 5.0}
     assert "3 stopped early" in summary_of(tuned.results).text
+
+
+def training_of(fn: Any, inputs: Any) -> Training:
+    examples, graph = inputs
+    return Training(
+        fn=fn, examples=examples.content, graph=graph.content, base_model=None,
+        objectives=objectives(), hyperparameters={}, epochs=4, batch_size=100, seed=0, strategy="single",
+        train_split="train", eval_split="eval", executions=1, epoch="last",
+    )  # fmt: skip
+
+
+class Circle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_a_training_leaves_in_circles_is_freed(inputs: Any, model: Any, tmp_path: Path, old: bool) -> None:
+    left: list[weakref.ref[Circle]] = []
+
+    def train(run: Any) -> Any:
+        circle = Circle()
+        left.append(weakref.ref(circle))
+        if old:
+            gc.collect()
+            gc.collect()
+        return model.quick(run)
+
+    assert run_trial(training_of(train, inputs), {"x": 0.5}, tmp_path / "work", Listener(4)).state == "COMPLETE"
+    assert [circle() for circle in left] == [None]
 
 
 class Listener:

@@ -240,7 +240,7 @@ def test_a_small_reference_is_refused_rather_than_trusted() -> None:
 
 def test_decimals_are_numbers() -> None:
     data, reference = (
-        scored(seed, rows)[["y", "p"]].assign(y=lambda each: each["p"] * 3) for seed, rows in ((1, 50), (2, 200))
+        scored(seed, rows)[["y", "p"]].assign(y=lambda each: each["p"] * 3) for seed, rows in ((1, 50), (2, 100))
     )
     results = [
         estimated(data.assign(p=data["p"].map(kind)), reference.assign(p=reference["p"].map(kind)), task="regression")

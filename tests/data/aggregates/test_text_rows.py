@@ -138,7 +138,7 @@ def fastest(do: Callable[[], object]) -> float:
 
 
 def test_long_values_are_hashed_by_blake2b_and_in_no_time() -> None:
-    values = [b"short", b"x" * 100_000_000, "\N{SNOWMAN}".encode() * 200]
+    values = [b"short", b"x" * 10_000_000, "\N{SNOWMAN}".encode() * 200]
     array = pa.array(values, pa.large_binary())[1:]
     assert fastest(lambda: text_hashes(array)) < 20 * fastest(
         lambda: hashlib.blake2b(values[1], digest_size=8).digest()

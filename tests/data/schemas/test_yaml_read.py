@@ -44,19 +44,26 @@ ranges: st.SearchStrategy[tuple[float | None, float | None]] = st.tuples(st.none
 ranges = ranges.filter(is_range)
 
 
+# Strategies are made here and not as they are drawn from: hypothesis looks through each of them once.
+pairs = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
+meanings: st.SearchStrategy[Domain] = st.sampled_from(
+    [Time("%Y-%m-%d %H:%M"), Time("%Y", 0.5, Count(1990, None)), Time("%d: %B, '%y' #", 0.5), Semantic("image")]
+)
+domains_of_texts = st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pairs | meanings
+domains_of_numbers = st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True))
+kinds = st.sampled_from(["string", "int", "float", "any", "timestamp"])
+severities = st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}])
+
+
 @st.composite
 def features(draw: st.DrawFn, name: str) -> Feature:
-    kind = draw(st.sampled_from(["string", "int", "float", "any", "timestamp"]))
+    kind = draw(kinds)
     domain: Domain | None = None
     if kind == "string":
-        pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
-        meanings: st.SearchStrategy[Domain] = st.sampled_from(
-            [Time("%Y-%m-%d %H:%M"), Time("%Y", 0.5, Count(1990, None)), Time("%d: %B, '%y' #", 0.5), Semantic("image")]
-        )
-        domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair | meanings)
+        domain = draw(domains_of_texts)
     elif kind in ("int", "float"):
-        domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True)))
-    severity: dict[str, Severity] = draw(st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}]))
+        domain = draw(domains_of_numbers)
+    severity: dict[str, Severity] = draw(severities)
     return Feature(name, kind, draw(presences), domain, severity, evidence=draw(texts))
 
 
