@@ -224,15 +224,21 @@ def run_trial(
     except Canceled:
         raise
     except DrivetrainError as error:
-        outcome = Outcome("FAILED", reason=f"{error.where}: {error.message}" if error.where else error.message)
+        outcome = Outcome("FAILED", reason=_reason(error))
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         cause = mistake(error) if isinstance(error, Exception) else DrivetrainError(f"it exited: {error}")
-        outcome = Outcome("FAILED", reason=f"{cause.where}: {cause.message}" if cause.where else cause.message)
+        outcome = Outcome("FAILED", reason=_reason(cause))
     shutil.rmtree(work, ignore_errors=True)
     gc.collect()  # compiled programs stand in circles, some 10 MB a trial, and the next trial uses none of them
     seconds = round(time.monotonic() - begin, 3)
     # This process alone may know a secret that it read.
     return replace(outcome, reason=redact(outcome.reason), seconds=seconds, read=tuple(sorted(read.read)))
+
+
+def _reason(error: DrivetrainError) -> str:
+    """Where, what, and what to do about it, in a line."""
+    parts = (f"{error.where}: " if error.where else "", error.message, f"; fix: {error.fix}" if error.fix else "")
+    return "".join(parts)
 
 
 def _executions(
