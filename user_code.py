@@ -288,6 +288,9 @@ def _type_error(error: TypeError) -> tuple[str, str | None] | None:
     except (TypeError, ValueError):
         return None
     text = text.replace(".__init__()", "()").partition(". Did you mean")[0]  # Python 3.13 guesses, too
+    named = getattr(function, "__name__", type(function).__name__)
+    if f"{named}()" not in text and f"{type(function).__name__}." not in text:
+        return f"{text} (TypeError)", None  # raised by what that function calls
     unexpected = text.partition("unexpected keyword argument '")[2].rstrip("'")
     fix = (unexpected and _close(unexpected, names)) or f"it takes {', '.join(names) or 'none'}"
     return f"{text} (TypeError)", fix

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .tracing.columns import Column as Column
     from .tracing.device_hints import on as on
     from .training import input as input  # noqa: A004  # it is `engine.input`
+    from .training import metrics as metrics
     from .training.adapters import equinox_model as equinox_model
     from .training.adapters import haiku_model as haiku_model
     from .training.adapters import keras_model as keras_model
@@ -123,5 +124,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.training": "EpochRecord Trained TrainingRun",
         "transform.transform": "analyze apply",
     },
-    submodules=("custom_ops", "hub", "models", "ops", "ragged", "training.input"),
+    submodules=("custom_ops", "hub", "models", "ops", "ragged", "training.input", "training.metrics"),
 )

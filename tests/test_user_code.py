@@ -71,6 +71,11 @@ def written(tmp_path: Path) -> Callable[[str], Exception]:
             "did you mean 'lower'?",
         ),
         ("def f(low): ...\nf()", "f() missing 1 required positional argument: 'low' (TypeError)", "it takes low"),
+        (
+            "import json\njson.loads('{}', object_hook=lambda: 1)",
+            "<lambda>() takes 0 positional arguments but 1 was given (TypeError)",
+            None,
+        ),
         ("raise ValueError('not\\ntoday')", "ValueError: not\ntoday", None),
         ("raise ValueError", "ValueError, without a message", None),
     ],

@@ -224,10 +224,10 @@ def run_trial(
     except Canceled:
         raise
     except DrivetrainError as error:
-        outcome = Outcome("FAILED", reason=f"{error.where}: {error.message}" if error.where else error.message)
+        outcome = Outcome("FAILED", reason=_reason(error))
     except (Exception, SystemExit) as error:  # the user's own code may raise anything
         cause = mistake(error) if isinstance(error, Exception) else DrivetrainError(f"it exited: {error}")
-        outcome = Outcome("FAILED", reason=f"{cause.where}: {cause.message}" if cause.where else cause.message)
+        outcome = Outcome("FAILED", reason=_reason(cause))
     shutil.rmtree(work, ignore_errors=True)
     # Compiled programs stand in circles, some 10 MB a trial, and the next trial uses none of them. Where none of its
     # objects grew old, the old ones of the whole process need not be looked through.
@@ -240,6 +240,12 @@ def run_trial(
 def _promotions() -> int:
     """How often the garbage collector has made objects old, which only a full collection frees."""
     return sum(generation["collections"] for generation in gc.get_stats()[1:])
+
+
+def _reason(error: DrivetrainError) -> str:
+    """Where, what, and what to do about it, in a line."""
+    parts = (f"{error.where}: " if error.where else "", error.message, f"; fix: {error.fix}" if error.fix else "")
+    return "".join(parts)
 
 
 def _executions(

@@ -147,9 +147,17 @@ def haiku_model(forward: Callable[..., Outputs], features: Features) -> Model:
         features: A batch of the right shapes and dtypes for Haiku to build the parameters from; `run.example()`.
 
     Raises:
+        InputError: `forward` does not take these two arguments.
         DrivetrainError: Haiku is not installed.
     """
     haiku: Any = _imported("haiku")
+    try:
+        inspect.signature(forward).bind(features, True)
+    except TypeError as error:
+        raise InputError(
+            f"haiku_model calls forward(features, is_training), and this one takes {inspect.signature(forward)}",
+            fix="write def forward(features, is_training): …, which is true in training steps alone",
+        ) from error
     transformed = haiku.transform_with_state(forward)
 
     def init(key: jax.Array) -> Variables:

@@ -10,7 +10,7 @@ from .input.dataset import Dataset
 from .model import Model
 
 _LOSSES = ("loss", "eval_loss")
-_ARGUMENTS = {"loss": "outputs, batch", "predict": "outputs"}
+_ARGUMENTS = {"loss": "outputs, batch", "predict": "outputs", "gradients": "params, state, batch, key"}
 _HOOKS = tuple(name for name in vars(Callback) if name.startswith("on_"))
 
 
@@ -20,7 +20,7 @@ def check_functions(model: object, optimizer: object, functions: Mapping[str, ob
     Args:
         model: A `Model`.
         optimizer: Of optax, or with its methods.
-        functions: `loss` and `predict` by these names.
+        functions: `loss`, `predict` and perhaps `gradients` by these names.
 
     Raises:
         InputError: One of them is something else.

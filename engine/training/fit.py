@@ -366,19 +366,18 @@ class Fit:
         return True
 
     def _evaluated(self) -> tuple[float | None, dict[str, float]]:
-        """The mean eval loss and metrics over the batches of the eval split."""
+        """The mean eval loss over the batches of the eval split, and metrics."""
         if self._eval is None:
             return None, {}
         variables = self._program.variables(self._state)
-        totals = np.zeros(1 + len(self._options.step.metrics))
+        totals = np.zeros(self._program.sums)
         batches = 0
         for (stack, count), _ in self._eval.stream(0):
             totals += np.asarray(self._program.evaluate(variables, self._program.feed(stack), count), np.float64)
             batches += count
         if not batches:
             raise InputError("eval_data gave no batches", fix="make them smaller, or use drop_remainder=False")
-        loss, *metrics = (totals / batches).tolist()
-        return loss, dict(zip(self._options.step.metrics, metrics, strict=True))
+        return self._program.results(totals, batches)
 
     def _settings(self) -> dict[str, Any]:
         run = self._run

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from ...errors import InputError
+from .custom_step import checked_gradients
 from .freezing import Freezing
+from .metrics import SplitMetric
 from .precision import PRECISIONS, Precision, in_float32
 from .tables import RowUpdates, SparseTables
 from .warm_start import replaced
 
 if TYPE_CHECKING:
+    from .custom_step import Gradients
     from .loader import Batch
     from .model import Model, Outputs, Variables
     from .strategy import Placement
@@ -60,13 +64,14 @@ class StepOptions:
     """What a training step does beyond a gradient and an update.
 
     Attributes:
-        metrics: Scalars of a batch by name, from outputs and batch, taken beside the eval loss.
+        metrics: Scalars of a batch, or `SplitMetric`s, by name, taken beside the eval loss.
         precision: The policy of types.
         ema: The decay of an exponential moving average of the parameters, which is evaluated and exported in their
             stead: average = ema * average + (1 - ema) * parameters after each step, the first being the initial ones.
         skip_nonfinite: Whether a step whose loss or gradients are not finite changes nothing.
         freezing: Which parameters, and arrays of the model's own state, no step changes.
         tables: Parameters of which a step changes the rows that its batch looks up, alone.
+        gradients: What computes them in place of `jax.grad` of the loss.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -75,6 +80,7 @@ class StepOptions:
     skip_nonfinite: bool = False
     freezing: Freezing = field(default_factory=Freezing)
     tables: SparseTables | None = None
+    gradients: Gradients | None = None
 
     @property
     def skips(self) -> bool:
@@ -223,7 +229,7 @@ class Program:
         return self._model.variables(params, state["model"])
 
     def evaluate(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
-        """The sums of loss and metrics of the first `count` batches of a stack, [1 + metrics]."""
+        """The sums of loss and metrics of the first `count` batches of a stack, [`sums`]."""
         if self._evaluate is None:
             sums = self._sums if self._loops else self._values
             self._evaluate = jax.jit(sums, out_shardings=self._losses_sharding, compiler_options=self._options)
@@ -262,15 +268,35 @@ class Program:
         """Loss and metrics of one batch."""
         batch = _batch(stack, index)
         outputs = self._model.apply(variables, self._features(batch))
-        values = [self._value(outputs, batch)]
-        values += [_scalar(name, metric(outputs, batch)) for name, metric in self._step_options.metrics.items()]
-        return jnp.stack(values)
+        values = [self._value(outputs, batch)[None]]
+        for name, metric in self._step_options.metrics.items():
+            value = metric(outputs, batch)
+            values.append(value if isinstance(metric, SplitMetric) else _scalar(name, value)[None])
+        return jnp.concatenate(values)
+
+    @property
+    def sums(self) -> int:
+        """How many numbers of a batch are summed up in an evaluation: its loss, and for each metric one or several."""
+        metrics = self._step_options.metrics.values()
+        return 1 + sum(metric.size if isinstance(metric, SplitMetric) else 1 for metric in metrics)
+
+    def results(self, totals: np.ndarray[Any, np.dtype[np.float64]], batches: int) -> tuple[float, dict[str, float]]:
+        """The mean loss, and the metrics by name, from what `evaluate` gave for all batches."""
+        metrics, at = {}, 1
+        for name, metric in self._step_options.metrics.items():
+            if isinstance(metric, SplitMetric):
+                metrics[name] = metric.value(totals[at : at + metric.size])
+                at += metric.size
+            else:
+                metrics[name] = float(totals[at]) / batches
+                at += 1
+        return float(totals[0]) / batches, metrics
 
     def _sums(self, variables: Variables, stack: Arrays, count: int) -> jax.Array:
         def add(index: jax.Array, totals: jax.Array) -> jax.Array:
             return totals + self._values(variables, stack, index)
 
-        start = jnp.zeros(1 + len(self._step_options.metrics), jnp.float32)
+        start = jnp.zeros(self.sums, jnp.float32)
         totals: jax.Array = jax.lax.fori_loop(0, count, add, start)
         return totals
 
@@ -315,7 +341,13 @@ class Program:
             return value if factor is None else value * factor, (value, model_state)
 
         trained = freezing.trained(state["params"])
-        (_, (value, model_state)), gradients = jax.value_and_grad(objective, has_aux=True)(trained)
+        if options.gradients is not None:
+            batch = {**types.cast(features), self._label: batch[self._label]}
+            results = options.gradients(types.cast(state["params"]), state["model"], batch, key)
+            value, gradients, model_state = checked_gradients(results, state["params"], state["model"])
+            gradients = freezing.trained(gradients)
+        else:
+            (_, (value, model_state)), gradients = jax.value_and_grad(objective, has_aux=True)(trained)
         if factor is not None:
             gradients = jax.tree.map(lambda gradient: gradient / factor, gradients)
         updates, optimizer = self._optimizer.update(gradients, state["optimizer"], trained, value=value)

@@ -30,6 +30,10 @@ _PROJECTED = 10_000
 """Rows of an embedding: as many as the projector of TensorBoard works with."""
 
 
+Labels = Sequence[object] | Mapping[str, Sequence[object]]
+"""Of the rows of an embedding: one for each, or several columns of them by name."""
+
+
 class TensorBoard(Callback):
     """Writes event files for TensorBoard while a model is fitted.
 
@@ -53,7 +57,7 @@ class TensorBoard(Callback):
         every: int | None = None,
         histograms: bool = True,
         graph: bool = True,
-        embeddings: Mapping[str, Sequence[object] | None] | None = None,
+        embeddings: Mapping[str, Labels | None] | None = None,
     ) -> None:
         """Nothing is written yet.
 
@@ -62,7 +66,8 @@ class TensorBoard(Callback):
             histograms: Whether parameters are written after each epoch.
             graph: Whether the model's operations are written.
             embeddings: Parameters of shape [rows, size] by their path, such as "cut.embedding", and a label for each
-                row or None; written when the training ends, at most the first 10,000 rows.
+                row, columns of such labels by name, or None; written when the training ends, at most the first 10,000
+                rows.
 
         Raises:
             InputError: `every` is below 1, or tensorboardX is not installed.
@@ -98,7 +103,7 @@ class TensorBoard(Callback):
 
         variables = named_arrays(progress.variables())
         for name, labels in self._embeddings.items():
-            _check_embedding(name, labels, variables)
+            _check_labels(name, labels, _embedding(name, variables))
         if self._every is None:
             self._every = max(1, progress.epochs * progress.steps_per_epoch // _POINTS)
         self._writer = SummaryWriter(
@@ -142,9 +147,9 @@ class TensorBoard(Callback):
         (progress.log_dir / "projector_config.pbtxt").unlink(missing_ok=True)  # of an attempt that ended here
         _remove(progress.log_dir / f"{self._step:05}")
         for name, labels in self._embeddings.items():
-            rows = variables[name][:_PROJECTED]
-            texts = None if labels is None else [_line(label) for label in labels[: len(rows)]]
-            self.writer.add_embedding(rows, texts, global_step=self._step, tag=name)
+            rows = _embedding(name, variables)[:_PROJECTED]
+            texts, header = _metadata(labels, len(rows))
+            self.writer.add_embedding(rows, texts, metadata_header=header, global_step=self._step, tag=name)
 
     def close(self) -> None:
         """Write out what is waiting."""
@@ -186,18 +191,37 @@ def named_arrays(variables: Any) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     }
 
 
-def _check_embedding(name: str, labels: Sequence[object] | None, variables: Mapping[str, Any]) -> None:
-    array = variables.get(name)
+def _embedding(name: str, variables: Mapping[str, Any]) -> Any:
+    """The rows of an embedding by its name, which is that of a parameter; of a model with a state there are others."""
+    array = variables.get(name, variables.get(f"params.{name}"))
     if array is None:
-        matrices = [path for path, value in variables.items() if value.ndim == 2]
+        matrices = [path.removeprefix("params.") for path, value in variables.items() if value.ndim == 2]
         raise InputError(f"there is no parameter {name!r} to project", fix=suggest(name, matrices, "there are"))
     if array.ndim != 2:
         raise InputError(f"the parameter {name!r} has shape {list(array.shape)}", fix="name one of shape [rows, size]")
-    if labels is not None and len(labels) != len(array):
-        raise InputError(
-            f"the embedding {name!r} has {len(array)} rows, and {len(labels)} labels are given",
-            fix="give one label for each row, those of unknown and missing values too",
-        )
+    return array
+
+
+def _check_labels(name: str, labels: Labels | None, rows: Any) -> None:
+    columns = labels.values() if isinstance(labels, Mapping) else () if labels is None else (labels,)
+    for column in columns:
+        if len(column) != len(rows):
+            raise InputError(
+                f"the embedding {name!r} has {len(rows)} rows, and {len(column)} labels are given",
+                fix="give one label for each row, those of unknown and missing values too",
+            )
+
+
+def _metadata(labels: Labels | None, rows: int) -> tuple[list[Any] | None, list[str] | None]:
+    """What tensorboardX takes for the labels of the first rows: a text for each, or several, and the columns' names."""
+    if labels is None:
+        return None, None
+    if not isinstance(labels, Mapping):
+        return [_line(label) for label in labels[:rows]], None
+    if len(labels) == 1:  # TensorBoard expects no header above a single column
+        return [_line(label) for label in next(iter(labels.values()))[:rows]], None
+    columns = [[_line(label) for label in column[:rows]] for column in labels.values()]
+    return [list(row) for row in zip(*columns, strict=True)], [_line(name) for name in labels]
 
 
 def _is_int64(value: object) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .callbacks import Callback
     from .checkpoint import CheckpointPolicy
+    from .custom_step import Gradients
     from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
     from .tables import SparseTables
@@ -40,7 +41,7 @@ class EpochRecord:
         steps: Batches it trained on.
         loss: Mean of the losses of its batches, each taken before that batch's update; of steps left out none is.
         eval_loss: Mean loss over the full batches of the eval split after the epoch, None without that split.
-        metrics: The means of further metrics over the same batches, by name.
+        metrics: Further metrics of the same batches, by name.
         skipped: How many of the steps were left out, their loss or gradients not being finite.
     """
 
@@ -243,6 +244,7 @@ class TrainingRun:
         skip_nonfinite: bool = False,
         freeze: Sequence[str] = (),
         tables: SparseTables | None = None,
+        gradients: Gradients | None = None,
         data: Dataset | None = None,
         eval_data: Dataset | None = None,
         steps_per_epoch: int | None = None,
@@ -257,8 +259,8 @@ class TrainingRun:
             predict: Arrays by name from outputs, for serving and evaluation.
             optimizer: From optax. One that looks at the loss (`optax.contrib.reduce_on_plateau`) is given it.
             label: The column that is kept from the model.
-            metrics: Scalars by name from outputs and batch, as the loss; their means over the eval split are recorded
-                after each epoch.
+            metrics: By name, scalars from outputs and batch, as the loss, whose means over the eval split are recorded
+                after each epoch; or metrics of all its rows, such as `engine.metrics.auc`.
             callbacks: Called in this order, such as `EarlyStopping`.
             keep_best: "loss" or "eval_loss", for the parameters of the epoch where it was smallest; or a metric's name
                 with "min" or "max". None: those after the last step.
@@ -273,6 +275,8 @@ class TrainingRun:
                 remembers nothing of them.
             tables: Embedding tables of which a step reads and writes only the rows that its batch looks up; `optimizer`
                 changes all other parameters.
+            gradients: A training step of your own: (loss, gradients, next state of the model) from (parameters, state,
+                batch, PRNG key of the step), in place of `jax.grad` of `loss`, which is then of the evaluation alone.
             data: Batches to train on in place of those of the train split, such as
                 `run.dataset().shuffle(run.seed, window=100_000).map(augment, seed=run.seed).batch(run.batch_size)`.
                 Checkpoints hold its state.
@@ -301,7 +305,8 @@ class TrainingRun:
                 f"the label {label!r} is not a column of the transformed examples",
                 fix=suggest(label, list(self.features), "return it, as a number, from preprocess, which returns"),
             )
-        check_functions(model, optimizer, {"loss": loss, "predict": predict})
+        functions = {"loss": loss, "predict": predict} | ({} if gradients is None else {"gradients": gradients})
+        check_functions(model, optimizer, functions)
         check_metrics(metrics or {})
         check_callbacks(callbacks)
         check_datasets({"data": data, "eval_data": eval_data})
@@ -309,8 +314,19 @@ class TrainingRun:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
         if isinstance(freeze, str):
             raise InputError(f"freeze is the text {freeze!r}", fix=f"give a list: freeze=[{freeze!r}]")
+        if gradients is not None and (tables is not None or precision == "float16"):
+            raise InputError(
+                f"gradients= does not go with {'tables=' if tables is not None else 'precision=' + repr(precision)}",
+                fix="leave one of them out" + ("" if tables is not None else ", or use 'bfloat16'"),
+            )
         step = StepOptions(
-            dict(metrics or {}), find_precision(precision), ema, skip_nonfinite, Freezing(tuple(freeze)), tables
+            dict(metrics or {}),
+            find_precision(precision),
+            ema,
+            skip_nonfinite,
+            Freezing(tuple(freeze)),
+            tables,
+            gradients,
         )
         policy = checkpoints or CheckpointPolicy()
         options = FitOptions(

@@ -314,6 +314,8 @@ def test_a_loop_of_ones_own_tells_its_metrics(inputs: Any, model: Any) -> None:
 
 def test_a_trial_that_fails_says_why_and_the_others_go_on(inputs: Any, model: Any) -> None:
     def train(run: Any) -> Any:
+        if run.hyperparameters["x"] < -0.8:
+            raise InputError("x is too small", fix="begin at -0.5")
         if run.hyperparameters["x"] < -0.5:
             raise ValueError("too small")
         if run.hyperparameters["x"] > 0.5:
@@ -323,8 +325,9 @@ def test_a_trial_that_fails_says_why_and_the_others_go_on(inputs: Any, model: An
     tuned = Tuner(*inputs, fn=train, space=SPACE, sampler="grid")
     trials = read(tuned.results.content)["trials"]
     assert [trial["state"] for trial in trials] == ["FAILED"] * 2 + ["COMPLETE"] * 5 + ["FAILED"] * 2
-    assert "too small" in trials[0]["reason"]
-    assert "test_tuner.py" in trials[0]["reason"]
+    assert trials[0]["reason"] == "x is too small; fix: begin at -0.5"
+    assert "too small" in trials[1]["reason"]
+    assert "test_tuner.py" in trials[1]["reason"]
     assert trials[-1]["reason"] == "eval_loss is nan"
     assert "4 failed" in summary_of(tuned.results).text
 

@@ -209,6 +209,12 @@ def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
         haiku_model(lambda features, is_training: features["x"], {})
 
 
+def test_a_function_for_haiku_takes_two_arguments(run: TrainingRun) -> None:
+    pytest.importorskip("haiku")
+    with pytest.raises(InputError, match=r"this one takes \(features\)\n.*def forward\(features, is_training\)"):
+        haiku_model(lambda features: features["x"], run.example())
+
+
 def test_a_module_of_equinox_without_state_or_keys(run: TrainingRun) -> None:
     import equinox as eqx
 

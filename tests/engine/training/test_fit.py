@@ -261,6 +261,11 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
         ({"ema": 1.0}, "ema is 1.0"),
         ({"precision": "bf16"}, "there is no precision 'bf16'"),
         ({"metrics": {"loss": squared}}, "a metric is called 'loss'"),
+        (
+            {"gradients": "adversarial"},
+            r"gradients is 'adversarial', not a function\n.*lambda params, state, batch, key",
+        ),
+        ({"gradients": print, "precision": "float16"}, r"does not go with precision='float16'\n.*'bfloat16'"),
         ({"metrics": {"each": lambda outputs, batch: outputs}}, r"metric 'each' has shape \[64\]"),
     ],
 )

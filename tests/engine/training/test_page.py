@@ -57,6 +57,14 @@ def test_what_the_page_shows_trains(tmp_path: Path, problem: ModuleType, names: 
     taped = names["train_with_a_tape"](run)
     np.testing.assert_allclose(taped.params["weights"], by_hand.params["weights"], atol=1e-4)
     np.testing.assert_allclose(taped.params["bias"], by_hand.params["bias"], atol=1e-4)
+    moved = names["train_adversarially"](run)
+    assert 0.5 < moved.params["weights"][0] < 1.99  # a flatter line is better off where inputs are moved against it
+    options["optimizer"] = optax.sgd(0.1)
+    stepped = run.fit(names["linear"], gradients=names["by_tape"], **options)
+    np.testing.assert_allclose(stepped.params["weights"], by_hand.params["weights"], atol=1e-4)
+    watched = run.fit(names["linear"], metrics=names["WATCHED"], eval_data=run.dataset().batch(64), **options)
+    assert watched.history[-1].metrics["auc"] > 0.99
+    assert watched.history[-1].metrics["r2"] == pytest.approx(1, abs=1e-3)
     by_table = names["train_tables"](run)
     assert by_table.history[-1].loss < by_table.history[0].loss
 

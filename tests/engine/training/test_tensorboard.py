@@ -166,6 +166,33 @@ def test_embeddings_have_a_label_for_each_row(whole: tuple[Trained, Path]) -> No
     assert labels == ["Fair", "Good", "with tab", "(empty)"]
 
 
+def test_an_embedding_of_a_model_with_a_state_has_the_name_of_its_parameter(run: TrainingRun) -> None:
+    def train(params: Any, state: Any, features: Any, key: jax.Array) -> Any:
+        return apply(params, features), state
+
+    model = Model(
+        lambda key: {"params": embed(key), "state": {"steps": jnp.zeros(())}},
+        lambda variables, features: apply(variables["params"], features),
+        train,
+    )
+    columns = {"cut": CUTS, "rank": range(len(CUTS))}
+    board = TensorBoard(histograms=False, graph=False, embeddings={"cut.embedding": columns})
+    trained = run.fit(
+        model,
+        loss=lambda output, batch: jnp.mean((output - batch["y"]) ** 2),
+        predict=lambda output: {"predicted": output},
+        optimizer=optax.sgd(0.05),
+        label="y",
+        callbacks=[board],
+    )
+    (vectors,) = run.log_dir.rglob("tensors.tsv")
+    np.testing.assert_allclose(
+        np.loadtxt(vectors, delimiter="\t"), trained.params["params"]["cut"]["embedding"], rtol=1e-6
+    )
+    labels = vectors.with_name("metadata.tsv").read_text().splitlines()
+    assert labels == ["cut\trank", "Fair\t0", "Good\t1", "with tab\t2", "(empty)\t3"]
+
+
 class Broken(Callback):
     """Fails at step 13, two steps behind a checkpoint."""
 
@@ -207,6 +234,7 @@ def test_what_was_written_remains_of_a_training_that_fails(run: TrainingRun) -> 
         ({"embeddings": {"cut.embeding": None}}, r"(?s)no parameter 'cut.embeding'.*'cut.embedding'"),
         ({"embeddings": {"out": None}}, r"'out' has shape \[3\]"),
         ({"embeddings": {"cut.embedding": ["one"]}}, "4 rows, and 1 labels"),
+        ({"embeddings": {"cut.embedding": {"cut": CUTS, "rank": [1, 2]}}}, "4 rows, and 2 labels"),
     ],
 )
 def test_options_that_cannot_be(run: TrainingRun, options: dict[str, Any], message: str) -> None:

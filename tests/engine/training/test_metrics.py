@@ -1,0 +1,160 @@
+"""`engine.metrics`: sums over batches, against scikit-learn on all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pyarrow as pa
+import pytest
+from drivetrain.engine import EarlyStopping, Model, TrainingRun, metrics
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.errors import InputError
+
+pytestmark = pytest.mark.engine
+
+ROWS, BATCH, CLASSES = 1200, 200, 5
+
+
+def pairs(outputs: Any, batch: Any) -> tuple[Any, ...]:
+    return outputs, batch["label"]
+
+
+def weighted(outputs: Any, batch: Any) -> tuple[Any, ...]:
+    return outputs, batch["label"], batch["weight"]
+
+
+def over_batches(metric: metrics.SplitMetric, outputs: Any, **columns: Any) -> float:
+    """As an evaluation takes it: sums of batches, added up, and a number of that."""
+    sums = jax.jit(metric)
+    total = np.zeros(metric.size)
+    for start in range(0, len(outputs), BATCH):
+        batch = {name: column[start : start + BATCH] for name, column in columns.items()}
+        total += np.asarray(sums(outputs[start : start + BATCH], batch))
+    return metric.value(total)
+
+
+BINARY: dict[str, Callable[..., Any]] = {
+    "auc": lambda learn, y, p, w: learn.roc_auc_score(y, p, sample_weight=w),
+    "average_precision": lambda learn, y, p, w: learn.average_precision_score(y, p, sample_weight=w),
+    "accuracy": lambda learn, y, p, w: learn.accuracy_score(y, p > 0.5, sample_weight=w),
+    "precision": lambda learn, y, p, w: learn.precision_score(y, p > 0.5, sample_weight=w),
+    "recall": lambda learn, y, p, w: learn.recall_score(y, p > 0.5, sample_weight=w),
+    "specificity": lambda learn, y, p, w: learn.recall_score(y, p > 0.5, sample_weight=w, pos_label=0),
+    "f1": lambda learn, y, p, w: learn.f1_score(y, p > 0.5, sample_weight=w),
+    "balanced_accuracy": lambda learn, y, p, w: learn.balanced_accuracy_score(y, p > 0.5, sample_weight=w),
+    "matthews_correlation": lambda learn, y, p, w: learn.matthews_corrcoef(y, p > 0.5, sample_weight=w),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("rate", [0.4, 0.02])
+def test_yes_or_no(name: str, rate: float) -> None:
+    learn = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(0)
+    labels = (random.random(ROWS) < rate).astype(np.float32)
+    odds = np.log(rate / (1 - rate)) + random.normal(size=ROWS) * 2 + 2 * labels
+    scores = (1 / (1 + np.exp(-odds))).astype(np.float32)
+    weights = random.integers(0, 4, ROWS).astype(np.float32)
+    tolerance = 3e-4 if name in ("auc", "average_precision") else 1e-6
+    metric = getattr(metrics, name)
+    plain = over_batches(metric(pairs), scores, label=labels)
+    assert plain == pytest.approx(BINARY[name](learn, labels, scores, None), abs=tolerance)
+    of_weights = over_batches(metric(weighted), scores, label=labels, weight=weights)
+    assert of_weights == pytest.approx(BINARY[name](learn, labels, scores, weights), abs=tolerance)
+
+
+def test_scores_that_are_certain_and_equal() -> None:
+    learn = pytest.importorskip("sklearn.metrics")
+    scores = np.array([0, 0, 0.3, 0.3, 1, 1], np.float32)
+    labels = np.array([0, 1, 0, 1, 0, 1], np.float32)
+    assert over_batches(metrics.auc(pairs), scores, label=labels) == learn.roc_auc_score(labels, scores)
+    assert over_batches(metrics.average_precision(pairs), scores, label=labels) == pytest.approx(0.5)
+
+
+def test_classes() -> None:
+    learn = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(1)
+    labels = random.integers(0, CLASSES - 1, ROWS)  # the last class has no label
+    scores = (random.normal(size=(ROWS, CLASSES)) + 2 * np.eye(CLASSES)[labels]).astype(np.float32)
+    weights = random.random(ROWS).astype(np.float32)
+    for k in (1, 2):
+        value = over_batches(metrics.top_k_accuracy(weighted, k), scores, label=labels, weight=weights)
+        oracle = learn.top_k_accuracy_score(labels, scores, k=k, sample_weight=weights, labels=range(CLASSES))
+        assert value == pytest.approx(oracle, rel=1e-5)
+    value = over_batches(metrics.macro_f1(weighted, CLASSES), scores, label=labels, weight=weights)
+    oracle = learn.f1_score(labels, scores.argmax(1), average="macro", sample_weight=weights)
+    assert value == pytest.approx(oracle, rel=1e-5)
+
+
+def test_numbers() -> None:
+    learn = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(2)
+    labels = (5000 + random.normal(size=ROWS)).astype(np.float32)
+    outputs = (labels + random.normal(size=ROWS) / 2).astype(np.float32)
+    weights = random.random(ROWS).astype(np.float32)
+    value = over_batches(metrics.rmse(weighted), outputs, label=labels, weight=weights)
+    assert value == pytest.approx(learn.root_mean_squared_error(labels, outputs, sample_weight=weights), rel=1e-4)
+    value = over_batches(metrics.r2(weighted, center=5000), outputs, label=labels, weight=weights)
+    assert value == pytest.approx(learn.r2_score(labels, outputs, sample_weight=weights), rel=1e-4)
+
+
+def test_without_a_value_it_is_nan() -> None:
+    none = np.zeros(4, np.float32)
+    assert np.isnan(over_batches(metrics.auc(pairs), none + 0.5, label=none))
+    assert np.isnan(over_batches(metrics.precision(pairs), none, label=none))
+    assert np.isnan(over_batches(metrics.r2(pairs), none, label=none))
+    assert np.isnan(over_batches(metrics.auc(pairs), np.array([-2, 3, 0.5, 1]), label=np.array([0, 1, 0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        (lambda scores, label: scores, r"gives \w+\n.*return \(predictions \[rows\], labels \[rows\]\)"),
+        (lambda scores, label: (scores[:, None], label), r"arrays of shape \[4, 1\], \[4\]\n"),
+        (lambda scores, label: (scores, label, label[:2]), r"arrays of shape \[4\], \[4\], \[2\]\n"),
+    ],
+)
+def test_what_is_no_pair_is_named(results: Callable[..., Any], message: str) -> None:
+    metric = metrics.auc(lambda outputs, batch: results(outputs, batch["label"]))
+    with pytest.raises(InputError, match=message):
+        metric(jnp.zeros(4), {"label": jnp.zeros(4)})
+    with pytest.raises(InputError, match="k is 0"):
+        metrics.top_k_accuracy(pairs, 0)
+    with pytest.raises(InputError, match=r"sums of shape \[4\], where size is 3"):
+        metrics.SplitMetric(lambda outputs, batch: outputs, sum, 3)(jnp.zeros(4), {})
+
+
+def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, problem: ModuleType) -> None:
+    learn = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(3)
+    x = random.normal(size=ROWS).astype(np.float32)
+    table = pa.table({"x": x, "label": (x + random.normal(size=ROWS) > 1.5).astype(np.float32)})
+    content = problem.write(tmp_path, {"train": table, "eval": table[:ROWS]})
+    run = TrainingRun({name: FieldSpec("float32") for name in ("x", "label")}, content, epochs=3, batch_size=BATCH)
+    trained = run.fit(
+        Model(lambda key: jnp.full(2, -0.5), lambda params, features: params[0] * features["x"] + params[1]),
+        loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean(),
+        predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        optimizer=optax.sgd(0.5),
+        label="label",
+        metrics={
+            "auc": metrics.auc(lambda logits, batch: (jax.nn.sigmoid(logits), batch["label"])),
+            "positive": lambda logits, batch: jnp.mean(logits > 0),
+            "recall": metrics.recall(pairs, threshold=0.0),
+        },
+        keep_best=("auc", "max"),
+        callbacks=[EarlyStopping("recall", mode="max", patience=5)],
+    )
+    logits = trained.params[0] * x + trained.params[1]
+    record = trained.history[(trained.kept_epoch or 0) - 1]
+    assert record.metrics["auc"] == pytest.approx(learn.roc_auc_score(table["label"], logits), abs=2e-4)
+    assert record.metrics["positive"] == pytest.approx(np.mean(logits > 0), abs=1e-6)
+    assert record.metrics["recall"] == pytest.approx(learn.recall_score(table["label"], logits > 0), abs=1e-6)
+    assert len({epoch.metrics["auc"] for epoch in trained.history}) > 1
