@@ -227,7 +227,7 @@ class Study:
 
     def name(self, begun_by: str) -> str:
         """The uid of the execution that began the study, which is that of its caller where none did before."""
-        if "begun_by" not in self._study.user_attrs:
+        if not self._study.user_attrs.get("begun_by"):
             self._study.set_user_attr("begun_by", begun_by)
         return str(self._study.user_attrs["begun_by"])
 

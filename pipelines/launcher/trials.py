@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Literal
 
 from ...errors import DrivetrainError
@@ -46,6 +45,8 @@ class SearchRecords:
 
     def begin(self, number: int, properties: Mapping[str, object]) -> None:
         """See `TrialRecorder`."""
+        if number in self._running:  # how it ended could not be recorded: it is RUNNING yet
+            return
         about = {**self._about, "number": number, **redacted_json(properties)}
         try:
             self._running[number] = self._store.start(
@@ -62,8 +63,7 @@ class SearchRecords:
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """See `TrialRecorder`."""
-        execution = self._running.pop(number, None)
-        if execution is None:  # its begin could not be recorded
+        if (execution := self._running.get(number)) is None:  # its begin could not be recorded
             return
         about = redacted_json(properties or {})
         try:
@@ -71,6 +71,7 @@ class SearchRecords:
                 self._store.publish(execution, {}, properties=about)
             else:
                 self._store.finish(execution, state, error=error and redact(error), properties=about)
+            del self._running[number]
         except DrivetrainError as problem:
             self._note(f"how trial {number} ended is not recorded: {problem.message}")
 
@@ -82,5 +83,4 @@ class SearchRecords:
     def close(self) -> None:
         """Record that trials which are RUNNING yet are so no more: the task that searches is over."""
         for number in list(self._running):
-            with suppress(DrivetrainError):
-                self.end(number, "ABANDONED", "the search was stopped")
+            self.end(number, "ABANDONED", "the search was stopped")

@@ -30,7 +30,7 @@ from drivetrain.components.tuning.results import read
 from drivetrain.components.tuning.trial import ReadHyperparameters, Training, run_trial
 from drivetrain.engine.training.fit import Fit
 from drivetrain.errors import BuildError, Canceled, InputError
-from drivetrain.metadata import Examples, TransformGraph, TuningResults, summary_of
+from drivetrain.metadata import Examples, MetadataStore, TransformGraph, TuningResults, summary_of
 from drivetrain.pipelines import FunctionRef, Home, LaunchContext, RunOptions, current, load_pipeline, run_pipeline
 from drivetrain.pipelines.project.context import enter
 from drivetrain.pipelines.project.metrics import Metrics
@@ -626,3 +626,9 @@ def test_a_run_that_is_killed_goes_on_with_its_search(project: Path, tmp_path: P
             6 - ended if root == "killed" else 6
         ), output
     assert study_of("killed") == study_of("whole")
+    with MetadataStore.open(tmp_path / "killed" / "metadata.db", readonly=True) as store:
+        [search] = store.contexts("search")
+        assert [run.name for run in store.parents(search)] == [run.name for run in store.contexts("run")][::-1]
+        states = [(each.properties["number"], each.state) for each in store.executions(context=search)]
+    assert sorted(number for number, state in states if state == "COMPLETE") == list(range(6))
+    assert {state for _, state in states} == {"COMPLETE", "ABANDONED"}

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import attr
 import drivetrain as dt
 import pytest
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
-from drivetrain.metadata import ContextRecord, ExecutionRecord, MetadataStore
+from drivetrain.metadata import ContextRecord, ExecutionRecord, MetadataStore, StoreUnavailable
 from drivetrain.metadata.finding import RecordQuery
 from drivetrain.metadata.remote.client import KEY
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run, resume, run_pipeline
@@ -253,6 +254,30 @@ def test_a_search_that_is_stopped_and_resumed_goes_on_with_its_trials(home: Home
     assert resume(home).state == "COMPLETE"
     assert numbered_states(home.store)[2:] == [(1, "COMPLETE"), (2, "COMPLETE"), (3, "COMPLETE")]
     search_of(home.store)
+
+
+@pytest.mark.parametrize("operation", ["start", "publish", "finish"])
+def test_what_a_store_did_not_take_it_gets_at_the_end(home: Home, seek: Pipe, operation: str) -> None:
+    """It is away as trial 1, which fails, begins, as trial 0 completes, or as trial 1 ends."""
+    real = getattr(MetadataStore, operation)
+    at_fault = {"start": 1, "publish": 0, "finish": 1}[operation]
+    refused: list[Any] = []
+
+    def refuse(this: MetadataStore, first: Any, *arguments: Any, **named: Any) -> Any:
+        about = named["properties"] if operation == "start" else first.properties
+        if about.get("number") == at_fault and not refused:
+            refused.append(about)
+            raise StoreUnavailable("the server does not answer", fix="wait")
+        return real(this, first, *arguments, **named)
+
+    with patch.object(MetadataStore, operation, refuse):
+        result = run_pipeline(home, seek(trials=3, events={"fail": [1]}))
+    assert len(refused) == 1
+    assert result.state == "COMPLETE"
+    assert sorted(numbered_states(home.store)) == [(0, "COMPLETE"), (1, "FAILED"), (2, "COMPLETE")]
+    assert (
+        f"trial {at_fault} " in (home.root / "logs" / result.run / "Seek.log").read_text().partition("not recorded")[0]
+    )
 
 
 def test_a_store_that_is_lost_gets_the_trials_back(home: Home, seek: Pipe) -> None:
