@@ -23,8 +23,9 @@ from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
-from .input.dataset import Dataset, State, measured, step_seconds
+from .input.dataset import Dataset, State, StepTimes, measured, step_times
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
+from .input.waiting import looked_after
 from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
 from .model import first_broken
 from .program import Program, StepOptions
@@ -46,6 +47,8 @@ _WAITED = 0.03
 """The share of the time that a training may wait for its input before it says what was slow there."""
 _SHOWN = 60
 """Characters of a step of the input in that line."""
+_SILENT = 60.0
+"""Seconds that a step of the input may work on an element before a line says so; then twice as long, and so on."""
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
@@ -99,6 +102,7 @@ class Fit:
         self._steps = self._input.steps  # of an epoch
         self._total = run.epochs * self._steps
         self._depth = max(1, min(run.depth, self._total // FRACTIONS))  # so that a short run can be saved midway
+        self._state: dict[str, Any] = {}  # on the devices, once it has begun
         self._step = self._first = 0  # steps whose losses are known; where this attempt began
         self._at: State = None  # of the input, after those
         self._last: tuple[State, int] = (None, 0)  # the state before the last dispatch, and its last batch
@@ -110,7 +114,7 @@ class Fit:
         self._best: tuple[float, Variables] | None = None
         self._best_saved: float | None = None  # the monitored value of the best checkpoint
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
-        self._input_seconds: Mapping[str, float] = {}
+        self._input_times = StepTimes()
         self._memory: Mapping[str, int] = {}
         self._stopped = ""  # why the training ends after this epoch
         self._eval: Dataset | None = None
@@ -149,7 +153,7 @@ class Fit:
                 ending.callback(callback.close)
             if self._checkpoints:
                 ending.callback(self._checkpoints.close)
-            with step_seconds() as self._input_seconds, explained_exhaustion(lambda: (self._step, self._memory)):
+            with step_times() as self._input_times, explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
                 with closing(self._stacks()) as stacks:  # already at work while the model is traced
                     first = self._start(checkpoint, stacks)
@@ -166,7 +170,7 @@ class Fit:
         ran = self._step - self._first
         seconds = {"start": started, **self._seconds}
         seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
-        self._run.note(_times(seconds, self._input_seconds))
+        self._run.note(_times(seconds, self._input_times.seconds))
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
         kept = self._kept_epoch()
         return Trained(
@@ -182,7 +186,7 @@ class Fit:
             stopped=self._stopped,
             kept_epoch=kept,
             seconds=seconds,
-            input_seconds=dict(self._input_seconds),
+            input_seconds=dict(self._input_times.seconds),
             memory=dict(self._memory),
             checkpoints=checkpoints,
         )
@@ -276,10 +280,9 @@ class Fit:
     def _train_epoch(self, stacks: Iterator[_Stack], deliver_signal: Callable[[], None]) -> None:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._steps)
-        rows = self._input.batch_size
         waiting: Callable[[], None] = _nothing
         while batch < self._steps:
-            with self._timed("input"):
+            with self._awaiting(partial(self._heed, deliver_signal, waiting)):
                 (stack, count), at = next(stacks)
             first = epoch * self._steps + batch
             batch += count
@@ -296,13 +299,37 @@ class Fit:
             best = ended and self._end_epoch(epoch)
             if due or best:
                 self._save(best)
-            try:
-                deliver_signal()
-                self._run.progress(self._step * rows, self._total * rows, "examples")
-            except BaseException:  # Canceled, or what the handler of a signal raises
-                waiting()
-                self._save()
-                raise
+            self._heed(deliver_signal, waiting)
+
+    def _heed(self, deliver_signal: Callable[[], None], waiting: Callable[[], None]) -> None:
+        """Let what is to end the training end it, after a checkpoint; `waiting` takes in what is being computed."""
+        try:
+            deliver_signal()
+            self._report()
+        except BaseException:  # Canceled, or what the handler of a signal raises
+            waiting()
+            self._save()
+            raise
+
+    def _report(self) -> None:
+        rows = self._input.batch_size
+        self._run.progress(self._step * rows, self._total * rows, "examples")
+
+    @contextmanager
+    def _awaiting(self, heed: Callable[[], None], part: str = "input") -> Iterator[None]:
+        """A wait for the input. Each second of it `heed` is called; a line says which step gives nothing for long."""
+        silent = _SILENT
+
+        def look() -> None:
+            nonlocal silent
+            heed()
+            label, seconds = self._input_times.at_work() or ("", 0.0)
+            if seconds >= silent:
+                silent = 2 * seconds
+                self._run.note(f"{_cut(label)} has been at work on its next element for {seconds:.0f} s")
+
+        with self._timed(part), looked_after(look):
+            yield
 
     def _planned(self, state: State, stacks: Iterator[_Stack]) -> Iterator[_Stack]:
         """See that the devices have the memory that the first dispatch is planned to take; the stacks, all of them.
@@ -311,7 +338,7 @@ class Fit:
             state: That before the first step, or arrays' shapes with their shardings.
             stacks: The first is taken.
         """
-        with self._timed("input"):
+        with self._awaiting(self._report):
             (stack, count), at = next(stacks)
         # The first call finds it compiled: JAX remembers what it lowers.
         compiled = self._program.compiled(state, stack)
@@ -343,7 +370,7 @@ class Fit:
         if not self._epoch_losses.count:
             self._step -= 1
             raise self._broken(math.nan, *self._last)
-        with self._timed("evaluation"):
+        with self._awaiting(_nothing, "evaluation"):  # a checkpoint amid it would lack this epoch
             eval_loss, metrics = self._evaluated()
         skipped = steps - self._epoch_losses.count
         record = EpochRecord(epoch + 1, steps, self._epoch_losses.value, eval_loss, metrics, skipped)
@@ -544,8 +571,12 @@ def _times(seconds: Mapping[str, float], input_seconds: Mapping[str, float]) -> 
     if seconds["input"] < _WAITED * whole:
         return text
     step, slowest = max(input_seconds.items(), key=lambda step: step[1])
-    shown = step if len(step) <= _SHOWN else f"{step[: _SHOWN - 2]}…)"  # a source names all its columns
-    return f"{text}; the longest at work in the input was {shown}, {slowest:.1f} s"
+    return f"{text}; the longest at work in the input was {_cut(step)}, {slowest:.1f} s"
+
+
+def _cut(step: str) -> str:
+    """The name of a step of the input: a source names all its columns."""
+    return step if len(step) <= _SHOWN else f"{step[: _SHOWN - 2]}…)"
 
 
 def _nothing() -> None: ...

@@ -378,7 +378,8 @@ def _strongly_typed(value: Any) -> jax.Array:  # Any: a Python number too
 
 def _at(stacked: jax.Array, index: jax.Array | int) -> jax.Array:
     """An array of a stack; the index is never negative, which would be code of its own for each array."""
-    return jax.lax.dynamic_index_in_dim(stacked, index, keepdims=False, allow_negative_indices=False)
+    array: jax.Array = jax.lax.dynamic_index_in_dim(stacked, index, keepdims=False, allow_negative_indices=False)
+    return array
 
 
 def _batch(stack: Arrays, index: jax.Array | int) -> Arrays:

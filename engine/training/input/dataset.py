@@ -85,7 +85,13 @@ class Dataset:
     # The steps. Each stands in a module of its own, loaded when it is used.
 
     def map(
-        self, fn: Callable[..., Mapping[str, Any]], *, by_row: bool = False, seed: int | None = None, workers: int = 0
+        self,
+        fn: Callable[..., Mapping[str, Any]],
+        *,
+        by_row: bool = False,
+        seed: int | None = None,
+        workers: int = 0,
+        timeout: float | None = None,
     ) -> Dataset:
         """`fn` of each block: columns from columns, as many rows as before.
 
@@ -95,10 +101,12 @@ class Dataset:
             by_row: Call it for each row; slower for what numpy does on whole columns, apt for images.
             seed: Pass `fn` a `numpy.random.Generator` as a second argument, another one for each block of each epoch.
             workers: Call it in as many processes, where it stands at the top level of a module; the order stays.
+            timeout: Seconds that a worker may take for a block, its start included; then it is ended, which is an
+                error.
         """
         from .maps import Mapped
 
-        return Mapped(self, fn, by_row, seed, workers)
+        return Mapped(self, fn, by_row, seed, workers, timeout)
 
     def filter(self, fn: Callable[[Mapping[str, Any]], Any]) -> Dataset:
         """The rows for which `fn` of their block is true: bool [rows] from columns."""
@@ -392,39 +400,71 @@ def random_for(step: Dataset, seed: int, epoch: int, number: int) -> np.random.G
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, number, name])))
 
 
-_SECONDS: Final[ContextVar[dict[str, float] | None]] = ContextVar("seconds of the steps", default=None)
+class StepTimes:
+    """How long each step works, by label, without the steps before it; and which are at work now.
+
+    Attributes:
+        seconds: By label.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at_work: dict[int, list[tuple[str | None, float]]] = {}  # by thread: each asked by the step before it
+
+    @contextmanager
+    def working(self, label: str | None) -> Iterator[None]:
+        """While it is open a step is asked for an element; None where it only waits for those of another thread."""
+        steps = self._at_work.setdefault(threading.get_ident(), [])
+        steps.append((label, time.perf_counter()))
+        try:
+            yield
+        finally:
+            steps.pop()
+
+    def at_work(self) -> tuple[str, float] | None:
+        """The step that has been at work on an element for longest, and for how many seconds."""
+        innermost = [steps[-1] for steps in list(self._at_work.values()) if steps]
+        began = [(since, label) for label, since in innermost if label is not None]
+        if not began:
+            return None
+        since, label = min(began)
+        return label, time.perf_counter() - since
+
+
+_TIMES: Final[ContextVar[StepTimes | None]] = ContextVar("times of the steps", default=None)
 _under_way = threading.local()
 
 
 @contextmanager
-def step_seconds() -> Iterator[dict[str, float]]:
-    """While it is open, the seconds that each step works, by label, without those of the steps before it."""
-    seconds: dict[str, float] = {}
-    token = _SECONDS.set(seconds)
+def step_times() -> Iterator[StepTimes]:
+    """While it is open, the times of all steps that begin, also in their threads."""
+    times = StepTimes()
+    token = _TIMES.set(times)
     try:
-        yield seconds
+        yield times
     finally:
-        _SECONDS.reset(token)
+        _TIMES.reset(token)
 
 
 def measured(dataset: Dataset, epoch: int, state: State = None) -> Any:  # a generator, which can be closed
     """`dataset.stream`, with its seconds noted."""
     stream = dataset.stream(epoch, state)
-    seconds = _SECONDS.get()
-    return stream if seconds is None else _noted(stream, None if dataset.waits else dataset.label, seconds)
+    times = _TIMES.get()
+    return stream if times is None else _noted(stream, None if dataset.waits else dataset.label, times)
 
 
-def _noted(stream: Any, label: str | None, seconds: dict[str, float]) -> Stream:
+def _noted(stream: Any, label: str | None, times: StepTimes) -> Stream:
     try:
         while True:
             outer, _under_way.inner = getattr(_under_way, "inner", 0.0), 0.0
             begin = time.perf_counter()
             try:
-                item = next(stream, None)
+                with times.working(label):
+                    item = next(stream, None)
             finally:
                 whole = time.perf_counter() - begin
                 if label is not None:
-                    seconds[label] = seconds.get(label, 0.0) + whole - _under_way.inner
+                    times.seconds[label] = times.seconds.get(label, 0.0) + whole - _under_way.inner
                 _under_way.inner = outer + whole
             if item is None:
                 return

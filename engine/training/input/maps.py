@@ -26,11 +26,19 @@ class Mapped(InputStep):
     by_row: bool = False
     seed: int | None = None
     workers: int = 0
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
         if self.workers < 0:
             raise InputError(f"{self.label} in {self.workers} workers", fix="use 0 for this process, or more")
+        if self.timeout is not None and not self.timeout > 0:
+            raise InputError(f"{self.label} with a timeout of {self.timeout}", fix="use seconds, more than 0")
+        if self.timeout is not None and not self.workers:
+            raise InputError(
+                f"{self.label} has a timeout and no workers: a call in this process cannot be ended",
+                fix="add workers=1, or more",
+            )
         self._refuse_arguments()
         if self.workers:
             from .workers import refuse_unnamed

@@ -6,10 +6,12 @@ import threading
 from collections import deque
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from ....errors import InputError
 from .dataset import Dataset, InputStep, State, Stream, measured
+from .waiting import ABANDONMENT, LOOK_SECONDS, Abandoned, Abandonment, in_thread, look
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,16 @@ class _Ahead:
 
     def __init__(self, parent: Dataset, epoch: int, state: State, count: int) -> None:
         self._items = _Items(count)
+        self._abandonment = Abandonment()
+        self._outer = ABANDONMENT.get()  # of the thread that takes the items
+        self._end = partial(_abandon, self._items, self._abandonment)
+        if self._outer is not None:
+            self._outer.add(self._end)
         # The context goes along: whose run this is, and where the seconds are noted.
+        context = copy_context()
+        context.run(in_thread, self._abandonment)
         arguments = (_work, self._items, parent, epoch, state)
-        self._thread = threading.Thread(target=copy_context().run, args=arguments, daemon=True)
+        self._thread = threading.Thread(target=context.run, args=arguments, daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Self:
@@ -53,12 +62,23 @@ class _Ahead:
         return item
 
     def close(self) -> None:
-        """End the thread, after the element that it is at."""
-        self._items.close()
+        """End the thread: at once where it waits for others, else after what it is at."""
+        self._drop()
         self._thread.join()
 
-    def __del__(self) -> None:
+    def _drop(self) -> None:
         self._items.close()
+        self._abandonment.set()
+        if self._outer is not None:
+            self._outer.remove(self._end)
+
+    def __del__(self) -> None:
+        self._drop()
+
+
+def _abandon(items: _Items, abandonment: Abandonment) -> None:
+    items.close(Abandoned())
+    abandonment.set()
 
 
 class _Items:
@@ -83,7 +103,8 @@ class _Items:
     def take(self) -> tuple[Any, State] | None:
         """The next item, None at the end. An error of the stream is raised when the items before it are gone."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._ended)
+            while not self._changed.wait_for(lambda: self._ready or self._ended, LOOK_SECONDS):
+                look()
             if self._ready:
                 self._changed.notify_all()
                 return self._ready.popleft()

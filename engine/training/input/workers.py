@@ -15,8 +15,9 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from threading import Event, Timer
 from typing import IO, Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy as np
 from ....errors import InputError
 from .columns import Columns, decoded, encoded, rows_in
 from .dataset import State
+from .waiting import ABANDONMENT, LOOK_SECONDS, Abandoned, Abandonment, look
 
 _LENGTH: Final = struct.Struct("<I")
 _PATIENCE: Final = 5.0
@@ -45,6 +47,24 @@ def in_workers(
     workers: list[_InputWorker] = []
     under_way: deque[tuple[Future[Columns], State]] = deque()
     threads = ThreadPoolExecutor(mapped.workers, "input worker")
+    abandonment = ABANDONMENT.get() or Abandonment()
+    abandoned = Event()
+
+    def abandon() -> None:
+        abandoned.set()
+        for worker in workers:
+            worker.kill()
+
+    def result_of(future: Future[Columns]) -> Columns:
+        while True:
+            if abandoned.is_set():
+                raise Abandoned
+            done, _ = wait([future], LOOK_SECONDS)
+            if done:
+                return future.result()
+            look()
+
+    abandonment.add(abandon)
     try:
         for _ in range(mapped.workers):
             workers.append(_InputWorker(mapped))
@@ -63,11 +83,12 @@ def in_workers(
             under_way.append((future, [after, row]))
             if len(under_way) > 2 * mapped.workers:
                 future, state = under_way.popleft()
-                yield future.result(), state
+                yield result_of(future), state
         while under_way:
             future, state = under_way.popleft()
-            yield future.result(), state
+            yield result_of(future), state
     finally:
+        abandonment.remove(abandon)
         threads.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.close()
@@ -88,21 +109,29 @@ class _InputWorker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin, self._process.stdout
+        self._timeout: float | None = mapped.timeout
         self._head = {"fn": reference(mapped.fn), "by_row": mapped.by_row, "seed": mapped.seed}
 
     def ask(self, block: Columns, epoch: int, row: int) -> Columns:
         """The function of a block.
 
         Raises:
-            InputError: The function raised something, or the process ended.
+            InputError: The function raised something or took too long, or the process ended.
         """
+        late = Event()
         try:
-            write_message(self._to, {**self._head, "epoch": epoch, "row": row}, block)
-            head, columns = read_message(self._from)
+            with self._killed_late(late):
+                write_message(self._to, {**self._head, "epoch": epoch, "row": row}, block)
+                head, columns = read_message(self._from)
         except (OSError, EOFError):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE)
             at = f"rows {row} to {row + rows_in(block) - 1} of epoch {epoch + 1}"
+            if late.is_set():
+                raise InputError(
+                    f"{self._label}: a worker gave nothing within {self._timeout:g} s at {at}, and was ended",
+                    fix="see what the function waits for there, or use a longer timeout",
+                ) from None
             code = self._process.poll() or 0
             ended = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise InputError(
@@ -112,6 +141,29 @@ class _InputWorker:
         if "error" in head:
             raise InputError(head["error"], fix=head["fix"], where=head["where"])
         return columns
+
+    @contextmanager
+    def _killed_late(self, late: Event) -> Iterator[None]:
+        """Kill the process where the block takes longer than the timeout, and say so."""
+        if self._timeout is None:
+            yield
+            return
+
+        def kill() -> None:
+            late.set()
+            self.kill()
+
+        timer = Timer(self._timeout, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def kill(self) -> None:
+        """End it, and whoever waits for it."""
+        self._process.kill()
 
     def close(self) -> None:
         """End it. It is killed first: what writes to one that reads nothing holds the file that is to be closed."""

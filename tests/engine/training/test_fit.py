@@ -599,9 +599,9 @@ def test_each_program_is_compiled_once(run: TrainingRun, tmp_path: Path) -> None
     """The steps, while there is no state yet; also where a training goes on from a checkpoint."""
     programs: list[str] = []
 
-    def note(event: str, seconds: float, **about: Any) -> None:
+    def note(event: str, duration_secs: float, **about: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            programs.append(about["fun_name"])
+            programs.append(str(about["fun_name"]))
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:

@@ -222,7 +222,7 @@ def test_a_model_with_state_is_exported_with_it(inputs: tuple[Examples, Transfor
     accuracies = [epoch["metrics"]["accuracy"] for epoch in history["epochs"]]
     assert history["kept_epoch"] == accuracies.index(max(accuracies)) + 1
     assert f"Exported are the parameters of epoch {history['kept_epoch']}." in page
-    properties = measured.properties
+    properties: dict[str, Any] = measured.properties
     exported = history["epochs"][history["kept_epoch"] - 1]
     expected = {"loss": exported["loss"], "eval_loss": exported["eval_loss"], **exported["metrics"]}
     assert properties["metrics"] == expected

@@ -31,7 +31,7 @@ from drivetrain.engine.training.input import (
     open_arrow,
 )
 from drivetrain.engine.training.input.columns import lists_of, rows_in
-from drivetrain.engine.training.input.dataset import step_seconds
+from drivetrain.engine.training.input.dataset import step_times
 from drivetrain.engine.training.input.shuffling import IndexPermutation
 from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
@@ -455,9 +455,10 @@ def test_where_time_goes_is_told_by_step(folder: Path) -> None:
         time.sleep(0.05)
         return columns
 
-    with step_seconds() as seconds:
+    with step_times() as times:
         blocks = list(files(folder).batch(100).map(slow).prefetch(1).stream(0))
     assert len(blocks) == 3
+    seconds = times.seconds
     assert seconds["map(slow)"] >= 0.15
     assert "prefetch" not in seconds
     assert {"batch(100)", "concatenate"} < set(seconds)

@@ -66,6 +66,18 @@ def broken(columns):
     if columns["row"][0] >= 40:
         raise KeyError("no such thing")
     return columns
+
+
+def hanging(columns):
+    while True:
+        signal.pause()
+
+
+def hanging_late(columns):
+    if columns["row"][0] >= 20:
+        open(os.environ["HANGING"], "w").close()
+        hanging(columns)
+    return columns
 '''
 
 
@@ -229,3 +241,32 @@ def test_a_worker_that_reads_nothing_can_be_ended() -> None:
     worker.close()
     thread.join()
     assert "a worker ended at rows 0 to 999999 of epoch 1: signal 9" in errors[0]
+
+
+def test_a_worker_that_takes_too_long_is_ended(users: Any) -> None:
+    """The timeout is for ever, for who waits; an instant, for a function that never returns."""
+    assert everything(rows().batch(20).map(users.Added(7), workers=1, timeout=3600.0))
+    message = (
+        r"map\(hanging\): a worker gave nothing within 0\.01 s at rows 0 to 19 of epoch 1, and was ended\n.*timeout"
+    )
+    with pytest.raises(InputError, match=message):
+        everything(rows().batch(20).map(users.hanging, workers=1, timeout=0.01))
+    with pytest.raises(InputError, match=r"map\(hanging\) has a timeout and no workers"):
+        rows().map(users.hanging, timeout=1.0)
+    with pytest.raises(InputError, match=r"map\(hanging\) with a timeout of 0"):
+        rows().map(users.hanging, workers=1, timeout=0)
+
+
+@pytest.mark.parametrize("last", ["batch", "repeat", "prefetch"])
+def test_an_iterator_is_closed_while_a_worker_hangs(
+    users: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """What came of the pass is not kept for all of it."""
+    monkeypatch.setenv("HANGING", str(tmp_path / "hanging"))
+    kept = rows().batch(20).map(users.hanging_late, workers=1).prefetch(2).cache(tmp_path / "cache")
+    steps = {"batch": kept.batch(10), "repeat": kept.repeat(), "prefetch": kept.prefetch(1)}
+    iterator = steps[last].prefetch(1).iterator()
+    while not (tmp_path / "hanging").exists():
+        time.sleep(0.01)
+    iterator.close()
+    assert not (tmp_path / "cache").exists()
