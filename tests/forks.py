@@ -1,7 +1,7 @@
-"""The `drivetrain` command in forks of one process that has imported what it needs.
+"""A command in forks of one process that has imported what it needs.
 
-Importing JAX and pandas costs more than a small run itself: a test that starts a hundred runs imports them once. A fork
-is otherwise what the command is: a process, in a group of its own, with its own exit status, killed like any.
+Importing JAX and Flax costs more than a small run or training itself: a test that starts a hundred imports them once. A
+fork is otherwise what the command is: a process, in a group of its own, with its own exit status, killed like any.
 """
 
 from __future__ import annotations
@@ -15,31 +15,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
-
-from drivetrain.tests.examples import flights_job as job
-
-_MODULES = (
-    *(f"drivetrain.console.{verb}" for verb in ("fsck", "resume", "run", "runs")),
-    *("drivetrain.components", "drivetrain.data", "drivetrain.engine"),
-    *("flax.linen", "flax.nnx", "optax", "pandas", "scipy.linalg"),
-)
+from typing import Any
 
 
 class Fork:
-    """A command at work, the only fork of its server."""
+    """A command at work, the only fork of its server; `out` and `err` are files with what it prints."""
 
-    def __init__(self, server: subprocess.Popen[bytes], arguments: tuple[str, ...]) -> None:
+    def __init__(self, server: subprocess.Popen[bytes], prints: Path, arguments: tuple[str, ...]) -> None:
         assert server.stdin is not None
         assert server.stdout is not None
         self._answers = server.stdout
         self._end: dict[str, Any] | None = None
         server.stdin.write(json.dumps(arguments).encode() + b"\n")
         self.pid = int(self._answers.readline())
+        self.out, self.err = (prints / f"{self.pid}.{name}" for name in ("out", "err"))
 
     def end(self, seconds: float | None = 0.0) -> dict[str, Any] | None:
         """Its `code` (minus a signal's number), `cpu` seconds and `peak_bytes`; None where it is still at work.
@@ -51,19 +43,27 @@ class Fork:
             self._end = json.loads(self._answers.readline())
         return self._end
 
-    def kill(self) -> None:
-        """`kill -9` of its process group, where it has not ended."""
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send its process group a signal, where it has not ended."""
         if self._end is None:
             with suppress(ProcessLookupError):  # it ended just now
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, number)
 
 
 class Forks:
-    """A server of forks, for the time of a `with` block; they have the environment that it begins in."""
+    """A server of forks, for the time of a `with` block; they have the environment that it begins in.
+
+    Args:
+        program: `module:function`, called without arguments where those of `start` are the command's.
+        modules: What it imports beforehand, of drivetrain's all public names.
+    """
+
+    def __init__(self, program: str, *modules: str) -> None:
+        self._imports = (program, *modules)
 
     def __enter__(self) -> Forks:
         self._prints = tempfile.TemporaryDirectory(prefix="drivetrain-forks-")
-        command = [sys.executable, "-m", "drivetrain.tests.examples.forks", self._prints.name]
+        command = [sys.executable, "-m", "drivetrain.tests.forks", self._prints.name, *self._imports]
         # Unbuffered: `select` does not see what a buffer has read ahead.
         self._server = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
         return self
@@ -76,23 +76,13 @@ class Forks:
 
     def start(self, *arguments: str) -> Fork:
         """Begin the command; the one before must have been seen to end."""
-        return Fork(self._server, arguments)
-
-    def drive(self, *arguments: str) -> job.Done:
-        """Run a verb with --json and wait."""
-        begin = time.monotonic()
-        fork = self.start(*arguments, "--json")
-        end = fork.end(None)
-        assert end is not None
-        wall = time.monotonic() - begin
-        out, err = (Path(self._prints.name, f"{fork.pid}.{name}").read_text() for name in ("out", "err"))
-        lines = out.splitlines()
-        return job.Done(result=json.loads(lines[-1]) if lines else {}, wall=wall, err=err, **end)
+        return Fork(self._server, Path(self._prints.name), arguments)
 
 
-def _serve(prints: str) -> None:
+def _serve(prints: str, program: str, *modules: str) -> None:
     """Fork for each line of standard input, a list of arguments; tell the fork's id, and how it ended once it did."""
-    for name in _MODULES:
+    module_of, _, function = program.partition(":")
+    for name in (*modules, module_of):
         module = importlib.import_module(name)
         if name.startswith("drivetrain."):  # its public names are imported once they are asked for
             for public in getattr(module, "__all__", ()):
@@ -108,7 +98,11 @@ def _serve(prints: str) -> None:
         if pid == 0:
             os.setpgid(0, 0)
             _become(json.loads(line), prints)
-        os.setpgid(pid, pid)  # here too: who is told the id may kill the group at once
+            getattr(sys.modules[module_of], function)()
+            sys.exit()
+        os.setpgid(pid, pid)  # here too: who is told the id may kill the group at once, and read what it prints
+        for name in ("out", "err"):
+            Path(f"{prints}/{pid}.{name}").touch()
         print(pid, file=answers, flush=True)
         _, status, usage = os.wait4(pid, 0)
         cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
@@ -116,20 +110,16 @@ def _serve(prints: str) -> None:
         print(json.dumps(end), file=answers, flush=True)
 
 
-def _become(arguments: list[str], prints: str) -> NoReturn:
-    """Be the command: read nothing, print into files, end as it ends."""
+def _become(arguments: list[str], prints: str) -> None:
+    """Be a process with these arguments, which reads nothing and prints into files."""
     outputs = [
         os.open(f"{prints}/{os.getpid()}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err")
     ]
     for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
         os.dup2(file, number)
         os.close(file)
-    from drivetrain.console import main
-
     sys.argv[1:] = arguments
-    main()
-    raise AssertionError("the command ends its process")
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(*sys.argv[1:])
