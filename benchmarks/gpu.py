@@ -70,6 +70,11 @@ class Size:
 FULL = Size(8192, {"cpu": 3, "gpu": 64}, 2048, 100_000, 1 << 20, 4096, 2.0)
 TINY = Size(128, {"cpu": 8, "gpu": 8}, 32, 100, 1 << 14, 64, 0.5)
 EPOCHS = 3
+COMPILE_FAST = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0",
+}
+"""The environment of tiny models: what they take is the time to compile them."""
 
 
 # -- trainings
@@ -299,11 +304,9 @@ async def _ask(address: str, body: bytes, connections: int, seconds: float) -> l
 
 def models(size: Size, where: str, _: Path) -> dict[str, float]:
     """Rows a second of each large model; on a processor of tiny ones alone."""
-    import jax
     from drivetrain.benchmarks import gpu_models
 
     tiny = size is TINY
-    jax.config.update("jax_disable_most_optimizations", tiny)  # type: ignore[no-untyped-call]  # what tiny models take is the time to compile them
     if where == "cpu" and not tiny:
         print("models of full size are not trained on a processor", file=sys.stderr)
         return {}
@@ -334,7 +337,7 @@ def hardware(where: str) -> str:
 def measure(part: str, where: str, *, tiny: bool) -> dict[str, Any]:
     """One part on one platform, in a process of its own: the figures, or the error."""
     command = [sys.executable, __file__, "--part", part, "--platforms", where, *(["--tiny"] if tiny else [])]
-    environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[where]}
+    environment = {**os.environ, "JAX_PLATFORMS": PLATFORMS[where], **(COMPILE_FAST if tiny else {})}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{part} on {where} ended with code {done.returncode}")

@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,12 +118,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs an extra that is not installed; begin with the files of the longest tests, by their timeouts."""
+    """Skip what needs an extra that is not installed.
+
+    Begin with the files of the longest tests, by their timeouts, and of the others with those of many tests.
+    """
     longest: dict[Path, float] = {}
     for item in items:
         mark = item.get_closest_marker("timeout")
         longest[item.path] = max(longest.get(item.path, 0.0), mark.args[0] if mark else 0.0)
-    items.sort(key=lambda item: -longest[item.path])
+    many = Counter(item.path for item in items)
+    items.sort(key=lambda item: (-longest[item.path], -many[item.path]))
     for item in items:
         markers = {marker.name for marker in item.iter_markers()}
         for name in markers & NEEDS.keys():

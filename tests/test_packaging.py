@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -142,8 +143,9 @@ def _environment(folder: Path, wheel: Path) -> Path:
 
 def _mypy(python: Path, project: Path) -> tuple[int, list[str]]:
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-pretty", "--python-executable", str(python)]
+    # What it finds in the libraries, which are the same however drivetrain is installed, is kept.
     result = subprocess.run(
-        [*command, "--cache-dir", str(project.parent / "cache"), "."],
+        [*command, "--cache-dir", f"{os.environ['XDG_CACHE_HOME']}/mypy", "."],
         cwd=project, capture_output=True, text=True, timeout=280,
     )  # fmt: skip
     assert not result.stderr, result.stderr

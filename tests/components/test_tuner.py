@@ -568,12 +568,12 @@ PIPELINE = """
 
 
     @dt.pipeline
-    def tuned() -> None:
+    def tuned(parallel: int = 2) -> None:
         examples = ExampleGen("data.csv", split_by="x")
         transform = Transform(examples, ImportSchema("schema.yaml"), fn="model:preprocess")
         Tuner(
             transform.examples, transform.graph, fn="model:train", sampler="random", trials=6, epochs=3, batch_size=20,
-            parallel=2, space={"rate": dt.log_uniform(1e-2, 10.0)}, hyperparameters={"scale": 2.0},
+            parallel=parallel, space={"rate": dt.log_uniform(1e-2, 10.0)}, hyperparameters={"scale": 2.0},
         )
 """
 
@@ -594,8 +594,8 @@ def test_a_run_that_is_killed_goes_on_with_its_search(project: Path, tmp_path: P
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": path}
 
-    def start(root: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "drivetrain", "run", str(folder), "--root", str(tmp_path / root)]
+    def start(root: str, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "drivetrain", "run", str(folder), "--root", str(tmp_path / root), *words]
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **streams)
 
@@ -618,8 +618,8 @@ def test_a_run_that_is_killed_goes_on_with_its_search(project: Path, tmp_path: P
     assert killed.returncode == -signal.SIGKILL, output
     assert psutil.wait_procs(processes, timeout=30)[1] == []
     ended = journal[0].read_text().count('"result"')
-    for root in ("killed", "whole"):
-        output, _ = (run := start(root)).communicate(timeout=250)
+    for root, words in (("killed", ()), ("whole", ("--param", "parallel=1"))):  # the bytes are those of any number
+        output, _ = (run := start(root, *words)).communicate(timeout=250)
         assert run.returncode == 0, output
         shown = [line for line in output.splitlines() if "; the best is" in line or ": eval_loss" in line]
         assert len([line for line in shown if " trial " in line and "best of" not in line]) == (

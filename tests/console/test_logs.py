@@ -230,8 +230,8 @@ def test_a_log_larger_than_memory_is_printed(talking: Path) -> None:
     path = Logs(home.root, run.id).path("Talk")
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
-        for _ in range(160):
-            file.write((b"a line of sixteen" + b"\n") * (1 << 16))
+        for _ in range(130):  # MiB
+            file.write((b"a line of a component that talks of its progress".ljust(127, b".") + b"\n") * (1 << 13))
     home.close()
     limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (120 << 20, 120 << 20))\n"
     limited += "from drivetrain.console.cli import main; main()"

@@ -181,5 +181,10 @@ def main(options: dict[str, Any]) -> None:
     print(json.dumps({**found, "losses": [[e.loss, e.eval_loss] for e in trained.history]}), flush=True)
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """Train as the JSON in the first argument says."""
     main(json.loads(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    command()

@@ -1,135 +1,27 @@
-"""The `drivetrain` command in forks of one process that has imported what it needs.
-
-Importing JAX and pandas costs more than a small run itself: a test that starts a hundred runs imports them once. A fork
-is otherwise what the command is: a process, in a group of its own, with its own exit status, killed like any.
-"""
+"""The `drivetrain` command in forks of one process that has imported what the flights need."""
 
 from __future__ import annotations
 
-import gc
-import importlib
 import json
-import os
-import select
-import signal
-import subprocess
-import sys
-import tempfile
 import time
-from contextlib import suppress
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn
 
 from drivetrain.tests.examples import flights_job as job
-
-_MODULES = (
-    *(f"drivetrain.console.{verb}" for verb in ("fsck", "resume", "run", "runs")),
-    *("drivetrain.components", "drivetrain.data", "drivetrain.engine"),
-    *("flax.linen", "flax.nnx", "optax", "pandas", "scipy.linalg"),
-)
+from drivetrain.tests.forks import Forks
 
 
-class Fork:
-    """A command at work, the only fork of its server."""
-
-    def __init__(self, server: subprocess.Popen[bytes], arguments: tuple[str, ...]) -> None:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        self._answers = server.stdout
-        self._end: dict[str, Any] | None = None
-        server.stdin.write(json.dumps(arguments).encode() + b"\n")
-        self.pid = int(self._answers.readline())
-
-    def end(self, seconds: float | None = 0.0) -> dict[str, Any] | None:
-        """Its `code` (minus a signal's number), `cpu` seconds and `peak_bytes`; None where it is still at work.
-
-        Args:
-            seconds: How long it is waited for; None for as long as it takes.
-        """
-        if self._end is None and select.select([self._answers], [], [], seconds)[0]:
-            self._end = json.loads(self._answers.readline())
-        return self._end
-
-    def kill(self) -> None:
-        """`kill -9` of its process group, where it has not ended."""
-        if self._end is None:
-            with suppress(ProcessLookupError):  # it ended just now
-                os.killpg(self.pid, signal.SIGKILL)
+def commands() -> Forks:
+    """For the time of a `with` block."""
+    verbs = (f"drivetrain.console.{verb}" for verb in ("fsck", "resume", "run", "runs"))
+    rooms = ("drivetrain.components", "drivetrain.data", "drivetrain.engine")
+    return Forks("drivetrain.console:main", *verbs, *rooms, "flax.linen", "flax.nnx", "optax", "pandas", "scipy.linalg")
 
 
-class Forks:
-    """A server of forks, for the time of a `with` block; they have the environment that it begins in."""
-
-    def __enter__(self) -> Forks:
-        self._prints = tempfile.TemporaryDirectory(prefix="drivetrain-forks-")
-        command = [sys.executable, "-m", "drivetrain.tests.examples.forks", self._prints.name]
-        # Unbuffered: `select` does not see what a buffer has read ahead.
-        self._server = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._prints, self._server:
-            pass
-
-    def start(self, *arguments: str) -> Fork:
-        """Begin the command; the one before must have been seen to end."""
-        return Fork(self._server, arguments)
-
-    def drive(self, *arguments: str) -> job.Done:
-        """Run a verb with --json and wait."""
-        begin = time.monotonic()
-        fork = self.start(*arguments, "--json")
-        end = fork.end(None)
-        assert end is not None
-        wall = time.monotonic() - begin
-        out, err = (Path(self._prints.name, f"{fork.pid}.{name}").read_text() for name in ("out", "err"))
-        lines = out.splitlines()
-        return job.Done(result=json.loads(lines[-1]) if lines else {}, wall=wall, err=err, **end)
-
-
-def _serve(prints: str) -> None:
-    """Fork for each line of standard input, a list of arguments; tell the fork's id, and how it ended once it did."""
-    for name in _MODULES:
-        module = importlib.import_module(name)
-        if name.startswith("drivetrain."):  # its public names are imported once they are asked for
-            for public in getattr(module, "__all__", ()):
-                getattr(module, public)
-    from jax._src import xla_bridge
-
-    assert not xla_bridge.backends_are_initialized(), "a fork would have its locks, and none of its threads"
-    gc.collect()
-    gc.freeze()
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    while line := os.read(0, 1 << 16):
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            _become(json.loads(line), prints)
-        os.setpgid(pid, pid)  # here too: who is told the id may kill the group at once
-        print(pid, file=answers, flush=True)
-        _, status, usage = os.wait4(pid, 0)
-        cpu, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-        end = {"code": os.waitstatus_to_exitcode(status), "cpu": cpu, "peak_bytes": peak}
-        print(json.dumps(end), file=answers, flush=True)
-
-
-def _become(arguments: list[str], prints: str) -> NoReturn:
-    """Be the command: read nothing, print into files, end as it ends."""
-    outputs = [
-        os.open(f"{prints}/{os.getpid()}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err")
-    ]
-    for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
-        os.dup2(file, number)
-        os.close(file)
-    from drivetrain.console import main
-
-    sys.argv[1:] = arguments
-    main()
-    raise AssertionError("the command ends its process")
-
-
-if __name__ == "__main__":
-    _serve(sys.argv[1])
+def drive(forks: Forks, *arguments: str) -> job.Done:
+    """Run a verb with --json and wait."""
+    begin = time.monotonic()
+    fork = forks.start(*arguments, "--json")
+    end = fork.end(None)
+    assert end is not None
+    wall = time.monotonic() - begin
+    lines = fork.out.read_text().splitlines()
+    return job.Done(result=json.loads(lines[-1]) if lines else {}, wall=wall, err=fork.err.read_text(), **end)

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 from drivetrain.tests.examples import flights_job as job
-from drivetrain.tests.examples.forks import Forks
+from drivetrain.tests.examples.forks import commands, drive
+from drivetrain.tests.forks import Forks
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks() as forks:
+    with commands() as forks:
         yield forks
 
 
@@ -33,14 +34,14 @@ def killed(forks: Forks, root: Path, after: float, *arguments: str, begun: bool 
 
 def check_resumed(forks: Forks, root: Path, undisturbed: job.Done) -> job.Done | None:
     """Resume and compare; None where the kill came before the run was recorded."""
-    runs = forks.drive("runs", "--root", str(root)).result if root.is_dir() else {}
+    runs = drive(forks, "runs", "--root", str(root)).result if root.is_dir() else {}
     if not json.loads(json.dumps(runs)).get("runs"):
         return None
-    done = forks.drive("resume", "--root", str(root))
+    done = drive(forks, "resume", "--root", str(root))
     assert done.code == undisturbed.code, done.err
     assert done.result["state"] == undisturbed.result["state"]
     assert done.fingerprints == undisturbed.fingerprints
-    report = forks.drive("fsck", "--root", str(root)).result
+    report = drive(forks, "fsck", "--root", str(root)).result
     assert report["missing"] == [], report
     assert report["corrupt"] == [], report
     return done
@@ -48,7 +49,7 @@ def check_resumed(forks: Forks, root: Path, undisturbed: job.Done) -> job.Done |
 
 def seconds_undisturbed(forks: Forks, root: Path, undisturbed: job.Done, *arguments: str) -> float:
     """How long a fork takes that nobody kills; it does what the command does."""
-    done = forks.drive("run", str(job.PROJECT), "--root", str(root), *arguments)
+    done = drive(forks, "run", str(job.PROJECT), "--root", str(root), *arguments)
     assert (done.code, done.fingerprints) == (undisturbed.code, undisturbed.fingerprints), done.err
     return done.wall
 

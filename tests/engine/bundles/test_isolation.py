@@ -329,7 +329,7 @@ def test_what_the_child_gives_is_not_believed(honest: Path, tmp_path: Path, monk
         script.chmod(0o700)
         monkeypatch.setattr(sys, "executable", str(script))
         with no_child_is_left(), pytest.raises(BundleError, match=r"loading it|running it"):
-            Bundle.load(honest, isolated=True, limits=Limits(20))
+            Bundle.load(honest, isolated=True, limits=SHORT)
 
 
 def test_a_child_writes_no_file_and_says_so_no_more_after_its_end() -> None:

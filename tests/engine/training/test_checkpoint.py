@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,7 @@ from drivetrain.engine.training.checkpoint import CheckpointPolicy, Checkpoints
 from drivetrain.engine.training.training import TrainingRun
 from drivetrain.engine.training.work_lock import locked
 from drivetrain.errors import Canceled, DrivetrainError, InputError
+from drivetrain.tests.forks import Fork, Forks
 
 pytestmark = pytest.mark.engine
 
@@ -178,17 +180,23 @@ def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_pa
     assert resumed.examples < 640
 
 
-def start(problem: ModuleType, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, str(problem.__file__), json.dumps(options)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
-    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+def result_of(fork: Fork) -> dict[str, Any]:
+    end = fork.end(200)
+    assert end is not None
+    assert end["code"] == 0, fork.err.read_text()
+    result: dict[str, Any] = json.loads(fork.out.read_text().splitlines()[-1])
     return result
+
+
+def reports(fork: Fork) -> Iterator[int]:
+    """How many examples were trained on, whenever a training reports it, as long as it is at work."""
+    with fork.out.open() as out:
+        line = ""
+        while fork.end(0.005) is None:
+            line += out.readline()
+            if line.endswith("\n"):
+                yield json.loads(line)["done"]
+                line = ""
 
 
 @pytest.mark.slow
@@ -202,22 +210,28 @@ def test_killed_and_terminated_at_twenty_steps_it_ends_with_the_same_bits(
     content = problem.examples(tmp_path / "content", train=40_000, evaluation=5_000)
     common: dict[str, Any] = {"examples": str(content), "epochs": 5, "batch_size": 50, "depth": 8, "seed": 5}
     common |= {"everything": True, "checkpoint_seconds": 0.0}
-    whole = finish(start(problem, **common))
     random, work = np.random.default_rng(20), str(tmp_path / "work")
-    for attempt in range(20):
-        hold = int(random.integers(1, 9_000))
-        process = start(problem, **common, work_dir=work, hold=hold)
-        assert process.stdout is not None
-        reports = (json.loads(line)["done"] for line in process.stdout)
-        first = next(reports)
-        assert first + hold < 200_000
-        next((done for done in reports if done >= first + hold), None)
-        number = (signal.SIGKILL, signal.SIGTERM)[attempt % 2]
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == (1 if number == signal.SIGTERM else -number)
-        assert ("Canceled: SIGTERM" in errors) == (number == signal.SIGTERM)
-    resumed = finish(start(problem, **common, work_dir=work))
+    modules = ("drivetrain.engine", "flax.nnx", "optax", "orbax.checkpoint")
+    with Forks("drivetrain.tests.engine.training_problem:command", *modules) as forks:
+
+        def start(**options: Any) -> Fork:
+            return forks.start(json.dumps({**common, **options}))
+
+        whole = result_of(start())
+        for attempt in range(20):
+            hold = int(random.integers(1, 9_000))
+            training = start(work_dir=work, hold=hold)
+            done = reports(training)
+            first = next(done)
+            assert first + hold < 200_000
+            next((count for count in done if count >= first + hold), None)
+            number = (signal.SIGKILL, signal.SIGTERM)[attempt % 2]
+            training.kill(number)
+            end, errors = training.end(60), training.err.read_text()
+            assert end is not None
+            assert end["code"] == (1 if number == signal.SIGTERM else -number), errors
+            assert ("Canceled: SIGTERM" in errors) == (number == signal.SIGTERM)
+        resumed = result_of(start(work_dir=work))
     assert resumed["first_step"] > 400  # the interruptions took it somewhere
     assert resumed["examples"] == whole["examples"] - resumed["first_step"] * 50
     assert (resumed["digest"], resumed["losses"]) == (whole["digest"], whole["losses"])
