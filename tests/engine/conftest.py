@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +33,18 @@ def problem() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def virtual_devices() -> Callable[[int], dict[str, str]]:
+    """The environment of a process that sees so many devices, and runs each program once: XLA compiles in a hurry."""
+    hurry = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+
+    def environment(count: int) -> dict[str, str]:
+        flags = f"--xla_force_host_platform_device_count={count} {hurry}"
+        return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+    return environment
 
 
 @pytest.fixture

@@ -1,18 +1,33 @@
-"""Small networks with random parameters, filled by NumPy: drawing them by JAX compiles a program for each shape."""
+"""Small networks, whose programs run once or a few times: compiling them is what takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_in_a_hurry() -> Iterator[None]:
+    if importlib.util.find_spec("jax") is None:
+        yield
+        return
+    import jax
+
+    option = "jax_disable_most_optimizations"
+    before = jax.config.read(option)  # type: ignore[no-untyped-call]  # JAX types no option
+    jax.config.update(option, True)  # type: ignore[no-untyped-call]
+    yield
+    jax.config.update(option, before)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="session")
 def lively() -> Callable[[Callable[[], Any]], Any]:
     """From what builds a module, the module, its parameters far from first values: near those all attention is a mean.
 
-    Its `__call__` is compiled once per shape.
+    They are drawn by NumPy: JAX would compile a program for each shape. `__call__` is compiled once per shape.
     """
     import jax
     import numpy as np

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -179,11 +178,12 @@ print(json.dumps(result))
 
 
 @pytest.mark.slow
-def test_tables_split_over_four_devices_equal_those_of_one(tmp_path: Any, problem: ModuleType) -> None:
+def test_tables_split_over_four_devices_equal_those_of_one(
+    tmp_path: Any, problem: ModuleType, virtual_devices: Callable[[int], dict[str, str]]
+) -> None:
     content = problem.examples(tmp_path, train=20 * 64, evaluation=100)
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", SCRIPT, str(problem.__file__), str(content)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=virtual_devices(4))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     for name, tables in (("dlrm", 2), ("wide and deep", 4)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -229,14 +229,11 @@ print(json.dumps({**found, "devices": jax.device_count(), "capacity": stack["tag
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [8, 6])  # a bucket is split over 8 of them; over 6 it does not split evenly
-def test_data_parallel_equals_one_device(problem_with_tags: Path, devices: int) -> None:
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-    }
+def test_data_parallel_equals_one_device(
+    problem_with_tags: Path, devices: int, virtual_devices: Callable[[int], dict[str, str]]
+) -> None:
     command = [sys.executable, "-c", SCRIPT, __file__, str(problem_with_tags)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=virtual_devices(devices))
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["devices"] == devices

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -78,23 +78,27 @@ for devices, how in plan:
 """
 
 
-def trainings(problem: ModuleType, content: Path, folder: Path, devices: int, plan: Any) -> list[dict[str, Any]]:
-    """Those of a plan, in a process that has so many virtual devices."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
+def trainings(
+    problem: ModuleType, content: Path, folder: Path, environment: dict[str, str], plan: Any
+) -> list[dict[str, Any]]:
+    """Those of a plan, in a process of their own."""
     command = [sys.executable, "-c", SCRIPT, str(problem.__file__), str(content), str(folder), json.dumps(plan)]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_with_another_number_of_devices(problem: ModuleType, tmp_path: Path) -> None:
+def test_a_training_goes_on_with_another_number_of_devices(
+    problem: ModuleType, tmp_path: Path, virtual_devices: Callable[[int], dict[str, str]]
+) -> None:
     """On 4, with parameters and moments split over them; on in a process with 4 of which it uses fewer, and with 8."""
     content = problem.examples(tmp_path / "content", train=20 * 64, evaluation=128)
-    stopped = trainings(problem, content, tmp_path, 4, [(4, "whole"), (4, "stop"), (1, "resume"), (2, "resume")])
+    stopped = trainings(
+        problem, content, tmp_path, virtual_devices(4), [(4, "whole"), (4, "stop"), (1, "resume"), (2, "resume")]
+    )
     whole, *resumed = stopped
-    resumed += trainings(problem, content, tmp_path, 8, [(8, "resume")])
+    resumed += trainings(problem, content, tmp_path, virtual_devices(8), [(8, "resume")])
     assert [each["devices"] for each in resumed] == [1, 2, 8]
     for each in resumed:
         first = each["first"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -60,13 +60,13 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def eight(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> dict[str, Any]:
+def eight(
+    tmp_path_factory: pytest.TempPathFactory, problem: ModuleType, virtual_devices: Callable[[int], dict[str, str]]
+) -> dict[str, Any]:
     """20 steps on one and on 8 virtual devices, in a process of their own: the flag works before JAX starts only."""
     content = problem.examples(tmp_path_factory.mktemp("eight"), train=20 * 64, evaluation=100)
-    flags = "--xla_force_host_platform_device_count=8"
     command = [sys.executable, "-c", SCRIPT, str(problem.__file__), str(content)]
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=virtual_devices(8))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
