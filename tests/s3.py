@@ -34,7 +34,6 @@ class S3:
         self.asked: list[str] = []
         self.before: Callable[[str], int | None] = lambda request: None
         self._server: Any = None
-        self._connections: set[socket.socket] = set()
         self._port = 0
         self._kept: socket.socket | None = None
         self.start()
@@ -50,6 +49,7 @@ class S3:
         from werkzeug.test import run_wsgi_app
 
         connections: set[socket.socket] = set()
+        ended = threading.Event()
 
         class Handler(WSGIRequestHandler):
             """Keeps connections open, as S3 does; werkzeug's opens one, and a thread, for each request."""
@@ -68,7 +68,7 @@ class S3:
             def run_wsgi(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 content = self.rfile.read(length)
-                if len(content) < length or self.server.ended:  # the client is dead, or the server
+                if len(content) < length or ended.is_set():  # the client is dead, or the server
                     self.close_connection = True
                     return
                 environ = {**self.make_environ(), "wsgi.input": io.BytesIO(content)}
@@ -87,7 +87,7 @@ class S3:
                 pass
 
         self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Handler)
-        self._server.ended, self._connections = False, connections
+        self._ended, self._connections = ended, connections
         self._port = self._server.server_port
         if self._kept is not None:
             self._kept.close()
@@ -96,7 +96,7 @@ class S3:
 
     def stop(self) -> None:
         """Refuse connections, and forget nothing."""
-        self._server.ended = True
+        self._ended.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
