@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -153,6 +154,8 @@ def serve(
     """
     if new_key is not None:
         return _new_key(new_key, as_json=settings.json)
+    for package in ("httptools", "msgspec", "uvloop"):  # whoever lacks one is told before JAX is imported
+        import_module(package)
     from ..serving.batching import BatchingOptions
     from ..serving.config import ModelConfig, read_models
     from ..serving.request_log import RequestLogOptions

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import io
 import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -44,12 +46,48 @@ class S3:
     def start(self) -> None:
         """Answer, with all that was stored before."""
         from werkzeug.serving import WSGIRequestHandler, make_server
+        from werkzeug.test import run_wsgi_app
 
-        class Quiet(WSGIRequestHandler):
+        connections: set[socket.socket] = set()
+        ended = threading.Event()
+
+        class Handler(WSGIRequestHandler):
+            """Keeps connections open, as S3 does; werkzeug's opens one, and a thread, for each request."""
+
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # headers and body are sent one after the other
+
+            def setup(self) -> None:
+                super().setup()
+                connections.add(self.connection)
+
+            def finish(self) -> None:
+                connections.discard(self.connection)
+                super().finish()
+
+            def run_wsgi(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                content = self.rfile.read(length)
+                if len(content) < length or ended.is_set():  # the client is dead, or the server
+                    self.close_connection = True
+                    return
+                environ = {**self.make_environ(), "wsgi.input": io.BytesIO(content)}
+                parts, status, headers = run_wsgi_app(self.server.app, environ, buffered=True)
+                answer = b"".join(parts)
+                code, _, reason = status.partition(" ")
+                self.send_response(int(code), reason)
+                for name, value in headers:
+                    self.send_header(name, value)
+                if "Content-Length" not in headers:
+                    self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
             def log(self, *_: object) -> None:
                 pass
 
-        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
+        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Handler)
+        self._ended, self._connections = ended, connections
         self._port = self._server.server_port
         if self._kept is not None:
             self._kept.close()
@@ -58,9 +96,13 @@ class S3:
 
     def stop(self) -> None:
         """Refuse connections, and forget nothing."""
+        self._ended.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        for connection in tuple(self._connections):
+            with suppress(OSError):  # it has just been closed
+                connection.shutdown(socket.SHUT_RDWR)
         self._kept = socket.socket()  # so that nobody else gets the port meanwhile
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._kept.bind(("127.0.0.1", self._port))

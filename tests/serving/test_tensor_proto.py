@@ -8,6 +8,7 @@ import math
 import struct
 import tracemalloc
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ from hypothesis.extra import numpy as np_st
 # A TensorProto's bytes, and those of the values that TensorFlow's C++ (tf.io.parse_tensor, 2.21) reads in it.
 TENSORS: list[tuple[str, Any]] = json.loads((Path(__file__).parent / "data" / "tensorflow_tensors.json").read_text())
 PLENTY = 1 << 20
+SHAPES = np_st.array_shapes(min_dims=1, min_side=0, max_side=3)
+
+
+@cache
+def bytes_of(size: int) -> st.SearchStrategy[bytes]:
+    """So many bytes; hypothesis looks through a strategy once."""
+    return st.binary(min_size=size, max_size=size)
 
 
 def read(tensor: Message, allowance: int = PLENTY) -> np.ndarray[Any, Any]:
@@ -71,10 +79,8 @@ def test_tensors_are_read_as_tensorflow_reads_them() -> None:
 @given(data=st.data())
 def test_numbers_go_and_return(name: str, data: st.DataObject) -> None:
     dtype = numpy_dtype(name)
-    shape = data.draw(np_st.array_shapes(min_dims=1, min_side=0, max_side=3))
-    content = data.draw(
-        st.binary(min_size=math.prod(shape) * dtype.itemsize, max_size=math.prod(shape) * dtype.itemsize)
-    )
+    shape = data.draw(SHAPES)
+    content = data.draw(bytes_of(math.prod(shape) * dtype.itemsize))
     values = np.frombuffer(content, np.uint8 if name == "bool" else dtype).astype(dtype, copy=False).reshape(shape)
     back = read(TensorProto.FromString(to_tensor_proto(values, "x").SerializeToString()))
     assert (back.dtype, back.shape) == (values.dtype, values.shape)

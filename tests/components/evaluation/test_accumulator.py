@@ -116,10 +116,10 @@ def test_equal_rows_give_equal_bytes(
         for together in (state(parts), reduce(merged, [state([part]) for part in parts])):
             assert together.to_bytes() == expected
             assert together.result() == result
-        through = [MetricsAccumulator.from_bytes(state([part]).to_bytes()) for part in parts]
-        assert reduce(merged, through).to_bytes() == expected
         mixed = [state([part]) for part in parts]
-        mixed[::2] = [MetricsAccumulator.from_bytes(each.to_bytes()) for each in mixed[::2]]
+        saved = [each.to_bytes() for each in mixed]
+        assert reduce(merged, map(MetricsAccumulator.from_bytes, saved)).to_bytes() == expected
+        mixed[::2] = map(MetricsAccumulator.from_bytes, saved[::2])
         assert reduce(merged, mixed).result() == result
 
 

@@ -250,13 +250,13 @@ def test_predictions_of_a_window_that_would_be_closed_are_late(tmp_path: Path) -
 
 
 def test_rows_of_one_call_do_not_close_each_others_windows(tmp_path: Path) -> None:
-    rows = flights(720, days=30)
-    for start in range(0, 720, 240):
-        rows[start : start + 240].to_parquet(tmp_path / f"{start}.parquet")
+    rows = flights(240, days=10)
+    for start in range(0, 240, 80):
+        rows[start : start + 80].to_parquet(tmp_path / f"{start}.parquet")
     measured = series(tmp_path / "series", window=timedelta(hours=6), wait=DAY)
-    for outcome in (BatchOutcome(waiting=720), BatchOutcome(repeated=720)):
+    for outcome in (BatchOutcome(waiting=240), BatchOutcome(repeated=240)):
         assert measured.add_predictions(str(tmp_path / "*.parquet")) == outcome
-    assert measured.add_labels(rows) == BatchOutcome(judged=720)
+    assert measured.add_labels(rows) == BatchOutcome(judged=240)
     assert not measured.windows()["closed"].any()
     measured.add_predictions(rows[-1:].assign(id=1000))
     due = measured.windows()["end"] + DAY <= rows["at"].max()

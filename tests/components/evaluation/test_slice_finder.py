@@ -391,12 +391,11 @@ def test_every_slice_is_looked_at_as_by_brute_force(
 
 def hall(x: Any, rest: Any) -> float:
     """The p-value of Welch's t by scipy, transformed as Hall's formula has it."""
-    t, _, = stats.ttest_ind(x, rest, equal_var=False)  # fmt: skip
-    degrees = stats.ttest_ind(x, rest, equal_var=False).df
+    welch = stats.ttest_ind(x, rest, equal_var=False)
     error = np.sqrt(x.var(ddof=1) / len(x) + rest.var(ddof=1) / len(rest))
     third = stats.moment(x, 3) / len(x) ** 2 - stats.moment(rest, 3) / len(rest) ** 2
-    a = third / error**3
-    return float(stats.t.sf(t + a / 3 * t**2 + a**2 / 27 * t**3 + a / 6, degrees))
+    a, t = third / error**3, welch.statistic
+    return float(stats.t.sf(t + a / 3 * t**2 + a**2 / 27 * t**3 + a / 6, welch.df))
 
 
 def test_the_tests_agree_with_scipy() -> None:

@@ -31,7 +31,7 @@ FEATURES = ["mean radius", "mean texture", "mean smoothness", "worst concavity"]
 @pytest.fixture(scope="module")
 def cancer() -> tuple[pd.DataFrame, RandomForestClassifier]:
     frame = load_breast_cancer(as_frame=True).frame[[*FEATURES, "target"]]
-    return frame, RandomForestClassifier(20, random_state=1).fit(frame[FEATURES][:300], frame["target"][:300])
+    return frame, RandomForestClassifier(8, random_state=1).fit(frame[FEATURES][:300], frame["target"][:300])
 
 
 def test_importance_is_scikit_learns(cancer: Any) -> None:

@@ -53,27 +53,45 @@ def of(*expectations: Expectation, base: Schema | None = None) -> tuple[Schema, 
 severities = st.sampled_from(["WARNING", "INFO"])
 texts = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4, unique=True).map(tuple)
 shares = st.sampled_from([0.25, 0.5, 0.99])
+# Strategies are made here and not as they are drawn from: hypothesis looks through each of them once.
+kinds = st.sampled_from(["any", "int", "float", "string", "bool", "timestamp", "bytes"])
+presences = st.sampled_from([Presence(), Presence(None, 1), Presence(1.0, 1), Presence(0.5, 1)])
+integers, floats = st.integers(-9, 9), st.floats(-9, 9)
+booleans = st.booleans()
+domains_of_texts = st.one_of(st.builds(Values, texts, st.one_of(st.just(1.0), shares)), st.just(Bool("y", "n")))
+counts = st.sampled_from([None, Count(2, 5), Count(2), Count(None, 5)])
+names_of_columns = st.lists(st.text(min_size=1, max_size=4), max_size=4, unique=True)
+bounds = st.sampled_from([(None, None), (2, 9), (2, None), (None, 9)])
+others = st.lists(
+    st.sampled_from(
+        [
+            Expectation("expect_column_mean_to_be_between", {"column": "a", "min_value": 0.5, "list": [1, "NO", None]}),
+            expect("column_values_to_be_unique", "info", column="é: {"),
+        ]
+    ),
+    unique_by=lambda expectation: expectation.type,
+)
 
 
 @st.composite
 def features(draw: Any, name: str) -> Feature:
-    kind = draw(st.sampled_from(["any", "int", "float", "string", "bool", "timestamp", "bytes"]))
-    presence = draw(st.sampled_from([Presence(), Presence(None, 1), Presence(1.0, 1), Presence(0.5, 1)]))
+    kind = draw(kinds)
+    presence = draw(presences)
     severity: dict[str, Any] = {}
     domain: Any = None
-    numbers = st.integers(-9, 9) if kind == "int" else st.floats(-9, 9)
-    if kind in ("int", "float") and draw(st.booleans()):
+    numbers = integers if kind == "int" else floats
+    if kind in ("int", "float") and draw(booleans):
         low, high = sorted([draw(numbers), draw(numbers)])
         ends = draw(st.sampled_from([(low, high), (low, None), (None, high)]))
         domain = Range(*ends)
         for end, which in zip(ends, ("SMALL", "BIG"), strict=True):
-            if end is not None and draw(st.booleans()):
+            if end is not None and draw(booleans):
                 severity[f"{kind.upper()}_TYPE_{which}_{kind.upper()}"] = draw(severities)
-    elif kind == "string" and draw(st.booleans()):
-        domain = draw(st.one_of(st.builds(Values, texts, st.one_of(st.just(1.0), shares)), st.just(Bool("y", "n"))))
-    elif kind in ("int", "float", "bool") and draw(st.booleans()):
+    elif kind == "string" and draw(booleans):
+        domain = draw(domains_of_texts)
+    elif kind in ("int", "float", "bool") and draw(booleans):
         domain = Bool()
-    unique = draw(st.sampled_from([None, Count(2, 5), Count(2), Count(None, 5)]))
+    unique = draw(counts)
     carried = {
         "SCHEMA_MISSING_COLUMN": presence.required,
         "FEATURE_TYPE_LOW_FRACTION_PRESENT": bool(presence.min_fraction),
@@ -82,23 +100,21 @@ def features(draw: Any, name: str) -> Feature:
         "FEATURE_TYPE_LOW_UNIQUE": unique is not None and unique.min is not None,
         "FEATURE_TYPE_HIGH_UNIQUE": unique is not None and unique.max is not None,
     }
-    severity |= {key: draw(severities) for key, has in carried.items() if has and draw(st.booleans())}
+    severity |= {key: draw(severities) for key, has in carried.items() if has and draw(booleans)}
     return Feature(name, kind, presence, domain, severity, unique=unique)
 
 
 @st.composite
 def schemas(draw: Any) -> Schema:
-    names = draw(st.lists(st.text(min_size=1, max_size=4), max_size=4, unique=True))
-    low, high = draw(st.sampled_from([(None, None), (2, 9), (2, None), (None, 9)]))
-    rest = [Expectation("expect_column_mean_to_be_between", {"column": "a", "min_value": 0.5, "list": [1, "NO", None]}),
-            expect("column_values_to_be_unique", "info", column="é: {")]  # fmt: skip
+    names = draw(names_of_columns)
+    low, high = draw(bounds)
     severity: dict[str, Any] = {}
     for end, name in ((low, "DATASET_LOW_NUM_EXAMPLES"), (high, "DATASET_HIGH_NUM_EXAMPLES")):
-        if end is not None and draw(st.booleans()):
+        if end is not None and draw(booleans):
             severity[name] = draw(severities)
     return Schema(
         tuple(draw(features(name)) for name in names), low, high, severity,
-        expectations=tuple(draw(st.lists(st.sampled_from(rest), unique_by=lambda one: one.type))),
+        expectations=tuple(draw(others)),
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ meanings: st.SearchStrategy[Domain] = st.sampled_from(
 domains_of_texts = st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pairs | meanings
 domains_of_numbers = st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True))
 kinds = st.sampled_from(["string", "int", "float", "any", "timestamp"])
-severities = st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}])
+severities: st.SearchStrategy[dict[str, Severity]] = st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}])
 
 
 @st.composite
@@ -63,8 +63,7 @@ def features(draw: st.DrawFn, name: str) -> Feature:
         domain = draw(domains_of_texts)
     elif kind in ("int", "float"):
         domain = draw(domains_of_numbers)
-    severity: dict[str, Severity] = draw(severities)
-    return Feature(name, kind, draw(presences), domain, severity, evidence=draw(texts))
+    return Feature(name, kind, draw(presences), domain, draw(severities), evidence=draw(texts))
 
 
 @st.composite
