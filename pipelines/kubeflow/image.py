@@ -15,6 +15,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from email import message_from_string
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
@@ -194,9 +195,12 @@ def _constraints() -> list[str]:
     """The versions that are installed here: the pipeline was tried with them, and cache keys hold them."""
     pinned: dict[str, str] = {}
     for each in distributions():
-        name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+        text = each.read_text("METADATA") or each.read_text("PKG-INFO") or ""
+        # The fields alone: `each.metadata` and `each.version` would each parse the description below them too.
+        fields = message_from_string(text.partition("\n\n")[0])
+        name = re.sub(r"[-_.]+", "-", fields["Name"] or "").lower()
         if name and name != _OURS and each.read_text("direct_url.json") is None:
-            pinned.setdefault(name, f"{name}=={each.version}")
+            pinned.setdefault(name, f"{name}=={fields['Version']}")
     return [pinned[name] for name in sorted(pinned)]
 
 

@@ -32,6 +32,8 @@ _DRIVETRAIN = package_name(None)
 _NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")
 # Distributions that carry work about or show it, and never touch a value.
 _CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
+# A name for type checkers alone: that nothing installed has it is known after all distributions' lists were read.
+_TYPES = "_typeshed"
 # JAX_* variables that say where to cache, log or dump; any other may change what a program computes.
 _SILENT_OPTIONS = ("CACHE", "LOG", "DUMP", "DEBUG", "TRACEBACK_FILTERING")
 _DISTRIBUTIONS = {
@@ -279,7 +281,7 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
 
     With JAX among them also XLA's flags and the processor's model, which change a program's last bits.
     """
-    names = sorted(set(imports) - _CARRIERS)
+    names = sorted(set(imports) - _CARRIERS - {_TYPES})
     facts: dict[str, object] = {
         "python": platform.python_version(),
         "platform": f"{sys.platform}-{platform.machine()}",

@@ -133,7 +133,12 @@ def _computed(path: str, text: bytes) -> SourceFile:
         content = hashlib.sha256(text).hexdigest()
         return SourceFile(content, content, False, (), frozenset())
     with _parsing():
-        return _parsed(path, text)
+        try:
+            return _parsed(text, Path(path).name == PIPELINE)
+        except SyntaxError as error:
+            raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
+        except ValueError as error:  # NUL bytes
+            raise BuildError(f"it is not Python: {error}", where=path, fix="save it as text") from None
 
 
 @contextlib.contextmanager
@@ -149,13 +154,9 @@ def _parsing() -> Iterator[None]:
                 gc.enable()
 
 
-def _parsed(path: str, text: bytes) -> SourceFile:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
-    except ValueError as error:  # NUL bytes
-        raise BuildError(f"it is not Python: {error}", where=path, fix="save it as text") from None
+@lru_cache(512)  # the same text comes again where a file was copied or checked out anew, or an edit was undone
+def _parsed(text: bytes, is_pipeline: bool) -> SourceFile:
+    tree = ast.parse(text)
     imports: list[tuple[int, str, tuple[tuple[str, str], ...]]] = []
     for node in _statements(tree.body):
         if isinstance(node, ast.Import):
@@ -166,7 +167,7 @@ def _parsed(path: str, text: bytes) -> SourceFile:
     if b"import_module" in text:
         imports += [(len(name) - len(name.lstrip(".")), name.lstrip("."), ()) for name in _by_name(tree)]
     imported = {bound for _, name, names in imports for _, bound in names or ((name, name.partition(".")[0]),)}
-    acts_on = imported.intersection(_acted_on(tree)) if Path(path).name == PIPELINE else ()
+    acts_on = imported.intersection(_acted_on(tree)) if is_pipeline else ()
     return SourceFile(
         hashlib.sha256(text).hexdigest(),
         syntax.syntax_digest(tree),

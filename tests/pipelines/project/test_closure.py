@@ -13,6 +13,7 @@ from drivetrain.errors import BuildError
 from drivetrain.metadata import cache_key
 from drivetrain.pipelines import FunctionRef, resolve_files
 from drivetrain.pipelines.launcher.resolve import _plain
+from drivetrain.pipelines.project import closure as closures
 from drivetrain.pipelines.project.closure import closure, environment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,6 +179,24 @@ def test_what_changes_a_jax_program_is_in_the_environment(monkeypatch: pytest.Mo
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
     assert environment(["jax"]) != before
     assert environment(["numpy"]) == environment(["numpy", "rich"])
+
+
+def test_what_type_checkers_alone_import_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To know that nothing installed has a module takes the lists of files of all that is."""
+    imports = closure(FunctionRef(None, "drivetrain.components.example_gen:ExampleGen")).imports
+    assert "_typeshed" in imports
+    before = environment(imports)
+    asked: list[str] = []
+    version = closures._version
+
+    def counted(name: str) -> str | None:
+        asked.append(name)
+        return version(name)
+
+    monkeypatch.setattr(closures, "_version", counted)
+    assert environment(imports) == before
+    assert "numpy" in asked
+    assert "_typeshed" not in asked
 
 
 def test_what_was_read_of_code_does_not_pile_up() -> None:

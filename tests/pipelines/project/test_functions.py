@@ -47,6 +47,14 @@ def value(home: Home, function: PipelineFunction[..., object]) -> object:
     return result.nodes["Make"].outputs["thing"][0].properties["value"]
 
 
+def test_folders_of_projects_that_were_imported_before_are_not_looked_at(tmp_path: Path) -> None:
+    """Python keeps the listing of each folder that it ever imported from, and each import of a project renews all."""
+    for number in range(3):
+        load_pipeline(write(tmp_path / str(number) / "shop"))
+    kept = [path for path in sys.path_importer_cache if path.startswith(str(tmp_path))]
+    assert kept == [str(tmp_path / "2" / "shop")]
+
+
 @pytest.mark.parametrize("name", ["with space", "with-dash", "2013", "größe", "docs", "a.b", "class"])
 def test_odd_folder_names_work(home: Home, tmp_path: Path, name: str) -> None:
     assert value(home, load_pipeline(write(tmp_path / name))) == 1

@@ -35,6 +35,7 @@ def forget() -> None:
     """As in a new process."""
     sources._memory.cache_clear()
     sources._known.cache_clear()
+    sources._parsed.cache_clear()
 
 
 @pytest.fixture
@@ -87,6 +88,30 @@ def test_a_process_writes_down_what_it_knows_when_it_ends(tmp_path: Path, folder
     subprocess.run([sys.executable, "-c", code, tmp_path / "module.py", str(HOUR)], check=True)
     (memory,) = folder.iterdir()
     assert sources._loaded(memory).keys() == {str(tmp_path / "module.py")}
+
+
+def test_a_text_is_parsed_once_whatever_file_it_is_in(tmp_path: Path) -> None:
+    """A pipeline.py is known of more than another module; an edit that is undone is the text from before."""
+    text = "import config\nconfig.x = 1\n"
+    files = [tmp_path / name for name in ("model.py", "copy.py", "pipeline.py")]
+    for file in files:
+        file.write_text(text)
+    model, copied, pipeline = (read_source(str(file)) for file in files)
+    assert model == copied == pipeline._replace(acts_on=frozenset())
+    assert pipeline.acts_on == {"config"}
+    assert sources._parsed.cache_info().misses == 2
+    files[0].write_text("import config\nconfig.x = 12\n")
+    assert read_source(str(files[0])).syntax != model.syntax
+    files[0].write_text(text)
+    assert read_source(str(files[0])) == model
+    assert sources._parsed.cache_info().misses == 3
+
+
+def test_each_file_of_a_text_that_is_not_python_is_named(tmp_path: Path) -> None:
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text("x = 1\ny = (\n")
+        with pytest.raises(BuildError, match=f"{name}:2"):
+            read_source(str(tmp_path / name))
 
 
 def test_a_file_that_just_changed_is_not_remembered(tmp_path: Path, parsed: list[str]) -> None:
