@@ -45,9 +45,10 @@ def joined_columns(parts: Sequence[Columns]) -> Columns:
     """
     if len(parts) == 1:
         return parts[0]
-    kinds = {tuple((name, _kind(column)) for name, column in sorted(part.items())) for part in parts}
-    if len(kinds) > 1:
-        first, second = sorted(kinds)[:2]
+    first_kind, *kinds = ({name: _kind(column) for name, column in part.items()} for part in parts)
+    if any(kind != first_kind for kind in kinds):
+        texts = {tuple((name, _kind_text(column)) for name, column in sorted(part.items())) for part in parts}
+        first, second = sorted(texts)[:2]
         differs = sorted(set(first) ^ set(second))[0][0]
         shown = " and ".join(dict(kind).get(differs, "not there") for kind in (first, second))
         raise InputError(
@@ -61,7 +62,12 @@ def joined_columns(parts: Sequence[Columns]) -> Columns:
     return whole
 
 
-def _kind(column: Array | FlatRows) -> str:
+def _kind(column: Array | FlatRows) -> tuple[bool, np.dtype[Any], tuple[int, ...]]:
+    values = column.values if isinstance(column, FlatRows) else column
+    return values is column, values.dtype, values.shape[1:]
+
+
+def _kind_text(column: Array | FlatRows) -> str:
     if isinstance(column, FlatRows):
         return f"lists of {column.values.dtype}{list(column.values.shape[1:])}"
     return f"{column.dtype}{list(column.shape[1:])}"

@@ -51,7 +51,7 @@ def test_gradients_are_those_of_the_function(encoder: Any, published: Path) -> N
         return lambda params, x: jnp.sum(jnp.sin(call(params, x)))
 
     by_params, by_x = jax.jit(jax.grad(loss(loaded), (0, 1)))(loaded.params, x)
-    wanted_params, wanted_x = jax.grad(loss(fn), (0, 1))(params, x)
+    wanted_params, wanted_x = jax.jit(jax.grad(loss(fn), (0, 1)))(params, x)
     close(by_params, named(wanted_params))
     close(by_x, wanted_x)
 
@@ -59,9 +59,9 @@ def test_gradients_are_those_of_the_function(encoder: Any, published: Path) -> N
 def test_frozen_params_get_no_gradient_and_inputs_do(encoder: Any, published: Path) -> None:
     fn, params, x = encoder
     frozen = hub.load(published)
-    by_params, by_x = jax.grad(lambda p, x: jnp.sum(frozen(p, x) ** 2), (0, 1))(frozen.params, x)
+    by_params, by_x = jax.jit(jax.grad(lambda p, x: jnp.sum(frozen(p, x) ** 2), (0, 1)))(frozen.params, x)
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(by_params))
-    close(by_x, jax.grad(lambda x: jnp.sum(fn(params, x) ** 2))(x))
+    close(by_x, jax.jit(jax.grad(lambda x: jnp.sum(fn(params, x) ** 2)))(x))
 
 
 def test_training_through_a_module_is_training_the_original(encoder: Any, published: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_module_in_a_module(encoder: Any, published: Path, tmp_path: Path) -> 
     loaded = hub.load(tmp_path / "whole", trainable=True)
     output = loaded(x)
     close(output, {"score": fn(params, x).sum(-1), "code": fn(params, x)})
-    by_base = jax.grad(lambda p: jnp.sum(loaded(p, x)["score"] ** 2))(loaded.params)["base"]
-    close(by_base, named(jax.grad(lambda p: jnp.sum(fn(p, x).sum(-1) ** 2))(params)))
+    by_base = jax.jit(jax.grad(lambda p: jnp.sum(loaded(p, x)["score"] ** 2)))(loaded.params)["base"]
+    close(by_base, named(jax.jit(jax.grad(lambda p: jnp.sum(fn(p, x).sum(-1) ** 2)))(params)))
 
 
 def test_several_inputs_of_several_dtypes(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def lively() -> Callable[[Callable[[], Any]], Any]:
         random = np.random.default_rng(0)
         graph, params = nnx.split(nnx.eval_shape(build))
         values = [
-            jax.numpy.asarray(random.normal(scale=0.3, size=leaf.shape) + (path[-2].key == "scale"), leaf.dtype)
+            jax.numpy.asarray(
+                (random.normal(scale=0.3, size=leaf.shape) + (path[-2].key == "scale")).astype(leaf.dtype)
+            )
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         ]
         return nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(params), values))

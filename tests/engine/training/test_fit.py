@@ -361,7 +361,7 @@ class Normalised(nnx.Module):
 
 def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
     trained = fit(run, nnx_model(lambda rngs: Normalised(0.0, rngs=rngs)))
-    module: Any = Normalised(0.0, rngs=nnx.Rngs(run.key()))
+    module: Any = nnx.jit(lambda key: Normalised(0.0, rngs=nnx.Rngs(key)))(run.key())
     module.train()
     optimizer = nnx.Optimizer(module, optax.sgd(RATE), wrt=nnx.Param)
 
@@ -379,7 +379,8 @@ def test_batch_statistics_are_those_of_flaxs_own_loop(run: TrainingRun) -> None:
     module.eval()
     batch = next(run.batches("eval"))
     features = {name: batch[name] for name in ("x", "z")}
-    np.testing.assert_allclose(trained.apply(trained.params, features), module(features), rtol=1e-3, atol=1e-4)
+    ours, theirs = jax.jit(trained.apply)(trained.params, features), nnx.jit(lambda module: module(features))(module)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def test_a_module_in_place_of_what_builds_it_is_refused() -> None:
@@ -390,17 +391,19 @@ def test_a_module_in_place_of_what_builds_it_is_refused() -> None:
 def test_dropout_draws_anew_in_each_step_and_not_at_all_when_served() -> None:
     model = nnx_model(lambda rngs: Normalised(0.5, rngs=rngs))
     assert model.train is not None
-    variables = model.init(jax.random.key(0))
-    features = {"x": jnp.ones(256), "z": jnp.arange(256.0)}
+    variables = jax.jit(model.init)(jax.random.key(0))
+    features = {"x": np.ones(256, np.float32), "z": np.arange(256, dtype=np.float32)}
+    step = jax.jit(model.step)
 
-    def outputs(number: int) -> Any:
-        return model.step(variables["params"], variables["state"], features, jax.random.key(number))[0]
+    def outputs(number: int) -> np.ndarray:
+        return np.asarray(step(variables["params"], variables["state"], features, jax.random.key(number))[0])
 
     assert (outputs(1) == outputs(1)).all()
     assert (outputs(1) != outputs(2)).mean() > 0.9
-    module: Any = Normalised(0.5, rngs=nnx.Rngs(jax.random.key(0)))
+    module: Any = nnx.jit(lambda key: Normalised(0.5, rngs=nnx.Rngs(key)))(jax.random.key(0))
     module.eval()
-    np.testing.assert_allclose(model.apply(variables, features), module(features), rtol=1e-5)
+    ours, theirs = jax.jit(model.apply)(variables, features), nnx.jit(lambda module: module(features))(module)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
 def test_the_state_of_a_function_is_the_models(run: TrainingRun) -> None:

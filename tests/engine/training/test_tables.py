@@ -84,6 +84,7 @@ def fit(run: TrainingRun, tables: SparseTables | None, optimizer: Any, model: Mo
     return run.fit(model, loss=loss, predict=predict, optimizer=optimizer, label="rating", tables=tables, **options)
 
 
+@pytest.fixture(scope="module")
 def first_params(run: TrainingRun) -> Any:
     """What a training of this run begins with, to the bit."""
     state = (
@@ -94,9 +95,13 @@ def first_params(run: TrainingRun) -> Any:
     return jax.device_get(state["params"])
 
 
-def reference(run: TrainingRun, row_update: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, set[int]]]:
-    """Both tables after an epoch, in float64: `row_update(memory, row, gradient, step)` gives each named row's next."""
-    params = first_params(run)
+def reference(
+    run: TrainingRun, params: Any, row_update: Callable[..., Any]
+) -> tuple[dict[str, Any], dict[str, set[int]]]:
+    """Both tables after an epoch that begins with `params`, in float64.
+
+    `row_update(memory, row, gradient, step)` gives each named row's next.
+    """
     tables = {name: params[name]["table"].astype(np.float64) for name in ("user", "item")}
     memory: dict[str, dict[int, Any]] = {"user": {}, "item": {}}
     touched: dict[str, set[int]] = {"user": set(), "item": set()}
@@ -156,18 +161,19 @@ def by_rows_adam(kept: dict[str, Any], row: Any, gradient: Any, step: int) -> An
     ],
     ids=["sgd", "adagrad", "lazy adam", "row-wise adagrad", "row-wise adam"],
 )
-def test_rows_change_as_the_optimizer_has_it(run: TrainingRun, optimizer: Any, row_update: Any) -> None:
+def test_rows_change_as_the_optimizer_has_it(
+    run: TrainingRun, first_params: Any, optimizer: Any, row_update: Any
+) -> None:
     frozen = optax.set_to_zero()  # the bias
     trained = fit(run, SparseTables(IDS, optimizer), frozen)
-    expected, touched = reference(run, row_update)
-    first = first_params(run)
+    expected, touched = reference(run, first_params, row_update)
     for name, rows in (("user", USERS), ("item", ITEMS)):
         table = trained.params[name]["table"]
         np.testing.assert_allclose(table, expected[name], rtol=1e-4, atol=1e-5)
         resting = sorted({*range(rows)} - touched[name])
         assert len(resting) > LAST
-        np.testing.assert_array_equal(table[resting], first[name]["table"][resting])
-        assert np.abs(table - first[name]["table"]).max() > 0.1
+        np.testing.assert_array_equal(table[resting], first_params[name]["table"][resting])
+        assert np.abs(table - first_params[name]["table"]).max() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -266,7 +272,7 @@ def test_a_module_with_all_options_goes_on_with_the_same_bits(run: TrainingRun, 
 
 
 @pytest.mark.slow
-def test_a_step_that_is_left_out_changes_no_row(run: TrainingRun) -> None:
+def test_a_step_that_is_left_out_changes_no_row(run: TrainingRun, first_params: Any) -> None:
     def broken(outputs: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
         return loss(outputs, batch) * jnp.where(batch["user"][0] % 12 == 0, 1, jnp.nan)
 
@@ -277,7 +283,7 @@ def test_a_step_that_is_left_out_changes_no_row(run: TrainingRun) -> None:
     assert trained.history[0].skipped == sum(skipped) < 20
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.params))
     shown = {int(row) for batch, out in zip(run.batches(), skipped, strict=True) if not out for row in batch["user"]}
-    changed = (trained.params["user"]["table"] != first_params(run)["user"]["table"]).any(-1)
+    changed = (trained.params["user"]["table"] != first_params["user"]["table"]).any(-1)
     assert set(np.flatnonzero(changed).tolist()) == shown
     assert len(shown) < len({int(row) for batch in run.batches() for row in batch["user"]})
 
@@ -394,16 +400,20 @@ def test_ways_to_look_up_are_understood(run: TrainingRun, rows: Callable[..., An
         return (rows(params["user"]["table"], features["user"]) * params["item"]["table"][features["item"]]).sum(-1)
 
     updates = RowUpdates(SparseTables(IDS, optax.sgd(1)), optax.sgd(1), Model(init, by_rows), "rating")
+
+    @jax.jit
+    def looked_up_and_whole(params: Any, features: Any) -> Any:
+        state = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+        looked_up = updates.look_up(state, features)
+        assert looked_up.state["params"]["user"]["table"].shape == (BATCH, WIDTH)
+        return by_rows(looked_up.state["params"], looked_up.features), by_rows(params, features)
+
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(init, run.key())
-    params: Any = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape), jnp.float32), shapes)
-    state = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+    params = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), shapes)
     batch = next(run.batches())
-    features: Any = {name: jnp.asarray(batch[name]) for name in ("user", "item")}
-    looked_up = updates.look_up(state, features)
-    assert looked_up.state["params"]["user"]["table"].shape == (BATCH, WIDTH)
-    expected = by_rows(params, features)
-    np.testing.assert_array_equal(by_rows(looked_up.state["params"], looked_up.features), expected)
+    result, expected = looked_up_and_whole(params, {name: batch[name] for name in ("user", "item")})
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_ids_may_be_of_a_narrow_type(run: TrainingRun) -> None:
@@ -412,12 +422,17 @@ def test_ids_may_be_of_a_narrow_type(run: TrainingRun) -> None:
     model = Model(lambda key: {"table": jnp.arange(300.0)[:, None]}, lambda p, f: p["table"][f["user"]][:, 0])
     updates = RowUpdates(tables, optax.sgd(1), model, "rating")
     for rows, expected in ((300, [7, 255, 7]), (200, [7, np.nan, 7])):
-        params = {"table": jnp.arange(float(rows))[:, None]}
-        state: Any = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
-        looked_up = updates.look_up(state, {"user": jnp.array([7, 255, 7], jnp.uint8)})
-        got = model.apply(looked_up.state["params"], looked_up.features)
-        np.testing.assert_array_equal(got, expected)
-        assert looked_up.rows["table"][:2].tolist() == [7, min(255, rows)]
+
+        @jax.jit
+        def looked_up(params: Any, ids: Any) -> Any:
+            state = {"params": params, "optimizer": updates.optimizer.init(params), "model": {}}
+            small = updates.look_up(state, {"user": ids})
+            return model.apply(small.state["params"], small.features), small.rows["table"]
+
+        table = np.arange(rows, dtype=np.float32)[:, None]
+        outputs, places = jax.device_get(looked_up({"table": table}, np.array([7, 255, 7], np.uint8)))
+        np.testing.assert_array_equal(outputs, expected)
+        assert places[:2].tolist() == [7, min(255, rows)]
 
 
 def test_ids_that_the_models_own_state_remembers_are_refused(run: TrainingRun) -> None:
@@ -433,12 +448,12 @@ def test_ids_that_the_models_own_state_remembers_are_refused(run: TrainingRun) -
         fit(run, SparseTables(IDS, optax.sgd(0.1)), optax.sgd(0.1), counted)
 
 
-def test_a_table_can_be_frozen_beside_one_that_learns(run: TrainingRun) -> None:
+def test_a_table_can_be_frozen_beside_one_that_learns(run: TrainingRun, first_params: Any) -> None:
     """The dense oracle: `optax.partition`, whose frozen part is set to zero."""
     labels = {"user": {"table": "frozen"}, "item": {"table": "learns"}, "bias": "learns"}
     optimizers = {"learns": optax.sgd(0.3), "frozen": optax.set_to_zero()}
     dense = fit(run, None, optax.partition(optimizers, labels))
     frozen = fit(run, SparseTables(IDS, optax.sgd(0.3)), optax.sgd(0.3), freeze=["user.*"], ema=0.0)
-    np.testing.assert_array_equal(frozen.params["user"]["table"], first_params(run)["user"]["table"])
+    np.testing.assert_array_equal(frozen.params["user"]["table"], first_params["user"]["table"])
     np.testing.assert_allclose(frozen.params["item"]["table"], dense.params["item"]["table"], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(frozen.params["bias"], dense.params["bias"], rtol=1e-5)
