@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from .training.training import EpochRecord as EpochRecord
     from .training.training import Trained as Trained
     from .training.training import TrainingRun as TrainingRun
+    from .training.warm_start import checkpoint_variables as checkpoint_variables
     from .transform.transform import analyze as analyze
     from .transform.transform import apply as apply
 
@@ -122,6 +123,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.tables": "SparseTables rowwise_adagrad rowwise_adam",
         "training.tensorboard": "TensorBoard",
         "training.training": "EpochRecord Trained TrainingRun",
+        "training.warm_start": "checkpoint_variables",
         "transform.transform": "analyze apply",
     },
     submodules=("custom_ops", "hub", "models", "ops", "ragged", "training.input", "training.metrics"),

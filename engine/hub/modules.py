@@ -86,7 +86,8 @@ class HubModule:
     @cached_property
     def params(self) -> Params:
         """The params it came with: a nested dict of JAX arrays, by the names they had in the saved tree."""
-        return _nested({name: jnp.asarray(array) for name, array in self._arrays().items()})
+        with jax.ensure_compile_time_eval():  # or what `Model.init` asks for first would be kept as tracers
+            return _nested({name: jnp.asarray(array) for name, array in self._arrays().items()})
 
     def with_params(self, params: Params) -> HubModule:
         """The same program with other params, to be used or published.

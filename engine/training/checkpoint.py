@@ -237,6 +237,11 @@ class Checkpoints:
         except Exception:  # as in `restore`, which says so when it comes to this one
             return []
 
+    def newest(self) -> Path | None:
+        """The folder of the newest that is on the disk."""
+        steps = self._steps()
+        return self._path(steps[-1]) if steps else None
+
     def close(self) -> None:
         """Wait for a checkpoint that is being written, and release the threads.
 
@@ -420,7 +425,7 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"[:200]
 
 
-def read_checkpoint(folder: Path) -> dict[str, Any]:
+def read_checkpoint(folder: str | Path) -> dict[str, Any]:
     """The arrays of one checkpoint by name, such as "params.hidden.kernel", as numpy arrays.
 
     Args:
@@ -429,6 +434,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: There is none, or it is damaged.
     """
+    folder = Path(folder)
     checkpoints = Checkpoints(folder.parent)
     try:
         if not folder.name.isdecimal() or not folder.is_dir():

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import DrivetrainError, InputError
+from ...errors import Canceled, DrivetrainError, InputError
 from ...interrupts import deferred
 from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
@@ -152,6 +152,7 @@ class Fit:
             for callback in self._options.callbacks:
                 ending.callback(callback.close)
             if self._checkpoints:
+                ending.push(partial(self._note_checkpoint, self._checkpoints))
                 ending.callback(self._checkpoints.close)
             with step_times() as self._input_times, explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
@@ -190,6 +191,13 @@ class Fit:
             memory=dict(self._memory),
             checkpoints=checkpoints,
         )
+
+    def _note_checkpoint(self, checkpoints: Checkpoints, kind: type[BaseException] | None, *_: object) -> None:
+        """After an error, say where the newest checkpoint is: with other code, a training begins without it."""
+        if kind is None or issubclass(kind, Canceled) or not issubclass(kind, Exception):
+            return
+        if self._step and (newest := checkpoints.newest()) is not None:
+            self._run.note(f"the checkpoint of step {newest.name} remains: {newest}")
 
     def _kept_epoch(self) -> int | None:
         """The epoch that `keep_best` kept, which is noted; None where the last step's variables are exported."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ..bundles.bundle import Bundle
 from ..bundles.weights import mapped, read_weights, weight_name
+from .checkpoint import read_checkpoint
 
 FILE: Final = "variables.safetensors"
 _LISTED: Final = 5
@@ -72,10 +73,11 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
     Raises:
         InputError: None of them fits.
     """
+    arrays = {_dotted(name): array for name, array in arrays.items()}
     leaves = {weight_name(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(shapes)[0]}
     chosen, problems = {}, []
     for name, leaf in leaves.items():
-        array = arrays.get(name)
+        array = arrays.get(_dotted(name))
         if array is None:
             problems.append(f"{name} is not in it")
         elif (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
@@ -91,6 +93,33 @@ def fitting(arrays: Arrays, shapes: Any, note: Callable[[str], None]) -> dict[st
     rest = f"; the others keep their initial values: {listed}" if problems else ""
     note(f"{len(chosen)} of {len(leaves)} arrays are those of the base model{rest}")
     return chosen
+
+
+def checkpoint_variables(folder: str | Path) -> dict[str, NDArray[Any]]:
+    """The variables of a checkpoint by name, for `TrainingRun.base_model`: a warm start from a training that broke.
+
+    Args:
+        folder: Of one step, such as `…/checkpoints/16900`.
+
+    Returns:
+        Parameters and the model's own state, without optimizer and averages.
+
+    Raises:
+        InputError: There is no checkpoint, or it is damaged.
+    """
+    variables = {}
+    for name, array in read_checkpoint(Path(folder)).items():
+        part, _, rest = name.partition(".")
+        if part == "params":  # a model without a state has no such level
+            variables["model/" + (rest or part)] = variables["model/params/" + rest] = array
+        elif part == "model":
+            variables["model/state/" + rest] = array
+    return variables
+
+
+def _dotted(name: str) -> str:
+    """A name in which levels are told apart as checkpoints do it, whatever the names of a level hold."""
+    return name.replace("/", ".")
 
 
 def replaced(variables: Any, arrays: Mapping[str, Any]) -> Any:

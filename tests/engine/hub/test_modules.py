@@ -43,6 +43,14 @@ def test_it_is_the_function(encoder: Any, published: Path) -> None:
     assert "inputs: float32[b,5]) -> output: float32[b,3], 39 params, frozen" in repr(loaded)
 
 
+def test_params_that_a_traced_function_asks_for_first_are_arrays(encoder: Any, published: Path) -> None:
+    """As the `init` of a model does, which `fit` traces: a second training would see what the first had traced."""
+    loaded = dt.hub.load(published)
+    close(jax.jit(lambda: loaded.params)(), named(encoder[1]))
+    close(loaded.params, named(encoder[1]))
+    close(jax.jit(lambda scale: jax.tree.map(lambda leaf: leaf * scale, loaded.params))(1.0), named(encoder[1]))
+
+
 def test_gradients_are_those_of_the_function(encoder: Any, published: Path) -> None:
     fn, params, x = encoder
     loaded = hub.load(published, trainable=True)

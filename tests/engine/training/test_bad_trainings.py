@@ -16,7 +16,17 @@ import optax
 import pyarrow as pa
 import pytest
 from drivetrain.components.trainer import call_train
-from drivetrain.engine import Callback, EarlyStopping, Model, TensorBoard, Trained, TrainingProgress, TrainingRun
+from drivetrain.engine import (
+    Callback,
+    EarlyStopping,
+    Model,
+    TensorBoard,
+    Trained,
+    TrainingProgress,
+    TrainingRun,
+    checkpoint_variables,
+    read_checkpoint,
+)
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.engine.training.checkpoint import Checkpoints
 from drivetrain.errors import InputError
@@ -158,8 +168,9 @@ def test_a_training_that_breaks_keeps_logs_and_the_last_whole_checkpoint(
     run: TrainingRun, break_it: Callable[[TrainingRun], tuple[Options, int, str, str]]
 ) -> None:
     options, broken, said, fix = break_it(run)
+    notes: list[str] = []
     with pytest.raises(InputError, match=said) as caught:
-        train(run, options)
+        train(dataclasses.replace(run, note=notes.append), options)
     assert re.search(fix, caught.value.fix or "")
     assert 2 < broken < 40
     assert logged(run) == list(range(1, broken))
@@ -167,11 +178,41 @@ def test_a_training_that_breaks_keeps_logs_and_the_last_whole_checkpoint(
     # Each step is saved, but the one in whose course the next was reached: it may be at work still.
     assert 1 <= step < broken
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+    assert run.work_dir is not None
+    newest = run.work_dir / "checkpoints" / str(step)
+    assert f"the checkpoint of step {step} remains: {newest}" in notes
     if break_it is callback:  # put right, it goes on, to the same bits
         resumed = train(run, {"callbacks": [type("Broken", (Callback,), {})()]})
         assert resumed.first_step == step
         whole = train(dataclasses.replace(run, work_dir=None), {})
         assert jax.tree.all(jax.tree.map(np.array_equal, resumed.params, whole.params))
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_another_training_begins_with_the_checkpoint_of_one_that_broke(run: TrainingRun, with_state: bool) -> None:
+    def init(key: jax.Array) -> Any:
+        params = {"line.0": LINE.init(key)}  # a name with a dot, as Equinox has them
+        return {"params": params, "state": {"steps": jnp.zeros(())}} if with_state else params
+
+    def step(params: Any, state: Any, features: Any, key: jax.Array) -> Any:
+        return apply(params["line.0"], features), {"steps": state["steps"] + 1}
+
+    def applied(variables: Any, features: Any) -> Any:
+        return apply((variables["params"] if with_state else variables)["line.0"], features)
+
+    model = Model(init, applied, step if with_state else None)
+    notes: list[str] = []
+    with pytest.raises(InputError, match="after step 20"):
+        train(dataclasses.replace(run, note=notes.append), {"model": model, "callbacks": [Broken()]})
+    folder = Path(notes[-1].partition("remains: ")[2])
+    arrays = read_checkpoint(folder)
+    again = dataclasses.replace(run, work_dir=None, base_model=checkpoint_variables(str(folder)))
+    trained = train(again, {"model": model, "optimizer": optax.sgd(0.0)})
+    params = trained.params["params"] if with_state else trained.params
+    for name, leaf in params["line.0"].items():
+        np.testing.assert_array_equal(leaf, arrays[f"params.line.0.{name}"])
+    if with_state:
+        assert trained.params["state"]["steps"] == int(folder.name) + trained.steps
 
 
 def test_a_gradient_that_explodes_in_the_last_step_is_named(
