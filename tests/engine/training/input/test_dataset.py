@@ -153,7 +153,7 @@ def test_any_state_gives_the_same_rest(folder: Path, build: Any, data: st.DataOb
     for element in iterator:
         elements.append(plain(element))
         states.append(json.loads(json.dumps(iterator.state())))
-        if len(elements) == 36:  # a second epoch, where batches hold 13 rows
+        if len(elements) == 60:
             break
     iterator.close()
     for number in {0, len(elements), *data.draw(st.lists(st.integers(0, len(elements)), max_size=4))}:
