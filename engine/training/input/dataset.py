@@ -423,7 +423,7 @@ class StepTimes:
 
     def at_work(self) -> tuple[str, float] | None:
         """The step that has been at work on an element for longest, and for how many seconds."""
-        innermost = [steps[-1] for steps in list(self._at_work.values()) if steps]
+        innermost = [step for steps in list(self._at_work.values()) for step in steps[-1:]]  # others change them now
         began = [(since, label) for label, since in innermost if label is not None]
         if not began:
             return None

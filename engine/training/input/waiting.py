@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 LOOK_SECONDS: Final = 1.0
@@ -41,7 +41,7 @@ class Abandonment:
     """Ends what a thread's steps wait for, of other threads and of processes, when its elements are not wanted."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()  # an iterator that is dropped removes its own, whatever this thread is at
         self._ends: list[Callable[[], None]] | None = []
 
     def set(self) -> None:

@@ -29,7 +29,6 @@ pytestmark = pytest.mark.engine
 TRAINING = """
 import os
 import signal
-import sys
 
 import jax.numpy as jnp
 import optax
@@ -40,7 +39,7 @@ from drivetrain.engine.training.input import from_arrays
 
 def hanging_late(columns):
     if columns["x"][0] >= 64:
-        print("hanging", os.getpid(), file=sys.stderr, flush=True)
+        os.write(2, f"hanging {os.getpid()}\\n".encode())  # whole: two processes write there
         while True:
             signal.pause()
     return columns
@@ -48,7 +47,7 @@ def hanging_late(columns):
 
 class Steps(Callback):
     def on_step_end(self, progress, step, loss):
-        print("step", step, file=sys.stderr, flush=True)
+        os.write(2, f"step {step}\\n".encode())
 
 
 def train(work):
@@ -82,11 +81,12 @@ def test_ctrl_c_ends_a_training_whose_worker_hangs(tmp_path: Path) -> None:
     ]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        lines: dict[str, str] = {}
-        while lines.get("step") != "7" or "hanging" not in lines:  # the eighth is computed, and the ninth never comes
+        steps, hanging = 0, 0
+        while steps < 7 or not hanging:  # the eighth is computed, and the ninth never comes
             name, _, number = next(process.stderr).partition(" ")
-            lines[name] = number.strip()
-        worker = psutil.Process(int(lines["hanging"]))
+            steps = int(number) if name == "step" else steps
+            hanging = int(number) if name == "hanging" else hanging
+        worker = psutil.Process(hanging)
         process.send_signal(signal.SIGINT)
         errors = process.stderr.read()
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
