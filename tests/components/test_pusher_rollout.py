@@ -56,7 +56,7 @@ def serving_models(text: str, poll_seconds: float = 3600) -> AbstractContextMana
 
 @contextmanager
 def asked_all_the_time(address: str) -> Iterator[list[int]]:
-    """Requests that name no version, one after the other, while the block runs: the versions that answered."""
+    """Requests that name no version, one after the other: the versions that answered. The last begins after the block."""
     versions: list[int] = []
     ended = threading.Event()
     rows = [{"x": row["x"]} for row in rows_of(9, 4).to_pylist()]
@@ -66,6 +66,7 @@ def asked_all_the_time(address: str) -> Iterator[list[int]]:
             while not ended.is_set():
                 versions.append(client.predict(rows).version)
                 time.sleep(0.005)
+            versions.append(client.predict(rows).version)
 
     thread = threading.Thread(target=ask)
     thread.start()
