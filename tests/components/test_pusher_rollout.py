@@ -56,7 +56,7 @@ def serving_models(text: str, poll_seconds: float = 3600) -> AbstractContextMana
 
 @contextmanager
 def asked_all_the_time(address: str) -> Iterator[list[int]]:
-    """Requests that name no version, one after the other: the versions that answered. The last begins after the block."""
+    """Requests that name no version, one after the other: the versions that answered, the last after the block."""
     versions: list[int] = []
     ended = threading.Event()
     rows = [{"x": row["x"]} for row in rows_of(9, 4).to_pylist()]
