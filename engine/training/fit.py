@@ -281,10 +281,12 @@ class Fit:
 
     def _refuse_other_plan(self, record: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another training, by its record."""
-        if record["plan"] != self._plan():
+        saved, plan = dict(record["plan"]), self._plan()
+        if self._run.role == "evaluator":  # it calls no callbacks
+            del saved["callbacks"], plan["callbacks"]
+        if saved != plan:
             raise InputError(
-                f"the checkpoints in {self._run.work_dir} belong to another training: {record['plan']}, "
-                f"here {self._plan()}",
+                f"the checkpoints in {self._run.work_dir} belong to another training: {saved}, here {plan}",
                 fix="use another work_dir, or remove them",
             )
 
