@@ -61,7 +61,8 @@ class SavedCheckpoints:
             seen: The steps that are not wanted again; those that come are added.
 
         Raises:
-            DrivetrainError: No training has had the folder for `patience` seconds, and its last checkpoint is missing.
+            DrivetrainError: No training has had the folder for `patience` seconds, and its last checkpoint is missing;
+                or that cannot be read.
         """
         failures: dict[int, int] = {}
         alone_since = time.monotonic()
@@ -74,32 +75,42 @@ class SavedCheckpoints:
                 for step in [step for step in failures if step not in steps and step not in seen]:
                     seen.add(step)
                     self.note(f"the checkpoint of step {step} was gone before it was read: it is not measured")
-                saved = self._next(checkpoints, [step for step in steps if step not in seen], failures)
+                saved = self._next(checkpoints, steps, failures, seen)
                 if saved is not None:
-                    seen.add(saved[0])
                     yield saved
                     if self.ended(saved[0], saved[2]):
                         return
                     alone_since = time.monotonic()
                     continue
-                seen.update(step for step, count in failures.items() if count == _TRIES)
+                if self.total in seen:
+                    raise DrivetrainError(
+                        f"the last checkpoint in {self.work_dir}, of step {self.total}, cannot be read or measured",
+                        fix="see to the disk; the training has ended, and nothing of it is lost",
+                    )
                 if at_work or not seen.issuperset(steps):
                     alone_since = time.monotonic()
                 elif time.monotonic() - alone_since >= self.patience:
                     raise self._left_alone(seen)
                 time.sleep(_POLL)
 
-    def _next(self, checkpoints: Checkpoints, steps: list[int], failures: dict[int, int]) -> SavedState | None:
-        """The first of these steps that can be read."""
-        for step in steps:
+    def _next(
+        self, checkpoints: Checkpoints, steps: list[int], failures: dict[int, int], seen: set[int]
+    ) -> SavedState | None:
+        """The first of these steps that was not seen and can be read; it is seen then, and what never can be too."""
+        for step in [step for step in steps if step not in seen]:
             try:
-                return step, *checkpoints.read(step, self.like)
+                state, record = checkpoints.read(step, self.like)
             except DrivetrainError:
                 raise
             except Exception as error:  # orbax and tensorstore raise many kinds; the note carries it
                 failures[step] = failures.get(step, 0) + 1
                 if failures[step] == _TRIES:
-                    self.note(f"the checkpoint of step {step} cannot be read, and is not measured: {error}"[:300])
+                    seen.add(step)
+                    cause = " ".join(str(error).split())[:200]
+                    self.note(f"the checkpoint of step {step} cannot be read, and is not measured: {cause}")
+            else:
+                seen.add(step)
+                return step, state, record
         return None
 
     def _left_alone(self, seen: set[int]) -> DrivetrainError:

@@ -61,13 +61,16 @@ def run(content: Path, tmp_path: Path) -> TrainingRun:
     )
 
 
-def fit(run: TrainingRun, **options: Any) -> Trained:
+LINE = Model(
+    init=lambda key: {"w": jnp.zeros(()), "b": jnp.zeros(())},
+    apply=lambda params, features: params["w"] * features["x"] + params["b"],
+)
+
+
+def fit(run: TrainingRun, model: Model = LINE, **options: Any) -> Trained:
     settings: dict[str, Any] = {"checkpoints": ALL, "ema": 0.5, **options}
     return run.fit(
-        Model(
-            init=lambda key: {"w": jnp.zeros(()), "b": jnp.zeros(())},
-            apply=lambda params, features: params["w"] * features["x"] + params["b"],
-        ),
+        model,
         loss=lambda output, batch: jnp.mean((output - batch["y"]) ** 2),
         metrics={
             "mae": lambda output, batch: jnp.abs(output - batch["y"]).mean(),
@@ -121,6 +124,29 @@ def test_each_checkpoint_is_measured_as_a_training_alone_does(run: TrainingRun) 
 
     assert fit(evaluator(run)) is not None  # all is measured: it ends at once, and measures nothing again
     assert len(measured(run)) == 3
+
+
+def test_state_frozen_parameters_and_averages_are_measured_as_they_are_exported(run: TrainingRun) -> None:
+    def train_centred(params: Any, state: Any, features: Any, key: Any) -> Any:
+        mean = 0.9 * state["mean"] + 0.1 * features["x"].mean() + 0.01
+        return params["w"] * (features["x"] - mean) + params["b"], {"mean": mean}
+
+    centred = Model(
+        lambda key: {"params": {"w": jnp.zeros(()), "b": jnp.ones(())}, "state": {"mean": jnp.zeros(())}},
+        lambda variables, features: (
+            variables["params"]["w"] * (features["x"] - variables["state"]["mean"]) + variables["params"]["b"]
+        ),
+        train_centred,
+    )
+    options = {"freeze": ["b"], "ema": 0.9, "precision": "bfloat16"}
+    alone = fit(replace(run, role="alone", work_dir=None), centred, **options)
+    fit(run, centred, **options)
+    last = fit(evaluator(run, []), centred, **options)
+    assert last.params == alone.params
+    assert last.params["params"]["b"] == 1.0
+    assert last.params["state"]["mean"] != 0.0
+    for evaluation, epoch in zip(measured(run), alone.history, strict=True):
+        np.testing.assert_equal(values(evaluation), values(epoch))
 
 
 def test_lines_are_json_and_what_is_torn_goes(tmp_path: Path) -> None:
@@ -223,17 +249,23 @@ def test_a_checkpoint_that_is_damaged_or_goes_is_left_out(run: TrainingRun, monk
     assert (folder / "4").is_dir()  # it is the training's to set aside
 
 
-def test_what_cannot_be_read_is_noted(run: TrainingRun) -> None:
+def test_what_cannot_be_read_is_noted_once(run: TrainingRun) -> None:
+    run = replace(run, epochs=6)
     fit(run)
     assert run.work_dir is not None
     folder = run.work_dir / "checkpoints"
-    shutil.rmtree(folder / "8" / "state")
-    shutil.rmtree(folder / "12")
+    shutil.rmtree(folder / "4" / "state")
+    shutil.rmtree(folder / "24")
     notes: list[str] = []
-    with pytest.raises(DrivetrainError, match="ended at step 8 of 12"):
+    with pytest.raises(DrivetrainError, match="ended at step 20 of 24"):
         fit(evaluator(run, notes))
-    assert [evaluation.step for evaluation in measured(run)] == [4]
-    assert "the checkpoint of step 8 cannot be read, and is not measured: " in notes[1]
+    assert [evaluation.step for evaluation in measured(run)] == [8, 12, 16, 20]
+    assert sum("the checkpoint of step 4 cannot be read, and is not measured: " in note for note in notes) == 1
+    fit(run)  # it goes on from step 20
+    shutil.rmtree(folder / "24" / "state")
+    with pytest.raises(DrivetrainError, match=r"the last checkpoint in .*, of step 24, cannot be read"):
+        fit(replace(evaluator(run, notes), patience=1e9))
+    assert len(measured(run)) == 4
 
 
 @pytest.mark.parametrize(
