@@ -27,6 +27,8 @@ _LOOK: Final = 1.0
 """Seconds between two looks at what was measured, while the training is under way."""
 _WAIT: Final = 0.2
 """Seconds between two looks, where the training has ended."""
+_LAST: Final = 5.0
+"""Seconds that the process has to end when all is measured."""
 _PATIENCE: Final = 60.0
 """Seconds that a training which has ended waits for an evaluator that is not there."""
 Kind = Literal["process", "elsewhere"]
@@ -142,8 +144,10 @@ class SideEvaluation(Callback):
                 self._launch.note("the training has ended; its evaluator measures the last checkpoints")
             self._launch.check()
             time.sleep(_WAIT)
-        if self._process is not None:
-            self._process.wait()  # it has nothing more to do, or has ended
+        if self._process is not None and self._fits:
+            with suppress(subprocess.TimeoutExpired):  # the user's function may do more, which nobody needs
+                self._process.wait(_LAST)
+            self._hear(self._process)
         return self._merged(history)
 
     def _merged(self, history: Sequence[EpochRecord]) -> tuple[EpochRecord, ...]:

@@ -63,11 +63,12 @@ class _Preserved:
 
     newest: int
     lasting: Callable[[Sequence[int]], list[int]]
+    awaited: Callable[[Sequence[int]], Sequence[int]] | None
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:  # Any: orbax's own
         """Whether to, for each."""
         steps = [info.step for info in checkpoints]
-        kept = {*steps[-self.newest :], *self.lasting(steps)}
+        kept = {*steps[-self.newest :], *self.lasting(steps), *(self.awaited(steps) if self.awaited else ())}
         return [step in kept for step in steps]
 
 
@@ -88,6 +89,7 @@ class Checkpoints:
         policy: CheckpointPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         note: Callable[[str], None] = lambda text: None,
+        awaited: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -97,9 +99,10 @@ class Checkpoints:
             policy: Which are kept.
             clock: Seconds from any origin.
             note: Called with a line of text about a checkpoint that could not be used.
+            awaited: Tells which of these steps somebody has yet to read: they stay until then.
         """
         self._folder, self._seconds, self._clock, self._note = folder, seconds, clock, note
-        self._policy = policy or CheckpointPolicy()
+        self._policy, self._awaited = policy or CheckpointPolicy(), awaited
         self._period_step, self._period_at = 0, clock()  # of the last one that a period has kept
         self._reasons: dict[int, list[str]] = {}  # why a checkpoint is kept, by step
         self._saved_at: float | None = None  # until steps have run: what compiling them took is in no checkpoint
@@ -320,7 +323,7 @@ class Checkpoints:
         if self._manager is None:
             ocp = _orbax()
             options = ocp.CheckpointManagerOptions(
-                preservation_policy=_Preserved(self._policy.max_to_keep, self._lasting),
+                preservation_policy=_Preserved(self._policy.max_to_keep, self._lasting, self._awaited),
                 enable_async_checkpointing=False,
                 cleanup_tmp_directories=True,
             )

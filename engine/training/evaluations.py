@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 FOLDER = "eval"
 """Below the training's `log_dir`: a run of its own for TensorBoard, beside the training's."""
 _FILE = "evaluations.jsonl"
+_AWAITED = 10
+"""Checkpoints that stay for an evaluator that has not come to them yet: one is starting, or is slow."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,17 @@ class EvaluationLog:
         whole = body[: body.rfind(b"\n") + 1]
         self._read += len(whole)
         return [CheckpointEvaluation.from_json(json.loads(line)) for line in whole.splitlines()]
+
+
+def unmeasured(log_dir: Path) -> Callable[[Sequence[int]], list[int]]:
+    """What tells which steps, of the newest ten, have not been measured yet."""
+    log, measured = EvaluationLog(log_dir), set[int]()
+
+    def of(steps: Sequence[int]) -> list[int]:
+        measured.update(evaluation.step for evaluation in log.new())
+        return [step for step in steps[-_AWAITED:] if step not in measured]
+
+    return of
 
 
 def _finite(value: float) -> float | None:

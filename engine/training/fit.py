@@ -23,7 +23,7 @@ from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
 from .callbacks import Callback, EarlyStopping, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
-from .evaluations import CheckpointEvaluation, EvaluationLog
+from .evaluations import CheckpointEvaluation, EvaluationLog, unmeasured
 from .evaluator import EvaluationWriter, SavedCheckpoints
 from .input.dataset import Dataset, State, StepTimes, measured, step_times
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
@@ -132,7 +132,11 @@ class Fit:
         if run.work_dir is not None:
             folder = run.work_dir / "checkpoints"
             self._checkpoints = Checkpoints(
-                folder, seconds=run.checkpoint_seconds, policy=options.checkpoints, note=run.note
+                folder,
+                seconds=run.checkpoint_seconds,
+                policy=options.checkpoints,
+                note=run.note,
+                awaited=unmeasured(run.log_dir) if run.role == "trainer" else None,
             )
         self._progress = TrainingProgress(
             epochs=run.epochs,

@@ -29,7 +29,6 @@ from drivetrain.errors import DrivetrainError, InputError
 pytestmark = pytest.mark.engine
 
 BATCH = 64
-ALL = CheckpointPolicy(max_to_keep=100)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ LINE = Model(
 
 
 def fit(run: TrainingRun, model: Model = LINE, **options: Any) -> Trained:
-    settings: dict[str, Any] = {"checkpoints": ALL, "ema": 0.5, **options}
+    settings: dict[str, Any] = {"ema": 0.5, **options}
     return run.fit(
         model,
         loss=lambda output, batch: jnp.mean((output - batch["y"]) ** 2),
@@ -193,18 +192,32 @@ def test_it_works_while_the_training_does_and_ends_with_it(run: TrainingRun) -> 
 
     thread = threading.Thread(target=watch)
     thread.start()  # before there is a folder
-    fit(run, callbacks=[Waits()], checkpoints=None)
+    fit(run, callbacks=[Waits()])
     thread.join(60)
     assert errors == []
     assert {4, 8} <= set(steps)  # and where time or an eighth of the run asked for a checkpoint
     assert measured(run)[-1].last
 
 
+def test_the_newest_ten_stay_until_they_are_measured(run: TrainingRun) -> None:
+    long = replace(run, epochs=13)
+    fit(long)
+    assert run.work_dir is not None
+    folder = run.work_dir / "checkpoints"
+    assert Checkpoints(folder).steps() == [4 * epoch for epoch in range(4, 14)]
+    fit(evaluator(long, []))
+    assert [evaluation.step for evaluation in measured(run)] == [4 * epoch for epoch in range(4, 14)]
+    for step in (44, 48, 52):
+        shutil.rmtree(folder / str(step))
+    fit(long)  # from step 40; what is measured goes, but for the newest two
+    assert Checkpoints(folder).steps() == [48, 52]
+
+
 def test_a_training_that_stopped_early_ends_the_evaluator(run: TrainingRun) -> None:
     long = replace(run, epochs=50)
-    trained = fit(long, callbacks=[EarlyStopping("loss", patience=1, min_delta=1e9)], checkpoints=None)
+    trained = fit(long, callbacks=[EarlyStopping("loss", patience=1, min_delta=1e9)])
     assert len(trained.history) == 2
-    fit(evaluator(long, []), callbacks=[EarlyStopping("loss", patience=1, min_delta=1e9)], checkpoints=None)
+    fit(evaluator(long, []), callbacks=[EarlyStopping("loss", patience=1, min_delta=1e9)])
     assert [(evaluation.step, evaluation.last) for evaluation in measured(run)] == [(4, False), (8, True)]
 
 

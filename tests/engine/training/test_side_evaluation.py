@@ -26,7 +26,7 @@ from drivetrain import data, engine
 from drivetrain.components import side_evaluation
 from drivetrain.components.checkpoint_evaluator import evaluate_checkpoints, main
 from drivetrain.components.trainer import Trainer
-from drivetrain.engine import Callback, CheckpointPolicy, Model, Trained, TrainingRun
+from drivetrain.engine import Callback, Model, Trained, TrainingRun
 from drivetrain.engine.training.evaluations import EvaluationLog
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples, TransformGraph
@@ -51,7 +51,6 @@ def train(run: TrainingRun, *callbacks: Callback, **options: Any) -> Trained:
         predict=lambda output: {"predicted": output},
         optimizer=optax.adam(0.05),
         label="y",
-        checkpoints=CheckpointPolicy(max_to_keep=100),
         callbacks=callbacks,
         **options,
     )
@@ -240,7 +239,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import optax
-from drivetrain.engine import Callback, CheckpointPolicy, Model, ops
+from drivetrain.engine import Callback, Model, ops
 
 
 def preprocess(columns):
@@ -266,7 +265,6 @@ def train(run):
         optimizer=optax.adam(0.05),
         label="y",
         callbacks=[Killed()],
-        checkpoints=CheckpointPolicy(max_to_keep=100),
     )
 """
 
