@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DrivetrainError, InputError
+from ..errors import DrivetrainError, InputError, suggest
 from ..machine import spell_bytes
 from ..metadata import Examples, Model, TransformGraph, TuningResults
 from ..pipelines import Fn, component, current, load
@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from ..engine import FieldSpec, Trained, TrainingRun
 
 
+_EVALUATORS = ("process", "elsewhere")
+
+
 def _refuse(known: Mapping[str, object], coming: Mapping[str, Mapping[str, object]]) -> None:
     refuse_settings(known, ("epochs", "batch_size"))
+    if isinstance(evaluator := known.get("evaluator"), str):
+        _refuse_evaluator(evaluator, known.get("eval_split", "eval"))
+
+
+def _refuse_evaluator(evaluator: str, eval_split: object) -> None:
+    if evaluator not in _EVALUATORS:
+        raise InputError(f"there is no evaluator {evaluator!r}", fix=suggest(evaluator, _EVALUATORS, "there are"))
+    if eval_split is None:
+        raise InputError("an evaluator has nothing to evaluate on: eval_split is None", fix="name a split")
 
 
 def refuse_settings(known: Mapping[str, object], counts: Sequence[str]) -> None:
@@ -59,6 +71,7 @@ def Trainer(
     train_split: str = "train",
     eval_split: str | None = "eval",
     hyperparameters: Mapping[str, object] | None = None,
+    evaluator: str | None = None,
 ) -> Model:
     """A model from transformed examples, in one program with the preprocessing that made them.
 
@@ -81,6 +94,10 @@ def Trainer(
         eval_split: The split whose loss is shown after each epoch; None for none.
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`, such as the
             `best_hyperparameters` of a Tuner.
+        evaluator: Who measures the eval split. None: the training, between two epochs. "process": a process beside it,
+            on the processor, which measures each checkpoint while the training goes on; `run.fit` saves one after each
+            epoch. "elsewhere": the same, started by you, on another machine perhaps, by the line that is noted. What it
+            measures is recorded as it comes, by step, and is in `extra/logs/eval/evaluations.jsonl` too.
 
     Returns:
         The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html; extra/logs where
@@ -93,7 +110,7 @@ def Trainer(
         InputError: A graph that did not make the examples; a split, column, strategy or batch size that cannot be used;
             a loss or a parameter that became NaN; a function that returns something else than `Trained`; a model that
             cannot be exported, or whose predictions look at other rows of a batch, which `run.fit` finds before it
-            trains.
+            trains; `keep_best` or `EarlyStopping` by a value of the eval split beside an evaluator.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
@@ -103,14 +120,21 @@ def Trainer(
     from ..engine.training.warm_start import read_variables, save_variables
     from .epoch_metrics import EpochMetrics
 
+    if evaluator is not None:
+        _refuse_evaluator(evaluator, eval_split)
     launch = current()
     together = ClusterSpec.from_environment()
     if together is not None:
         launch.note(f"process {together.process} of {together.processes} waits for the others, to train together")
         together.join()
+    if together is not None and evaluator is not None:
+        raise InputError(
+            "an evaluator measures checkpoints, and processes that train together save none",
+            fix="leave out evaluator, or options(replicas=…)",
+        )
     # A checkpoint of arrays that lie on several processes would need them all to save together, and only the first
     # process has a folder that outlives it: such a training keeps none.
-    kept = launch.work is not None and together is None
+    kept = (launch.work is not None or evaluator is not None) and together is None
     features = features_of(examples, graph, launch.note)
     epoch_metrics = EpochMetrics(launch.metric)
     run = engine.TrainingRun(
@@ -132,7 +156,11 @@ def Trainer(
         callbacks=[epoch_metrics],
     )
     with compiled_kept():  # a model is trained again when examples or hyperparameters change
-        trained = call_train(fn, run)
+        if evaluator is None:
+            trained = call_train(fn, run)
+        else:
+            trained = _train_beside(evaluator, fn, run, graph, base_model)
+            epoch_metrics.epochs[:] = trained.history[: len(epoch_metrics.epochs)]
     _refuse_broken(trained.params)
     model = Model.new(graph=_digest(graph.content))
     engine.export_model(
@@ -154,6 +182,33 @@ def Trainer(
         epoch_metrics.keep(trained.kept_epoch)
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
+
+
+def _train_beside(kind: str, fn: Fn, run: TrainingRun, graph: TransformGraph, base_model: Model | None) -> Trained:
+    """Train with an evaluator beside; the history holds what that measured."""
+    from ..pipelines.project.functions import reference
+    from .side_evaluation import SideEvaluation
+    from .tuning.trial import Training
+
+    training = Training(
+        fn=reference(fn, None),
+        examples=run.examples,
+        graph=graph.content,
+        base_model=None if base_model is None else (base_model.content, base_model.extra),
+        objectives=(),
+        hyperparameters=run.hyperparameters,
+        epochs=run.epochs,
+        batch_size=run.batch_size,
+        seed=run.seed,
+        strategy=run.strategy.name,
+        train_split=run.train_split,
+        eval_split=run.eval_split,
+        executions=1,
+        epoch="last",
+    )
+    with SideEvaluation(current(), training, "process" if kind == "process" else "elsewhere") as evaluation:
+        trained = call_train(fn, replace(run, role="trainer", callbacks=[*run.callbacks, evaluation]))
+        return replace(trained, history=evaluation.finish(trained.history))
 
 
 def _rehearse(transform: Path, *model: Any) -> None:  # Any: the arguments of `engine.export.rehearse`
@@ -301,7 +356,7 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
     notes = [f"Resumed at step {trained.first_step}."] if trained.first_step else []
     notes += [f"Ended early: {trained.stopped}."] if trained.stopped else []
     notes += [f"Exported are the parameters of epoch {trained.kept_epoch}."] if trained.kept_epoch else []
-    metrics = list(trained.history[0].metrics) if trained.history else []
+    metrics = list(dict.fromkeys(name for epoch in trained.history for name in epoch.metrics))
     skipped = ["steps left out"] if any(epoch.skipped for epoch in trained.history) else []
     columns = [TableColumn(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss", *metrics, *skipped)]
     rows = [
@@ -310,7 +365,7 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
             epoch.steps,
             number(epoch.loss),
             "" if epoch.eval_loss is None else number(epoch.eval_loss),
-            *(number(epoch.metrics[name]) for name in metrics),
+            *(number(epoch.metrics[name]) if name in epoch.metrics else "" for name in metrics),
             *(number(epoch.skipped) for _ in skipped),
         ]
         for epoch in trained.history

@@ -47,7 +47,7 @@ class SocketLink:
             self._stream.flush()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """End this process once its standard input is closed: whoever started it is gone."""
     while os.read(0, 1 << 10):
         pass
@@ -61,7 +61,7 @@ def main(descriptor: int) -> None:
         descriptor: Of the socket, inherited.
     """
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rwb") as stream:
         link = SocketLink(stream)  # type: ignore[arg-type]  # it reads and writes bytes
         for line in stream:

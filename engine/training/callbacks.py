@@ -79,6 +79,9 @@ class EarlyStopping(Callback):
     """Ends a training when what it monitors has not become better for some epochs.
 
     With `fit(..., keep_best=...)` the parameters of the best epoch are those that are kept.
+
+    Attributes:
+        monitor: What it goes by.
     """
 
     def __init__(
@@ -104,25 +107,25 @@ class EarlyStopping(Callback):
             raise InputError(f"patience is {patience}", fix="use 1 or more")
         if not min_delta >= 0:
             raise InputError(f"min_delta is {min_delta}", fix="use 0 or more")
-        self._monitor = Monitor(monitor, mode)
+        self.monitor = Monitor(monitor, mode)
         self._patience, self._min_delta = patience, min_delta
         self._best: float | None = None
         self._waited = 0
 
     def on_train_begin(self, progress: TrainingProgress) -> None:
         """See that there will be something to look at."""
-        self._monitor.check(progress.monitored)
+        self.monitor.check(progress.monitored)
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """Compare with the best so far."""
-        value = self._monitor.value(record)
-        if self._monitor.improves(value, self._best, self._min_delta):
+        value = self.monitor.value(record)
+        if self.monitor.improves(value, self._best, self._min_delta):
             self._best, self._waited = value, 0
             return
         self._waited += 1
         if self._waited >= self._patience:
             best = "finite" if self._best is None else f"better than {self._best:.6g}"
-            progress.stop(f"{self._monitor.name} was not {best} for {self._waited} epochs")
+            progress.stop(f"{self.monitor.name} was not {best} for {self._waited} epochs")
 
     def state_dict(self) -> Mapping[str, Json]:
         """The best value and how long ago it was."""

@@ -63,11 +63,12 @@ class _Preserved:
 
     newest: int
     lasting: Callable[[Sequence[int]], list[int]]
+    awaited: Callable[[Sequence[int]], Sequence[int]] | None
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:  # Any: orbax's own
         """Whether to, for each."""
         steps = [info.step for info in checkpoints]
-        kept = {*steps[-self.newest :], *self.lasting(steps)}
+        kept = {*steps[-self.newest :], *self.lasting(steps), *(self.awaited(steps) if self.awaited else ())}
         return [step in kept for step in steps]
 
 
@@ -88,6 +89,7 @@ class Checkpoints:
         policy: CheckpointPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         note: Callable[[str], None] = lambda text: None,
+        awaited: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
         """Nothing is read or written yet.
 
@@ -97,9 +99,10 @@ class Checkpoints:
             policy: Which are kept.
             clock: Seconds from any origin.
             note: Called with a line of text about a checkpoint that could not be used.
+            awaited: Tells which of these steps somebody has yet to read: they stay until then.
         """
         self._folder, self._seconds, self._clock, self._note = folder, seconds, clock, note
-        self._policy = policy or CheckpointPolicy()
+        self._policy, self._awaited = policy or CheckpointPolicy(), awaited
         self._period_step, self._period_at = 0, clock()  # of the last one that a period has kept
         self._reasons: dict[int, list[str]] = {}  # why a checkpoint is kept, by step
         self._saved_at: float | None = None  # until steps have run: what compiling them took is in no checkpoint
@@ -170,7 +173,7 @@ class Checkpoints:
             try:
                 writing.result()
             except Exception as error:  # orbax and tensorstore raise many kinds; the message carries it
-                saved = [step for step in self._steps() if step < self._saved_step]
+                saved = [step for step in self.steps() if step < self._saved_step]
                 goes_on = f"at step {saved[-1]}, the newest checkpoint" if saved else "at its begin"
                 raise DrivetrainError(
                     f"the checkpoint of step {self._saved_step} could not be written to {self._folder}: {_line(error)}",
@@ -179,7 +182,7 @@ class Checkpoints:
 
     def _write(self, step: int, arrays: Mapping[str, Any], record: Mapping[str, Any], reasons: list[str]) -> None:
         begin = self._clock()
-        if step not in self._steps():
+        if step not in self.steps():
             ocp = _orbax()
             body = {"format": _FORMAT, "record": dict(record), "sha256": _digest(arrays, record), "reasons": reasons}
             args = ocp.args.Composite(state=ocp.args.StandardSave(arrays), record=ocp.args.JsonSave(body))
@@ -199,27 +202,24 @@ class Checkpoints:
         Raises:
             DrivetrainError: The machine lacks memory, open files or a permission, which says nothing of the checkpoint.
         """
-        for step in reversed(self._steps()):
+        for step in reversed(self.steps()):
             try:
-                state, record = self._read(step, like)
+                state, record = self.read(step, like)
+            except DrivetrainError:
+                raise
             except Exception as error:  # orbax and tensorstore raise many kinds; the note carries it
-                if _is_of_machine(error):
-                    raise DrivetrainError(
-                        f"the checkpoint of step {step} in {self._folder} cannot be read now: {_line(error)}",
-                        fix="see to what it says and try again; the checkpoint stays as it is",
-                    ) from error
                 self._note(f"checkpoint {step} cannot be used ({_line(error)}): going back to the one before")
                 self._set_aside(step)
             else:
                 self._saved_at, self._saved_step = self._clock(), step
-                self._period_step = max((kept for kept in self._lasting(self._steps()) if kept <= step), default=0)
+                self._period_step = max((kept for kept in self._lasting(self.steps()) if kept <= step), default=0)
                 return step, state, record
         return None
 
     def kept(self) -> dict[int, Path]:
         """The folders of the checkpoints that stay when the training has ended, by step."""
         self.wait()
-        return {step: self._path(step) for step in self._lasting(self._steps())}
+        return {step: self._path(step) for step in self._lasting(self.steps())}
 
     def _lasting(self, steps: Sequence[int]) -> list[int]:
         """Those of these steps whose checkpoints are kept though they are not the newest."""
@@ -239,7 +239,7 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """The folder of the newest that is on the disk."""
-        steps = self._steps()
+        steps = self.steps()
         return self._path(steps[-1]) if steps else None
 
     def close(self) -> None:
@@ -261,10 +261,25 @@ class Checkpoints:
             self._manager.close()
             self._manager = None
 
-    def _read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
+    def read(self, step: int, like: State) -> tuple[State, dict[str, Any]]:
+        """The state of a checkpoint, as numpy arrays, and its record; nothing in the folder is changed.
+
+        Orbax and tensorstore raise many kinds of errors where it is damaged, or goes meanwhile.
+
+        Raises:
+            DrivetrainError: As `restore`.
+        """
         import jax
 
-        arrays, record = self._read_arrays(step, _shapes(like))
+        try:
+            arrays, record = self._read_arrays(step, _shapes(like))
+        except Exception as error:
+            if _is_of_machine(error):
+                raise DrivetrainError(
+                    f"the checkpoint of step {step} in {self._folder} cannot be read now: {_line(error)}",
+                    fix="see to what it says and try again; the checkpoint stays as it is",
+                ) from error
+            raise
         leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves), record
 
@@ -292,7 +307,7 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self._folder.absolute() / str(step)
 
-    def _steps(self) -> list[int]:
+    def steps(self) -> list[int]:
         """Steps of the committed checkpoints, ascending; the temporary folders of orbax have other names."""
         if not self._folder.is_dir():
             return []
@@ -308,7 +323,7 @@ class Checkpoints:
         if self._manager is None:
             ocp = _orbax()
             options = ocp.CheckpointManagerOptions(
-                preservation_policy=_Preserved(self._policy.max_to_keep, self._lasting),
+                preservation_policy=_Preserved(self._policy.max_to_keep, self._lasting, self._awaited),
                 enable_async_checkpointing=False,
                 cleanup_tmp_directories=True,
             )

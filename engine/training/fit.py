@@ -21,8 +21,10 @@ from ...errors import Canceled, DrivetrainError, InputError
 from ...interrupts import deferred
 from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
-from .callbacks import Callback, Monitor, TrainingProgress
+from .callbacks import Callback, EarlyStopping, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
+from .evaluations import CheckpointEvaluation, EvaluationLog, unmeasured
+from .evaluator import EvaluationWriter, SavedCheckpoints
 from .input.dataset import Dataset, State, StepTimes, measured, step_times
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
 from .input.waiting import looked_after
@@ -118,15 +120,23 @@ class Fit:
         self._memory: Mapping[str, int] = {}
         self._stopped = ""  # why the training ends after this epoch
         self._eval: Dataset | None = None
-        if eval_data is not None:
+        if run.role == "trainer":
+            self._refuse_late_monitors()
+        elif eval_data is not None:
             self._eval = Stacks(eval_data, self._depth)
         elif (loader := run.eval_data(self._placement.shards)) is not None:
             self._eval = LoaderStacks(loader, self._depth)
+        if run.role != "alone" and run.work_dir is None:
+            raise InputError(f"a run in the role {run.role!r} has no work_dir", fix="give both processes the same")
         self._checkpoints: Checkpoints | None = None
         if run.work_dir is not None:
             folder = run.work_dir / "checkpoints"
             self._checkpoints = Checkpoints(
-                folder, seconds=run.checkpoint_seconds, policy=options.checkpoints, note=run.note
+                folder,
+                seconds=run.checkpoint_seconds,
+                policy=options.checkpoints,
+                note=run.note,
+                awaited=unmeasured(run.log_dir) if run.role == "trainer" else None,
             )
         self._progress = TrainingProgress(
             epochs=run.epochs,
@@ -141,6 +151,46 @@ class Fit:
         for monitor in (options.keep_best, options.best_checkpoint):
             if monitor is not None:
                 monitor.check(self._progress.monitored)
+
+    def _refuse_late_monitors(self) -> None:
+        """Refuse what goes by values of the eval split, which another process measures later."""
+        monitors = {"keep_best": self._options.keep_best, "best of the checkpoints": self._options.best_checkpoint}
+        for callback in self._options.callbacks:
+            if isinstance(callback, EarlyStopping):
+                monitors["EarlyStopping"] = callback.monitor
+        for name, monitor in monitors.items():
+            if monitor is not None and monitor.name != "loss":
+                raise InputError(
+                    f"{name} goes by {monitor.name!r}, which an evaluator measures in another process, later",
+                    fix='let it go by "loss", or leave `evaluator` out: the training then measures it after each epoch',
+                )
+
+    @in_32_bits
+    def follow(self) -> Trained:
+        """Measure the checkpoints that another process saves; see the role "evaluator" of `TrainingRun`.
+
+        Returns:
+            The last of them.
+        """
+        run, log = self._run, EvaluationLog(self._run.log_dir)
+        if self._eval is None or run.work_dir is None:
+            raise InputError("there is nothing to evaluate on", fix="give Trainer an eval split, or fit eval_data")
+        variables = self._program.variables(self._program.shapes(run.key()))
+        with locked(run.work_dir, run.note, "evaluator"):
+            known = log.new()
+            saved = SavedCheckpoints(
+                run.work_dir, self._saved_shapes(), self._total, run.patience, run.note, self._report
+            )
+            writer = EvaluationWriter(run, log, tuple(self._options.callbacks))
+            ended = any(evaluation.last for evaluation in known)
+            for step, state, record in () if ended else saved.stream({evaluation.step for evaluation in known}):
+                self._refuse_other_plan(record)
+                self._step = step
+                kept = {name: state[name] for name in ("params", "model", "ema") if name in state}
+                variables = self._program.variables(self._program.put(kept))
+                eval_loss, metrics = self._evaluated(self._eval, variables)
+                writer.write(CheckpointEvaluation(step, eval_loss, metrics, saved.ended(step, record)))
+        return Trained(jax.device_get(variables), self._model.apply, self._predict, self._label)
 
     @in_32_bits
     def run(self) -> Trained:
@@ -219,20 +269,30 @@ class Fit:
         variables = self._program.variables(shapes)
         self._run.rehearse(self._model.apply, variables, self._predict, self._label)
         refuse_excess({"state": state_bytes(shapes, self._placement)}, self._placement)
-        saved = shapes if self._options.keep_best is None else {**shapes, "best": variables}
-        checkpoint = self._checkpoints.restore(saved) if self._checkpoints else None
+        checkpoint = self._checkpoints.restore(self._saved_shapes()) if self._checkpoints else None
         if checkpoint is None:
             return None
         step, state, record = checkpoint
-        if record["plan"] != self._plan():
-            raise InputError(
-                f"the checkpoints in {self._run.work_dir} belong to another training: {record['plan']}, "
-                f"here {self._plan()}",
-                fix="use another work_dir, or remove them",
-            )
+        self._refuse_other_plan(record)
         self._step = self._first = step
         self._at = record.get("data")
         return state, record
+
+    def _saved_shapes(self) -> dict[str, Any]:
+        """Structure, shapes and dtypes of the state in a checkpoint."""
+        shapes = self._program.shapes(self._run.key())
+        return shapes if self._options.keep_best is None else {**shapes, "best": self._program.variables(shapes)}
+
+    def _refuse_other_plan(self, record: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint of another training, by its record."""
+        saved, plan = dict(record["plan"]), self._plan()
+        if self._run.role == "evaluator":  # it calls no callbacks
+            del saved["callbacks"], plan["callbacks"]
+        if saved != plan:
+            raise InputError(
+                f"the checkpoints in {self._run.work_dir} belong to another training: {saved}, here {plan}",
+                fix="use another work_dir, or remove them",
+            )
 
     def _start(self, checkpoint: tuple[State, dict[str, Any]] | None, stacks: Iterator[_Stack]) -> Iterator[_Stack]:
         """The first state, on the devices, or that of a checkpoint with all that went before.
@@ -301,6 +361,7 @@ class Fit:
             waiting = partial(self._settle, losses, count, at)
             ended = batch == self._steps
             due = self._checkpoints is not None and self._checkpoints.due(self._step + count, self._total)
+            due = due or (ended and self._run.role == "trainer")  # for the evaluator
             if self._placement.blocking or ended or due:
                 waiting()
                 waiting = _nothing
@@ -379,7 +440,9 @@ class Fit:
             self._step -= 1
             raise self._broken(math.nan, *self._last)
         with self._awaiting(_nothing, "evaluation"):  # a checkpoint amid it would lack this epoch
-            eval_loss, metrics = self._evaluated()
+            eval_loss, metrics = None, dict[str, float]()
+            if self._eval is not None:
+                eval_loss, metrics = self._evaluated(self._eval, self._program.variables(self._state))
         skipped = steps - self._epoch_losses.count
         record = EpochRecord(epoch + 1, steps, self._epoch_losses.value, eval_loss, metrics, skipped)
         self._history.append(record)
@@ -400,14 +463,11 @@ class Fit:
         self._best_saved = value
         return True
 
-    def _evaluated(self) -> tuple[float | None, dict[str, float]]:
+    def _evaluated(self, data: Dataset, variables: Variables) -> tuple[float, dict[str, float]]:
         """The mean eval loss over the batches of the eval split, and metrics."""
-        if self._eval is None:
-            return None, {}
-        variables = self._program.variables(self._state)
         totals = np.zeros(self._program.sums)
         batches = 0
-        for (stack, count), _ in self._eval.stream(0):
+        for (stack, count), _ in data.stream(0):
             totals += np.asarray(self._program.evaluate(variables, self._program.feed(stack), count), np.float64)
             batches += count
         if not batches:

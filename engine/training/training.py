@@ -129,6 +129,11 @@ class TrainingRun:
         rehearse: Called by `fit` before anything is computed with apply, the shapes of the parameters
             (`jax.ShapeDtypeStruct`), predict and label: raises what would make the export fail in the end.
         callbacks: Called by `fit` after those that it is given: of who runs the user's function.
+        role: "alone" trains, and evaluates after each epoch. "trainer" leaves that to another process, and saves a
+            checkpoint after each epoch for it. That process is "evaluator": its `fit` trains nothing, but measures each
+            checkpoint in the same `work_dir`, until the training's last, and calls no callbacks; it appends to
+            `log_dir/eval/evaluations.jsonl`, and to event files there where a `TensorBoard` is among the callbacks.
+        patience: Seconds that an evaluator waits where no training is at work in that folder, before an error ends it.
     """
 
     features: Mapping[str, FieldSpec]
@@ -150,6 +155,8 @@ class TrainingRun:
     note: Callable[[str], None] = _no_note
     rehearse: Callable[[Callable[..., Outputs], Variables, Predict, str], object] = _no_rehearsal
     callbacks: Sequence[Callback] = ()
+    role: Literal["alone", "trainer", "evaluator"] = "alone"
+    patience: float = 600.0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "depth"):
@@ -210,6 +217,11 @@ class TrainingRun:
             InputError: There is no such split, or it has less than a batch.
         """
         if split in ("train", self.train_split):
+            if self.role == "evaluator":
+                raise InputError(
+                    "an evaluator trains nothing, and there is no `run.fit` before this loop",
+                    fix="leave `evaluator` out of Trainer: it is for checkpoints that `run.fit` saves",
+                )
             return self.train_data.epoch(epoch, start)
         return self._loader(split, self.batch_size, shuffle=False).epoch(epoch, start)
 
@@ -288,7 +300,8 @@ class TrainingRun:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
                 or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
                 or `rehearse` refused the model.
-            DrivetrainError: Another training uses `work_dir`, or a checkpoint cannot be read or written.
+            DrivetrainError: Another training uses `work_dir`, or a checkpoint cannot be read or written; in the role
+                "evaluator", the training ended before its last step.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
             KeyboardInterrupt: SIGINT or SIGTERM came, or what the handler of either raises; likewise, after the step.
         """
@@ -339,7 +352,8 @@ class TrainingRun:
         if data is None and steps_per_epoch is not None:
             raise InputError("steps_per_epoch is of data, which is not there", fix="add data=run.dataset()…")
         training_input = None if data is None else DatasetInput.of(data, steps_per_epoch)
-        return Fit(self, model, loss, predict, optimizer, label, options, training_input, eval_data).run()
+        fit = Fit(self, model, loss, predict, optimizer, label, options, training_input, eval_data)
+        return fit.follow() if self.role == "evaluator" else fit.run()
 
     def _loader(self, split: str, batch_size: int, *, shuffle: bool) -> Loader:
         return Loader(

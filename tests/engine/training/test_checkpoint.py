@@ -279,7 +279,7 @@ def test_killed_while_saving_the_newest_whole_one_is_found(tmp_path: Path) -> No
 
 def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, begun = threading.Event(), threading.Event()
-    steps = Checkpoints._steps
+    steps = Checkpoints.steps
 
     def held(self: Checkpoints) -> list[int]:
         begun.set()
@@ -288,7 +288,7 @@ def test_the_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monk
 
     checkpoints = Checkpoints(tmp_path, seconds=0.0)
     assert checkpoints.due(1, 800)
-    monkeypatch.setattr(Checkpoints, "_steps", held)
+    monkeypatch.setattr(Checkpoints, "steps", held)
     written = {"a": np.ones(1000, np.float32)}
     checkpoints.save(1, written, {"loss": 1.0})
     assert begun.wait(60)
