@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..engine import Callback, EpochRecord, TrainingProgress
+from ..engine import Callback, EpochRecord, RollbackRecord, TrainingProgress
+from ..engine.training.training import last_steps
 
 
 class EpochMetrics(Callback):
@@ -19,8 +20,8 @@ class EpochMetrics(Callback):
     def __init__(self, record: Callable[..., None]) -> None:
         """`record(name, value, step=…)` as `LaunchContext.metric`."""
         self._record = record
-        self._step = 0
         self.epochs: list[EpochRecord] = []
+        self._rollbacks: list[list[int]] = []
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """Record an epoch at its last step."""
@@ -29,8 +30,15 @@ class EpochMetrics(Callback):
     def add(self, epoch: EpochRecord) -> None:
         """Record an epoch behind those before."""
         self.epochs.append(epoch)
-        self._step += epoch.steps
-        self._record_epoch(epoch, self._step)
+        self._record_epoch(epoch, last_steps(self.epochs)[-1])
+
+    def on_rollback(self, progress: TrainingProgress, record: RollbackRecord) -> None:
+        """Record, at the step that a rollback returned from, the step that it returned to."""
+        self._add_rollback(record.step, record.restored_step)
+
+    def _add_rollback(self, step: int, restored_step: int) -> None:
+        self._rollbacks.append([step, restored_step])
+        self._record("rolled_back_to", restored_step, step=step)
 
     def keep(self, number: int) -> None:
         """Let the values be those of the epoch whose parameters are exported; the curves stay as they are."""
@@ -45,10 +53,12 @@ class EpochMetrics(Callback):
                 self._record(name, value, step=step)
 
     def state_dict(self) -> Mapping[str, Any]:
-        """The epochs until now."""
-        return {"epochs": [asdict(epoch) for epoch in self.epochs]}
+        """The epochs and rollbacks until now."""
+        return {"epochs": [asdict(epoch) for epoch in self.epochs], "rollbacks": self._rollbacks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Record them again."""
-        for epoch in state["epochs"]:
+        """Record them again; those that this attempt has recorded stay, for no rollback undoes an epoch."""
+        for epoch in state["epochs"][len(self.epochs) :]:
             self.add(EpochRecord(**epoch))
+        for rollback in state["rollbacks"][len(self._rollbacks) :]:
+            self._add_rollback(*rollback)

@@ -334,6 +334,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
         "examples": trained.examples,
         "stopped": trained.stopped,
         "kept_epoch": trained.kept_epoch,
+        "rollbacks": [asdict(rollback) for rollback in trained.rollbacks],
         "seconds": dict(trained.seconds),
         "input_seconds": dict(trained.input_seconds),
         "memory": dict(trained.memory),
@@ -343,17 +344,20 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
 
 
 def _page(trained: Trained, settings: Mapping[str, object]) -> str:
+    from ..engine.training.training import last_steps
     from ..report import TableColumn, curves, figures, join, number, page, section, table
 
     series = {"training": list(trained.curve)}
-    ends, step = [], 0
-    for epoch in trained.history:
-        step += epoch.steps
-        if epoch.eval_loss is not None:
-            ends.append((step, epoch.eval_loss))
+    steps_and_epochs = zip(last_steps(trained.history), trained.history, strict=True)
+    ends = [(step, epoch.eval_loss) for step, epoch in steps_and_epochs if epoch.eval_loss is not None]
     if ends:
         series["eval split"] = ends
     notes = [f"Resumed at step {trained.first_step}."] if trained.first_step else []
+    notes += [
+        f"Rolled back from step {rollback.step} to step {rollback.restored_step}, and on with step "
+        f"{rollback.resumed_step}: {rollback.reason}."
+        for rollback in trained.rollbacks
+    ]
     notes += [f"Ended early: {trained.stopped}."] if trained.stopped else []
     notes += [f"Exported are the parameters of epoch {trained.kept_epoch}."] if trained.kept_epoch else []
     metrics = list(dict.fromkeys(name for epoch in trained.history for name in epoch.metrics))

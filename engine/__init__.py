@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from .training.model import Model as Model
     from .training.model import nnx_model as nnx_model
     from .training.profiling import Profile as Profile
+    from .training.rollback import Rollback as Rollback
+    from .training.rollback import RollbackRecord as RollbackRecord
     from .training.strategy import STRATEGIES as STRATEGIES
     from .training.strategy import Strategy as Strategy
     from .training.tables import SparseTables as SparseTables
@@ -119,6 +121,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",
         "training.profiling": "Profile",
+        "training.rollback": "Rollback RollbackRecord",
         "training.strategy": "STRATEGIES Strategy",
         "training.tables": "SparseTables rowwise_adagrad rowwise_adam",
         "training.tensorboard": "TensorBoard",

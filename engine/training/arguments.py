@@ -8,6 +8,7 @@ from ...errors import InputError, suggest
 from .callbacks import Callback, Monitor
 from .input.dataset import Dataset
 from .model import Model
+from .rollback import Rollback
 
 _LOSSES = ("loss", "eval_loss")
 _ARGUMENTS = {"loss": "outputs, batch", "predict": "outputs", "gradients": "params, state, batch, key"}
@@ -74,6 +75,19 @@ def check_callbacks(callbacks: object) -> None:
                 raise InputError(
                     f"nothing calls {type(callback).__name__}.{name}", fix=suggest(name, _HOOKS, "a callback has")
                 )
+
+
+def check_rollback(rollback: object) -> None:
+    """Refuse what says in another way that there are rollbacks.
+
+    Raises:
+        InputError: It is neither a `Rollback` nor None.
+    """
+    if rollback is not None and not isinstance(rollback, Rollback):
+        times = rollback if isinstance(rollback, int) and not isinstance(rollback, bool) else 3
+        raise InputError(
+            f"rollback is {_kind(rollback)}", fix=f"write rollback=Rollback(times={times}), of drivetrain.engine"
+        )
 
 
 def monitor_of(option: str, wanted: object, metrics: Sequence[str]) -> Monitor | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...errors import InputError, suggest
 
 if TYPE_CHECKING:
+    from .rollback import RollbackRecord
     from .training import EpochRecord
 
 Json = Any
@@ -61,6 +62,9 @@ class Callback:
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """After each epoch and its evaluation."""
 
+    def on_rollback(self, progress: TrainingProgress, record: RollbackRecord) -> None:
+        """After `fit(..., rollback=...)` has returned to a good state, and `load_state_dict` to what was known then."""
+
     def on_train_end(self, progress: TrainingProgress) -> None:
         """After the last epoch, where nothing failed."""
 
@@ -72,7 +76,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Json]) -> None:
-        """Remember again what `state_dict` gave."""
+        """Remember again what `state_dict` gave, and nothing since; also amid a training, where it is rolled back."""
 
 
 class EarlyStopping(Callback):

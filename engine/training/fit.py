@@ -31,6 +31,7 @@ from .input.waiting import looked_after
 from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
 from .model import first_broken
 from .program import Program, StepOptions
+from .rollback import GoodState, RollbackRecord, copied
 from .training import EpochRecord, Trained
 from .warm_start import fitting
 from .work_lock import locked
@@ -54,6 +55,8 @@ _SILENT = 60.0
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
+
+_NOTHING_LEFT = "lower the learning rate, clip gradients, or give Rollback(every=…) a number of steps below an epoch's"
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Fit:
         self._stride = -(-self._total // _POINTS)
         self._curve = [_Mean() for _ in range(-(-self._total // self._stride))]
         self._skipped = 0  # steps in a row
+        self._good: GoodState | None = None  # where a rollback leads to
+        self._rollbacks: list[RollbackRecord] = []
         self._history: list[EpochRecord] = []
         self._best: tuple[float, Variables] | None = None
         self._best_saved: float | None = None  # the monitored value of the best checkpoint
@@ -214,8 +219,10 @@ class Fit:
                     with deferred() as deliver_signal:
                         while self._step < self._total and not self._stopped:
                             self._train_epoch(first, deliver_signal)
-            if self._best is None:
-                self._refuse_exploded()
+            if self._best is None and (error := self._exploded()) is not None:
+                raise error
+            if not self._history:
+                raise InputError(f"{self._rollbacks[-1].reason}; nothing is left to train on", fix=_NOTHING_LEFT)
             checkpoints = self._checkpoints.kept() if self._checkpoints else {}
             self._call("on_train_end")
         ran = self._step - self._first
@@ -240,6 +247,7 @@ class Fit:
             input_seconds=dict(self._input_times.seconds),
             memory=dict(self._memory),
             checkpoints=checkpoints,
+            rollbacks=tuple(self._rollbacks),
         )
 
     def _note_checkpoint(self, checkpoints: Checkpoints, kind: type[BaseException] | None, *_: object) -> None:
@@ -268,7 +276,7 @@ class Fit:
         shapes = self._program.shapes(self._key)
         variables = self._program.variables(shapes)
         self._run.rehearse(self._model.apply, variables, self._predict, self._label)
-        refuse_excess({"state": state_bytes(shapes, self._placement)}, self._placement)
+        refuse_excess({"state": state_bytes(shapes, self._placement), **self._good_bytes(shapes)}, self._placement)
         checkpoint = self._checkpoints.restore(self._saved_shapes()) if self._checkpoints else None
         if checkpoint is None:
             return None
@@ -281,7 +289,8 @@ class Fit:
     def _saved_shapes(self) -> dict[str, Any]:
         """Structure, shapes and dtypes of the state in a checkpoint."""
         shapes = self._program.shapes(self._run.key())
-        return shapes if self._options.keep_best is None else {**shapes, "best": self._program.variables(shapes)}
+        saved = shapes if self._options.keep_best is None else {**shapes, "best": self._program.variables(shapes)}
+        return saved if self._options.step.rollback is None else {**saved, "good": shapes}
 
     def _refuse_other_plan(self, record: Mapping[str, Any]) -> None:
         """Refuse a checkpoint of another training, by its record."""
@@ -314,23 +323,41 @@ class Fit:
             compiled = thread.submit(in_32_bits(initial.compile))
             first = self._planned(self._program.placed(self._key), stacks)
         self._state = compiled.result()(self._key, base or {})
+        self._keep_good()
         return first
 
     def _resume(self, state: dict[str, Any], record: dict[str, Any]) -> None:
         """Go on from a checkpoint's state and record."""
-        best = state.pop("best", None)
+        best, good = state.pop("best", None), state.pop("good", None)
         if record["best"] is not None:
             self._best = (record["best"], best)
         self._state = self._program.put(state)
         self._history = [EpochRecord(**epoch) for epoch in record["history"]]
+        self._best_saved = record["best_saved"]
+        self._take_up(record)
+        if good is not None:
+            self._rollbacks = [RollbackRecord(**rollback) for rollback in record["rollbacks"]]
+            self._good = GoodState(arrays=self._program.put(good), **record["good"])
+        self._run.note(f"training resumed at step {self._step} of {self._total}")
+
+    def _take_up(self, record: dict[str, Any]) -> None:
+        """Go on with what `_under_way` gave."""
         self._epoch_losses = _Mean(**record["loss"])
         self._curve = [_Mean(**mean) for mean in record["curve"]]
         self._skipped, self._stopped = record["skipped"], record["stopped"]
-        self._best_saved = record["best_saved"]
         for callback, remembered in zip(self._options.callbacks, record["callbacks"], strict=True):
             with _named(callback, "load_state_dict", self._step):
                 callback.load_state_dict(remembered)
-        self._run.note(f"training resumed at step {self._step} of {self._total}")
+
+    def _under_way(self) -> dict[str, Any]:
+        """What is known of the epoch under way, JSON values."""
+        return {
+            "loss": asdict(self._epoch_losses),
+            "curve": [asdict(mean) for mean in self._curve],
+            "skipped": self._skipped,
+            "stopped": self._stopped,
+            "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
+        }
 
     def _stacks(self) -> Any:  # a generator
         """The stacks from this step on, the next ones prepared and sent to the devices while one is computed."""
@@ -348,29 +375,34 @@ class Fit:
     def _train_epoch(self, stacks: Iterator[_Stack], deliver_signal: Callable[[], None]) -> None:
         """What is left of the epoch under way."""
         epoch, batch = divmod(self._step, self._steps)
-        waiting: Callable[[], None] = _nothing
+        rollback = self._options.step.rollback
+        waiting: Callable[[], bool] = _nothing
         while batch < self._steps:
             with self._awaiting(partial(self._heed, deliver_signal, waiting)):
                 (stack, count), at = next(stacks)
             first = epoch * self._steps + batch
             batch += count
             self._state, losses = self._program.train(self._state, stack, count, first, self._key)
-            del stack  # a dispatch keeps its batches itself, and no longer than it runs
             # The losses of the dispatch before are read now, while the device computes this one: it never idles.
-            waiting()
+            if waiting():  # it began with a state that is gone
+                self._state, losses = self._program.train(self._state, stack, count, first, self._key)
+            del stack  # a dispatch keeps its batches itself, and no longer than it runs
             waiting = partial(self._settle, losses, count, at)
             ended = batch == self._steps
             due = self._checkpoints is not None and self._checkpoints.due(self._step + count, self._total)
             due = due or (ended and self._run.role == "trainer")  # for the evaluator
-            if self._placement.blocking or ended or due:
-                waiting()
+            good = rollback is not None and rollback.due(first, count)
+            if self._placement.blocking or ended or due or good:
+                rolled_back = waiting()
                 waiting = _nothing
+                if good and not ended and not rolled_back and not self._rolled_back_exploded():
+                    self._keep_good()
             best = ended and self._end_epoch(epoch)
             if due or best:
                 self._save(best)
             self._heed(deliver_signal, waiting)
 
-    def _heed(self, deliver_signal: Callable[[], None], waiting: Callable[[], None]) -> None:
+    def _heed(self, deliver_signal: Callable[[], None], waiting: Callable[[], bool]) -> None:
         """Let what is to end the training end it, after a checkpoint; `waiting` takes in what is being computed."""
         try:
             deliver_signal()
@@ -385,7 +417,7 @@ class Fit:
         self._run.progress(self._step * rows, self._total * rows, "examples")
 
     @contextmanager
-    def _awaiting(self, heed: Callable[[], None], part: str = "input") -> Iterator[None]:
+    def _awaiting(self, heed: Callable[[], object], part: str = "input") -> Iterator[None]:
         """A wait for the input. Each second of it `heed` is called; a line says which step gives nothing for long."""
         silent = _SILENT
 
@@ -413,13 +445,24 @@ class Fit:
         compiled = self._program.compiled(state, stack)
         lowered = compiled.lower(state, stack, count, self._first, self._key)
         self._memory = step_bytes(lowered.compile(), stack, _AHEAD)
+        if self._memory:
+            self._memory = {**self._memory, **self._good_bytes(state)}
         refuse_excess(self._memory, self._placement)
         return chain([((stack, count), at)], stacks)
 
-    def _settle(self, losses: jax.Array, count: int, at: State) -> None:
-        """Wait for a dispatch and take in its losses; after it the input is at that state."""
+    def _good_bytes(self, state: State) -> dict[str, int]:
+        """What a copy of a state takes on each device, where a rollback needs it."""
+        return {} if self._options.step.rollback is None else {"good state": state_bytes(state, self._placement)}
+
+    def _settle(self, losses: jax.Array, count: int, at: State) -> bool:
+        """Wait for a dispatch and take in its losses; after it the input is at that state.
+
+        Returns:
+            Whether the training was rolled back: what was dispatched since is worth nothing.
+        """
         with self._timed("device"):
             values = np.asarray(losses)[:count].tolist()
+        after, rolled_back = self._step + count, False
         for number, value in enumerate(values):
             if math.isfinite(value):
                 self._epoch_losses.add(value)
@@ -428,17 +471,72 @@ class Fit:
             else:
                 self._skipped += 1
                 if not self._options.step.skips or self._skipped > _MOST_SKIPPED:
-                    raise self._broken(value, self._at, number)
+                    self._roll_back(self._broken(value, self._at, number), after)
+                    rolled_back = True
+                    break
             self._step += 1
             self._call("on_step_end", self._step, value)
         self._last, self._at = (self._at, count - 1), at
+        return rolled_back
+
+    def _keep_good(self) -> None:
+        """Let this state be the one that a rollback leads to."""
+        if self._options.step.rollback is not None:
+            self._good = GoodState(self._step, copied(self._state), self._under_way())
+
+    def _roll_back(self, error: InputError, after: int) -> None:
+        """Return to the good state and go on behind the step under way.
+
+        Args:
+            error: What is wrong with that step.
+            after: How many steps are then over.
+
+        Raises:
+            InputError: `error`, where no rollback is wanted, or there were as many as are allowed.
+        """
+        rollback, good = self._options.step.rollback, self._good
+        if rollback is None or good is None:
+            raise error
+        if len(self._rollbacks) == rollback.times:
+            times = "a rollback" if rollback.times == 1 else f"{rollback.times} rollbacks"
+            raise InputError(f"{error.message}, after {times}", fix=error.fix)
+        scale = rollback.factor ** (len(self._rollbacks) + 1)
+        record = RollbackRecord(self._step + 1, good.step, after + 1, scale, error.message)
+        self._rollbacks.append(record)
+        self._state = copied(good.arrays) | self._program.put({"update_scale": np.float32(scale)})
+        self._step = after
+        self._take_up(good.record)
+        self._skipped = 0
+        begin = f"the state after step {good.step}" if good.step else "the initial state"
+        self._run.note(
+            f"{error.message}: back to {begin}, on with step {after + 1} of {self._total}, updates times {scale:g} "
+            f"(rollback {len(self._rollbacks)} of {rollback.times}); {error.fix}"
+        )
+        self._call("on_rollback", record)
+        good.record = self._under_way()  # so that callbacks know of this rollback after the next
+
+    def _rolled_back_exploded(self) -> bool:
+        """Whether parameters were no numbers, and the training was rolled back for it.
+
+        Only where the good state is taken: when a checkpoint is due is another moment in each attempt.
+        """
+        if self._options.step.rollback is None or (error := self._exploded()) is None:
+            return False
+        after = self._step
+        self._step -= 1
+        self._roll_back(error, after)
+        return True
 
     def _end_epoch(self, epoch: int) -> bool:
         """Evaluate and record; whether a checkpoint of this epoch is the best so far."""
         steps = self._steps
+        self._rolled_back_exploded()
         if not self._epoch_losses.count:
-            self._step -= 1
-            raise self._broken(math.nan, *self._last)
+            if not self._rollbacks or self._rollbacks[-1].step <= epoch * steps:
+                self._step -= 1
+                self._roll_back(self._broken(math.nan, *self._last), self._step + 1)
+            self._run.note(f"epoch {epoch + 1} of {self._run.epochs}: nothing of it is left")
+            return False
         with self._awaiting(_nothing, "evaluation"):  # a checkpoint amid it would lack this epoch
             eval_loss, metrics = None, dict[str, float]()
             if self._eval is not None:
@@ -457,6 +555,7 @@ class Fit:
             copy = jax.tree.map(jnp.copy, self._program.variables(self._state))  # the state is given away to the step
             self._best = (value, copy)
         self._call("on_epoch_end", record)
+        self._keep_good()
         monitor = self._options.best_checkpoint
         if monitor is None or not monitor.improves(value := monitor.value(record), self._best_saved):
             return False
@@ -506,22 +605,25 @@ class Fit:
                 self._save_to(self._checkpoints, best)
 
     def _save_to(self, checkpoints: Checkpoints, best: bool) -> None:
-        self._refuse_exploded()  # or a training that is broken would be gone on with
+        if (error := self._exploded()) is not None:  # or a training that is broken would be gone on with
+            if self._good is None:
+                raise error
+            return  # it is rolled back when its good state is next taken; an attempt before that begins further back
         state = dict(self._state)
         if self._options.keep_best is not None:
             state["best"] = self._program.variables(self._state) if self._best is None else self._best[1]
         record = {
             "plan": self._plan(),
             "history": [asdict(epoch) for epoch in self._history],
-            "loss": asdict(self._epoch_losses),
-            "curve": [asdict(mean) for mean in self._curve],
             "best": None if self._best is None else self._best[0],
             "best_saved": self._best_saved,
-            "skipped": self._skipped,
-            "stopped": self._stopped,
-            "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
+            **self._under_way(),
             **self._input.saved(self._at),
         }
+        if self._good is not None:
+            state["good"] = self._good.arrays
+            record["good"] = {"step": self._good.step, "record": self._good.record}
+            record["rollbacks"] = [asdict(rollback) for rollback in self._rollbacks]
         checkpoints.save(self._step, state, record, best=best)
 
     def _remembered(self, callback: Callback) -> dict[str, Any]:
@@ -531,9 +633,8 @@ class Fit:
             InputError: Its `state_dict` raises something, or gives what JSON does not hold.
         """
         with _named(callback, "state_dict", self._step):
-            remembered = dict(callback.state_dict())
-            json.dumps(remembered)
-        return remembered
+            remembered: dict[str, Any] = json.loads(json.dumps(dict(callback.state_dict())))
+        return remembered  # a copy: the callback goes on to change what it gave
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:
@@ -561,17 +662,19 @@ class Fit:
             "skip_nonfinite": step.skip_nonfinite,
             "callbacks": [type(callback).__name__ for callback in self._options.callbacks],
             **({"freeze": list(step.freezing.patterns)} if step.freezing.patterns else {}),
+            **({} if step.rollback is None else {"rollback": asdict(step.rollback)}),
             **self._input.plan,
         }
 
-    def _refuse_exploded(self) -> None:
-        """Refuse parameters that are no numbers, which a finite loss may leave behind."""
-        if (name := first_broken(self._state["params"])) is not None:
-            raise InputError(
-                f"the parameter {name!r} holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss "
-                "was finite: its gradient exploded",
-                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
-            )
+    def _exploded(self) -> InputError | None:
+        """The error for parameters that are no numbers, which a finite loss may leave behind."""
+        if (name := first_broken(self._state["params"])) is None:
+            return None
+        return InputError(
+            f"the parameter {name!r} holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss "
+            "was finite: its gradient exploded",
+            fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
+        )
 
     def _spelled(self, step: int) -> str:
         """A step, from 0, as a person counts."""
@@ -596,6 +699,8 @@ class Fit:
         at = self._spelled(self._step)
         if self._options.step.skips:
             return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
+        if self._options.step.rollback is not None:
+            return InputError(f"the loss or a gradient is not finite at {at}", fix=fix)
         return InputError(f"the loss is {value} at {at}", fix=fix)
 
 
@@ -647,4 +752,5 @@ def _cut(step: str) -> str:
     return step if len(step) <= _SHOWN else f"{step[: _SHOWN - 2]}…)"
 
 
-def _nothing() -> None: ...
+def _nothing() -> bool:
+    return False

@@ -17,6 +17,7 @@ from .custom_step import checked_gradients
 from .freezing import Freezing
 from .metrics import SplitMetric
 from .precision import PRECISIONS, Precision, in_float32
+from .rollback import Rollback
 from .tables import RowUpdates, SparseTables
 from .warm_start import replaced
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]
 """What a training step changes, pytrees: "params", "optimizer", "model" (the model's own state), and by option
-"ema" (averaged parameters) and "scale" (of the loss)."""
+"ema" (averaged parameters), "scale" (of the loss) and "update_scale" (smaller after each rollback)."""
 
 # The initial state is computed once: compiling it well costs more than it saves (three quarters of the CPU seconds on
 # flights), and so does compiling its parts apart (a quarter of the rest).
@@ -72,6 +73,7 @@ class StepOptions:
         freezing: Which parameters, and arrays of the model's own state, no step changes.
         tables: Parameters of which a step changes the rows that its batch looks up, alone.
         gradients: What computes them in place of `jax.grad` of the loss.
+        rollback: What is done where loss or gradients are not finite; None: nothing looks at the gradients.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class StepOptions:
     freezing: Freezing = field(default_factory=Freezing)
     tables: SparseTables | None = None
     gradients: Gradients | None = None
+    rollback: Rollback | None = None
 
     @property
     def skips(self) -> bool:
@@ -134,6 +137,8 @@ class Program:
                 state["ema"] = jax.tree.map(jnp.copy, trained)  # the arrays of a state are given away one by one
             if step_options.precision.scaled:
                 state["scale"] = step_options.precision.first_scale()
+            if step_options.rollback is not None:
+                state["update_scale"] = jnp.float32(1)
             typed: State = jax.tree.map(_strongly_typed, state)
             return typed
 
@@ -192,7 +197,7 @@ class Program:
             key: The run's.
 
         Returns:
-            The loss of a step that was left out is NaN.
+            The loss of a step that was left out is NaN; with rollback, so is that of a step with such a gradient.
         """
         move = self.compiled(state, stack)
         if self._loops:
@@ -351,22 +356,28 @@ class Program:
         if factor is not None:
             gradients = jax.tree.map(lambda gradient: gradient / factor, gradients)
         updates, optimizer = self._optimizer.update(gradients, state["optimizer"], trained, value=value)
+        if options.rollback is not None:
+            scale = state["update_scale"]
+            updates = jax.tree.map(lambda update: update * scale.astype(update.dtype), updates)
         after = {
             "params": freezing.merged(optax.apply_updates(trained, updates), state["params"]),
             "optimizer": optimizer,
             "model": freezing.merged(freezing.trained(model_state), state["model"]),
         }
-        finite = jnp.isfinite(value) & _all_finite(gradients) if options.skips else None
+        finite = jnp.isfinite(value) & _all_finite(gradients) if options.skips or options.rollback else None
         if finite is not None:
-            after = {name: _where(finite, part, state[name]) for name, part in after.items()}
             value = jnp.where(finite, value, jnp.nan)
+        if finite is not None and options.skips:
+            after = {name: _where(finite, part, state[name]) for name, part in after.items()}
         if self._row_updates is not None:
             after = self._row_updates.write(whole, after, rows)
         if options.ema is not None:
             average = optax.incremental_update(freezing.trained(after["params"]), state["ema"], 1 - options.ema)
-            after["ema"] = average if finite is None else _where(finite, average, state["ema"])
+            after["ema"] = _where(finite, average, state["ema"]) if finite is not None and options.skips else average
         if finite is not None and types.scaled:
             after["scale"] = types.next_scale(state["scale"], finite)
+        if options.rollback is not None:
+            after["update_scale"] = state["update_scale"]
         return after, value
 
 

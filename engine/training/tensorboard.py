@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
     from .callbacks import Json, TrainingProgress
+    from .rollback import RollbackRecord
     from .training import EpochRecord
 
 _POINTS = 1000
@@ -42,7 +43,7 @@ class TensorBoard(Callback):
 
     - scalars: `step/loss`; of each epoch `epoch/loss`, `epoch/eval_loss` and the metrics of `fit`, at its last step;
     - histograms of all parameters, after each epoch;
-    - text: the settings of the training, as a table;
+    - text: the settings of the training, as a table; each rollback, at the step that it returned from;
     - hyperparameters, beside losses and metrics, for the HPARAMS tab;
     - the graph of what the model computes for a batch, by operation of JAX;
     - embeddings that are named, with a label for each row, for the projector.
@@ -140,6 +141,12 @@ class TensorBoard(Callback):
                 if np.isfinite(array).all():  # tensorboardX gives up on others
                     shown = array if np.abs(array).max() < _FAR else np.clip(array.astype(np.float64), -_FAR, _FAR)
                     self.writer.add_histogram(f"parameters/{name}".replace(".", "/"), shown, self._step)
+
+    def on_rollback(self, progress: TrainingProgress, record: RollbackRecord) -> None:
+        """Write what was not finite, and where the training went back to."""
+        self._step = record.step  # what is written of the steps before stays
+        text = f"{record.reason}: back to step {record.restored_step}, on with step {record.resumed_step}, "
+        self.writer.add_text("rollback", f"{text}updates times {record.scale:g}", record.step)
 
     def on_train_end(self, progress: TrainingProgress) -> None:
         """Write the embeddings and close the file."""

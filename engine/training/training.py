@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .custom_step import Gradients
     from .input.dataset import Dataset
     from .model import Model, Outputs, Variables
+    from .rollback import Rollback, RollbackRecord
     from .tables import SparseTables
 
     Arrays = Mapping[str, jax.Array]
@@ -42,7 +43,7 @@ class EpochRecord:
         loss: Mean of the losses of its batches, each taken before that batch's update; of steps left out none is.
         eval_loss: Mean loss over the full batches of the eval split after the epoch, None without that split.
         metrics: Further metrics of the same batches, by name.
-        skipped: How many of the steps were left out, their loss or gradients not being finite.
+        skipped: How many of the steps were left out, their loss or gradients not being finite, or were rolled back.
     """
 
     epoch: int
@@ -51,6 +52,16 @@ class EpochRecord:
     eval_loss: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     skipped: int = 0
+
+
+def last_steps(history: Sequence[EpochRecord]) -> list[int]:
+    """The number of the last step of each epoch; one that was rolled back as a whole is not there, and counts too."""
+    steps, ends, before = 0, [], 0
+    for record in history:
+        steps += record.steps * max(1, record.epoch - before)
+        before = record.epoch
+        ends.append(steps)
+    return ends
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,11 @@ class Trained:
             or restored one), "input" (waiting for batches), "device" (waiting for steps), "evaluation", "checkpoints",
             and "host", all else, such as callbacks.
         memory: Bytes that a step takes on each device, by part: "state" (parameters, optimizer and what else is kept),
-            "batches" and "intermediate" (activations, gradients); empty where the backend does not say.
+            "batches" and "intermediate" (activations, gradients), "good state" (of a rollback); empty where the backend
+            does not say.
         input_seconds: How long each step of the input worked, by its name, beside all that in a thread.
         checkpoints: The folders of those that the policy keeps beyond the training, by step.
+        rollbacks: In their order. An epoch of which nothing is left has no record in the history.
     """
 
     params: Variables
@@ -94,6 +107,7 @@ class Trained:
     memory: Mapping[str, int] = field(default_factory=dict)
     input_seconds: Mapping[str, float] = field(default_factory=dict)
     checkpoints: Mapping[int, Path] = field(default_factory=dict)
+    rollbacks: tuple[RollbackRecord, ...] = ()
 
 
 def _no_note(text: str) -> None: ...
@@ -254,6 +268,7 @@ class TrainingRun:
         precision: Literal["float32", "bfloat16", "float16"] = "float32",
         ema: float | None = None,
         skip_nonfinite: bool = False,
+        rollback: Rollback | None = None,
         freeze: Sequence[str] = (),
         tables: SparseTables | None = None,
         gradients: Gradients | None = None,
@@ -282,6 +297,10 @@ class TrainingRun:
             ema: The decay, 0 to 1, of a moving average of the parameters, which is evaluated and exported.
             skip_nonfinite: Leave out a step whose loss or gradients are NaN or infinite, and go on from the parameters
                 before it, up to 50 times in a row.
+            rollback: Where a loss, a gradient or a parameter is NaN or infinite, return to the last good state, of the
+                begin or of the end of an epoch, and go on behind that batch with smaller updates: so many times as
+                `Rollback(times=3, factor=0.5)` says. Steps that `skip_nonfinite` or "float16" leave out are none, until
+                there are 50 in a row.
             freeze: Patterns of names of parameters, such as "encoder.*", that keep their initial values (those of the
                 base model, where there is one), and of arrays of the model's own state. The optimizer sees and
                 remembers nothing of them.
@@ -298,14 +317,21 @@ class TrainingRun:
 
         Raises:
             InputError: The label is not a column; a batch cannot be split over the devices; the loss is not a scalar,
-                or became NaN or infinite (named with its step); an option that cannot be; a callback raised something;
-                or `rehearse` refused the model.
+                or became NaN or infinite (named with its step) once more than `rollback` allows; an option that cannot
+                be; a callback raised something; or `rehearse` refused the model.
             DrivetrainError: Another training uses `work_dir`, or a checkpoint cannot be read or written; in the role
                 "evaluator", the training ended before its last step.
             Canceled: `progress` raised it; a checkpoint of that moment is saved first.
             KeyboardInterrupt: SIGINT or SIGTERM came, or what the handler of either raises; likewise, after the step.
         """
-        from .arguments import check_callbacks, check_datasets, check_functions, check_metrics, monitor_of
+        from .arguments import (
+            check_callbacks,
+            check_datasets,
+            check_functions,
+            check_metrics,
+            check_rollback,
+            monitor_of,
+        )
         from .checkpoint import CheckpointPolicy
         from .fit import Fit, FitOptions
         from .freezing import Freezing
@@ -322,6 +348,7 @@ class TrainingRun:
         check_functions(model, optimizer, functions)
         check_metrics(metrics or {})
         check_callbacks(callbacks)
+        check_rollback(rollback)
         check_datasets({"data": data, "eval_data": eval_data})
         if ema is not None and not 0 <= ema < 1:
             raise InputError(f"ema is {ema}", fix="use a decay from 0 to less than 1, such as 0.999")
@@ -340,6 +367,7 @@ class TrainingRun:
             Freezing(tuple(freeze)),
             tables,
             gradients,
+            rollback,
         )
         policy = checkpoints or CheckpointPolicy()
         options = FitOptions(
