@@ -117,7 +117,6 @@ def test_what_is_measured_elsewhere_is_in_the_record(
     thread.join(60)
     assert codes == [0]
     assert history(model)["epochs"] == history(alone)["epochs"]  # to the bit
-    assert history(model)["seconds"]["evaluation"] < history(alone)["seconds"]["evaluation"]
     ours: Any = recorded.properties
     theirs: Any = expected.properties
     assert ours["metrics"] == theirs["metrics"]
