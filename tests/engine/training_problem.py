@@ -99,7 +99,7 @@ def fit(run: Any, *, loss: Callable[..., Any] | None = None, model: Any = None) 
     )
 
 
-def fit_everything(run: Any) -> Any:
+def fit_everything(run: Any, **options: Any) -> Any:
     """Train with all that is remembered: batch statistics, dropout, averages, a schedule, the best, callbacks."""
     import jax
     import jax.numpy as jnp
@@ -119,6 +119,7 @@ def fit_everything(run: Any) -> Any:
             numbers = jnp.stack([features[name] for name in NUMBERS], axis=-1)
             return self.out(self.dropout(nnx.relu(self.norm(self.hidden(numbers)))))[:, 0]
 
+    options = {"precision": "float16", "skip_nonfinite": True} | options
     return run.fit(
         nnx_model(Normalised),
         loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
@@ -132,9 +133,16 @@ def fit_everything(run: Any) -> Any:
         callbacks=[EarlyStopping(patience=run.epochs)],
         keep_best="eval_loss",
         ema=0.99,
-        precision="float16",
-        skip_nonfinite=True,
+        **options,
     )
+
+
+def fit_with_rollbacks(run: Any) -> Any:
+    """The same, but that nothing is left out: a batch that breaks is one rollback."""
+    from drivetrain.engine import Rollback
+
+    rollback = Rollback(times=run.epochs, every=100)
+    return fit_everything(run, precision="float32", skip_nonfinite=False, rollback=rollback)
 
 
 def digest(params: Any) -> str:
@@ -165,7 +173,7 @@ def main(options: dict[str, Any]) -> None:
     if "strategy" in options:
         options["strategy"] = strategy(options["strategy"])
     hold, first = options.pop("hold", float("inf")), -1
-    train = fit_everything if options.pop("everything", False) else fit
+    train = {"": fit, "everything": fit_everything, "rollbacks": fit_with_rollbacks}[options.pop("how", "")]
     signal.signal(signal.SIGTERM, cancel)
 
     def tell(done: int, total: int | None, unit: str) -> None:
@@ -178,6 +186,7 @@ def main(options: dict[str, Any]) -> None:
     run = TrainingRun(features=SPECS, progress=tell, **options)
     trained = train(run)
     found = {"digest": digest(trained.params), "first_step": trained.first_step, "examples": trained.examples}
+    found["rollbacks"] = [[rollback.step, rollback.restored_step] for rollback in trained.rollbacks]
     print(json.dumps({**found, "losses": [[e.loss, e.eval_loss] for e in trained.history]}), flush=True)
 
 

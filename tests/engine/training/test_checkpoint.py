@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from drivetrain.engine import Callback, EpochRecord, TrainingProgress, read_checkpoint
 from drivetrain.engine.training.checkpoint import CheckpointPolicy, Checkpoints
@@ -209,7 +210,7 @@ def test_killed_and_terminated_at_twenty_steps_it_ends_with_the_same_bits(
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     content = problem.examples(tmp_path / "content", train=40_000, evaluation=5_000)
     common: dict[str, Any] = {"examples": str(content), "epochs": 5, "batch_size": 50, "depth": 8, "seed": 5}
-    common |= {"everything": True, "checkpoint_seconds": 0.0}
+    common |= {"how": "everything", "checkpoint_seconds": 0.0}
     random, work = np.random.default_rng(20), str(tmp_path / "work")
     modules = ("drivetrain.engine", "flax.nnx", "optax", "orbax.checkpoint")
     with Forks("drivetrain.tests.engine.training_problem:command", *modules) as forks:
@@ -235,6 +236,42 @@ def test_killed_and_terminated_at_twenty_steps_it_ends_with_the_same_bits(
     assert resumed["first_step"] > 400  # the interruptions took it somewhere
     assert resumed["examples"] == whole["examples"] - resumed["first_step"] * 50
     assert (resumed["digest"], resumed["losses"]) == (whole["digest"], whole["losses"])
+
+
+@pytest.mark.slow
+def test_killed_between_rollbacks_it_ends_with_the_same_bits(
+    problem: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row makes the batch of each epoch that it is shuffled into break."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    columns = problem.columns(20_000)
+    columns["distance"][1234] = np.nan
+    splits = {"train": pa.table(columns), "eval": pa.table(problem.columns(1_000, 1))}
+    content = problem.write(tmp_path / "content", splits)
+    common = {"examples": str(content), "epochs": 5, "batch_size": 50, "depth": 8, "seed": 5, "checkpoint_seconds": 0.0}
+    work = str(tmp_path / "work")
+    modules = ("drivetrain.engine", "flax.nnx", "optax", "orbax.checkpoint")
+    with Forks("drivetrain.tests.engine.training_problem:command", *modules) as forks:
+
+        def start(**options: Any) -> Fork:
+            return forks.start(json.dumps({**common, "how": "rollbacks", **options}))
+
+        whole = result_of(start())
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+            training = start(work_dir=work, hold=17_000)
+            done = reports(training)
+            first = next(done)
+            next((count for count in done if count >= first + 17_000), None)
+            training.kill(number)
+            end = training.end(60)
+            assert end is not None
+            assert end["code"] == (1 if number == signal.SIGTERM else -number), training.err.read_text()
+        resumed = result_of(start(work_dir=work))
+    assert len(whole["rollbacks"]) == 5
+    assert resumed["first_step"] > 400
+    for part in ("digest", "losses", "rollbacks"):
+        assert resumed[part] == whole[part]
 
 
 SAVER = """
