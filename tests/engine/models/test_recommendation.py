@@ -165,7 +165,7 @@ for name, (build, tables) in trainings.items():
         trained = run.fit(model, loss=loss, predict=predict, optimizer=optimizer, label="late", tables=tables)
         params[kind] = jax.tree.leaves(trained.params)
     program = Program(model, loss, optimizer, "late", by_rows.placement(), StepOptions(tables=tables))
-    state = program.init(run.key())
+    state = program.initial(run.key()).compile()(run.key(), {})
     first = jax.tree.leaves(jax.device_get(state["params"]))
     stack, count = next(run.train_data.stacks(0, 0, 5))
     state, _ = program.train(state, program.feed(stack), count, 0, run.key())

@@ -36,7 +36,7 @@ for name in ("single", "data_parallel"):
     placement = run.strategy.placement()
     loss = lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean()
     program = Program(nnx_model(problem.build), loss, optax.adam(1e-2), "late", placement)
-    state = program.init(run.key())
+    state = program.initial(run.key()).compile()(run.key(), {})
     stack, count = next(run.train_data.stacks(0, 0, 5))
     fed = program.feed(stack)
     text = program.compiled(state, fed).lower(state, fed, count, 0, run.key()).compile().as_text()
