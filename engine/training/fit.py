@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -321,7 +321,7 @@ class Fit:
         # XLA compiles both at once: each of them leaves a processor idle for half of its time.
         with ThreadPoolExecutor(1, "drivetrain-compile") as thread:
             compiled = thread.submit(in_32_bits(initial.compile))
-            first = self._planned(self._program.placed(self._key), stacks)
+            first = self._planned(self._program.placed(self._key), stacks, compiled)
         self._state = compiled.result()(self._key, base or {})
         self._keep_good()
         return first
@@ -418,6 +418,12 @@ class Fit:
 
     @contextmanager
     def _awaiting(self, heed: Callable[[], object], part: str = "input") -> Iterator[None]:
+        """A wait for the input, as a part of the training's time; see `_looked_after`."""
+        with self._timed(part), self._looked_after(heed):
+            yield
+
+    @contextmanager
+    def _looked_after(self, heed: Callable[[], object]) -> Iterator[None]:
         """A wait for the input. Each second of it `heed` is called; a line says which step gives nothing for long."""
         silent = _SILENT
 
@@ -429,18 +435,22 @@ class Fit:
                 silent = 2 * seconds
                 self._run.note(f"{_cut(label)} has been at work on its next element for {seconds:.0f} s")
 
-        with self._timed(part), looked_after(look):
+        with looked_after(look):
             yield
 
-    def _planned(self, state: State, stacks: Iterator[_Stack]) -> Iterator[_Stack]:
+    def _planned(self, state: State, stacks: Iterator[_Stack], beside: Future[Any] | None = None) -> Iterator[_Stack]:
         """See that the devices have the memory that the first dispatch is planned to take; the stacks, all of them.
 
         Args:
             state: That before the first step, or arrays' shapes with their shardings.
             stacks: The first is taken.
+            beside: What is compiled meanwhile: as long as it is, nobody waits for the input.
         """
-        with self._awaiting(self._report):
+        begin = time.perf_counter()
+        with self._looked_after(self._report):
             (stack, count), at = next(stacks)
+        if beside is None or beside.done():
+            self._seconds["input"] += time.perf_counter() - begin
         # The first call finds it compiled: JAX remembers what it lowers.
         compiled = self._program.compiled(state, stack)
         lowered = compiled.lower(state, stack, count, self._first, self._key)
