@@ -267,8 +267,8 @@ def test_jacobians_of_either_mode_and_several_arguments() -> None:
     y = jnp.float32([4, 5, 6])
     for fn in (wide, narrow):
         ours, wanted = jax.jit(jacobian(fn, (0, 1)))(X, y), jax.jit(jax.jacrev(fn, (0, 1)))(X, y)
-        for one, other in zip(ours, wanted, strict=True):
-            np.testing.assert_allclose(one, other)
+        for derivative, reference in zip(ours, wanted, strict=True):
+            np.testing.assert_allclose(derivative, reference)
 
 
 def test_functions_with_control_flow_have_all_of_them() -> None:
