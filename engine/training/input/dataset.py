@@ -468,6 +468,8 @@ def _noted(stream: Any, label: str | None, times: StepTimes) -> Stream:
                 _under_way.inner = outer + whole
             if item is None:
                 return
-            yield item
+            held = [item]
+            del item
+            yield held.pop()  # and keep nothing of it: who takes it says when it goes
     finally:
         stream.close()

@@ -91,12 +91,15 @@ class _Items:
         self._ended = False
         self._error: BaseException | None = None
 
-    def put(self, item: tuple[Any, State]) -> bool:
-        """Add an item and wait until there is room for another; False where none is wanted any more."""
+    def put(self, item: tuple[Any, State]) -> None:
+        """Add an item."""
         with self._changed:
             self._ready.append(item)
             self._changed.notify_all()
-            del item  # while it waits, it keeps nothing that was taken
+
+    def wait_for_room(self) -> bool:
+        """Wait until there is room for another item; False where none is wanted any more."""
+        with self._changed:
             self._changed.wait_for(lambda: len(self._ready) < self._count or self._ended)
             return not self._ended
 
@@ -124,8 +127,11 @@ def _work(items: _Items, parent: Dataset, epoch: int, state: State) -> None:
     stream = None
     try:
         stream = measured(parent, epoch, state)
-        while (item := next(stream, None)) is not None and items.put(item):
-            del item
+        while (item := next(stream, None)) is not None:
+            items.put(item)
+            del item  # while it waits, it keeps nothing that may be taken
+            if not items.wait_for_room():
+                break
         items.close()
     except BaseException as error:  # it belongs to who takes the elements
         items.close(error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 from drivetrain.engine import Ragged
 from drivetrain.engine.training.input import Dataset, from_arrays
-from drivetrain.engine.training.input.stacks import DatasetInput, Stacks, device_batch
+from drivetrain.engine.training.input.dataset import measured, step_times
+from drivetrain.engine.training.input.stacks import DatasetInput, OnDevice, Stacks, device_batch
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,3 +99,14 @@ def test_batches_of_another_dtype_begin_a_new_stack() -> None:
     stacks = [stack["x"][:count] for (stack, count), _ in Stacks(dataset, 3).stream(0)]
     assert [stack.dtype.name for stack in stacks] == ["int32", "float32"]
     assert np.concatenate([stack.reshape(-1) for stack in stacks]).tolist() == [0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5]
+
+
+def test_nobody_keeps_a_stack_that_was_taken() -> None:
+    """Else it would be freed while the next is taken, and the thread that frees it can hold that up."""
+    on_device = OnDevice(Stacks(batches(7), 2), lambda stack: {"row": stack["row"] + 1}).prefetch(1)
+    with step_times(), closing(measured(on_device, 0)) as stacks:
+        array = weakref.ref(next(stacks)[0][0]["row"])
+        deadline = time.monotonic() + 60
+        while array() is not None:  # the thread lets go of it after it has handed it over
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
