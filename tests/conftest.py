@@ -117,17 +117,35 @@ def pytest_configure() -> None:
         )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Has each worker begin elsewhere in a folder.
+
+    Workers collect at once. In a new checkout each would rewrite and compile the same file at the same moment; so it
+    finds most of its files done by another.
+    """
+    report = yield
+    if isinstance(collector, pytest.Directory):
+        worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        start = len(report.result) * worker // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        report.result = report.result[start:] + report.result[:start]
+    return report
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs an extra that is not installed.
 
-    Begin with the files of the longest tests, by their timeouts, and of the others with those of many tests.
+    Begin with the files of the longest tests, by their timeouts, and of the others with those of many tests. In
+    whatever order a worker collected them, this is the same.
     """
     longest: dict[Path, float] = {}
     for item in items:
         mark = item.get_closest_marker("timeout")
         longest[item.path] = max(longest.get(item.path, 0.0), mark.args[0] if mark else 0.0)
     many = Counter(item.path for item in items)
-    items.sort(key=lambda item: (-longest[item.path], -many[item.path]))
+    items.sort(key=lambda item: (-longest[item.path], -many[item.path], item.path))
     for item in items:
         markers = {marker.name for marker in item.iter_markers()}
         for name in markers & NEEDS.keys():
