@@ -17,6 +17,7 @@ from typing import Final, Literal
 from ..digest import write_durably
 from ..engine import Callback, EpochRecord, TrainingProgress
 from ..engine.training.evaluations import CheckpointEvaluation, EvaluationLog
+from ..engine.training.training import last_steps
 from ..engine.training.work_lock import is_at_work
 from ..pipelines import LaunchContext
 from .tuning.trial import Training
@@ -151,9 +152,8 @@ class SideEvaluation(Callback):
         return self._merged(history)
 
     def _merged(self, history: Sequence[EpochRecord]) -> tuple[EpochRecord, ...]:
-        step, epochs, missing = 0, [], []
-        for epoch in history:
-            step += epoch.steps
+        epochs, missing = [], []
+        for step, epoch in zip(last_steps(history), history, strict=True):
             if (evaluation := self._evaluations.get(step)) is not None:
                 epoch = replace(epoch, eval_loss=evaluation.eval_loss, metrics=evaluation.metrics)
             elif self._fits:

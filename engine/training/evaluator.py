@@ -38,6 +38,7 @@ class SavedCheckpoints:
         work_dir: The training's.
         like: The structure, shapes and dtypes of the state in each.
         total: The number of the training's last step.
+        epoch_steps: How many an epoch has.
         patience: Seconds without a training in that folder, and without a new checkpoint, that it waits.
         note: Called with a line about a checkpoint that could not be read.
         heed: Called at each look; what it raises ends the wait.
@@ -46,13 +47,14 @@ class SavedCheckpoints:
     work_dir: Path
     like: Any
     total: int
+    epoch_steps: int
     patience: float
     note: Callable[[str], None]
     heed: Callable[[], None]
 
     def ended(self, step: int, record: dict[str, Any]) -> bool:
-        """Whether the training ended with this checkpoint."""
-        return step == self.total or bool(record["stopped"])
+        """Whether the training ended with this checkpoint: one that is stopped goes on to the end of its epoch."""
+        return step == self.total or bool(record["stopped"] and step % self.epoch_steps == 0)
 
     def stream(self, seen: set[int]) -> Iterator[SavedState]:
         """Those that are there, by step, and those that come, until the training's last.

@@ -184,7 +184,7 @@ class Fit:
         with locked(run.work_dir, run.note, "evaluator"):
             known = log.new()
             saved = SavedCheckpoints(
-                run.work_dir, self._saved_shapes(), self._total, run.patience, run.note, self._report
+                run.work_dir, self._saved_shapes(), self._total, self._steps, run.patience, run.note, self._report
             )
             writer = EvaluationWriter(run, log, tuple(self._options.callbacks))
             ended = any(evaluation.last for evaluation in known)
@@ -217,7 +217,7 @@ class Fit:
                     self._call("on_train_begin")
                     # Else a signal would end it in the middle of a step, where there is no state to save.
                     with deferred() as deliver_signal:
-                        while self._step < self._total and not self._stopped:
+                        while not self._ended:
                             self._train_epoch(first, deliver_signal)
             if self._best is None and (error := self._exploded()) is not None:
                 raise error
@@ -249,6 +249,11 @@ class Fit:
             checkpoints=checkpoints,
             rollbacks=tuple(self._rollbacks),
         )
+
+    @property
+    def _ended(self) -> bool:
+        """Whether no step is left; a training that is stopped amid an epoch goes on to its end."""
+        return self._step == self._total or bool(self._stopped and self._step and self._step % self._steps == 0)
 
     def _note_checkpoint(self, checkpoints: Checkpoints, kind: type[BaseException] | None, *_: object) -> None:
         """After an error, say where the newest checkpoint is: with other code, a training begins without it."""
@@ -311,7 +316,7 @@ class Fit:
         """
         if checkpoint is not None:
             self._resume(*checkpoint)
-            if self._step == self._total or self._stopped:
+            if self._ended:
                 return stacks
             return self._planned(self._state, stacks)
         base = self._run.base_model

@@ -19,7 +19,17 @@ import numpy as np
 import optax
 import pyarrow as pa
 import pytest
-from drivetrain.engine import CheckpointPolicy, EarlyStopping, Model, TensorBoard, Trained, TrainingRun, metrics
+from drivetrain.engine import (
+    Callback,
+    CheckpointPolicy,
+    EarlyStopping,
+    Model,
+    TensorBoard,
+    Trained,
+    TrainingProgress,
+    TrainingRun,
+    metrics,
+)
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.engine.training.checkpoint import Checkpoints
 from drivetrain.engine.training.evaluations import CheckpointEvaluation, EvaluationLog
@@ -166,8 +176,6 @@ def test_lines_are_json_and_what_is_torn_goes(tmp_path: Path) -> None:
 
 def test_it_works_while_the_training_does_and_ends_with_it(run: TrainingRun) -> None:
     """A thread stands for the other process: the training waits after each epoch until that epoch was measured."""
-    from drivetrain.engine import Callback
-
     log = EvaluationLog(run.log_dir)
     steps: list[int] = []
 
@@ -219,6 +227,19 @@ def test_a_training_that_stopped_early_ends_the_evaluator(run: TrainingRun) -> N
     assert len(trained.history) == 2
     fit(evaluator(long, []), callbacks=[EarlyStopping("loss", patience=1, min_delta=1e9)])
     assert [(evaluation.step, evaluation.last) for evaluation in measured(run)] == [(4, False), (8, True)]
+
+
+def test_one_that_stops_amid_an_epoch_is_measured_to_its_end(run: TrainingRun) -> None:
+    class Stops(Callback):
+        def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
+            if step == 6:
+                progress.stop("enough")
+
+    every = CheckpointPolicy(keep_period=1)  # that of step 6 knows that the training is to stop
+    fit(run, callbacks=[Stops()], checkpoints=every)
+    fit(evaluator(run, []), callbacks=[Stops()], checkpoints=every)
+    ends = [(evaluation.step, evaluation.last) for evaluation in measured(run)]
+    assert ends == [(step, step == 8) for step in range(1, 9)]
 
 
 def test_a_training_that_was_killed_ends_it_with_an_error(run: TrainingRun) -> None:

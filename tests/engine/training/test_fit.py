@@ -467,6 +467,41 @@ def test_resumed_anywhere_with_everything_on_the_bits_are_the_same(
     assert [call for call in recorder.calls if call != "begin"] == [call for call in heard.calls if call != "begin"]
 
 
+class Stops(Callback):
+    """Ends the training at a step; 0: at its begin."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_train_begin(self, progress: TrainingProgress) -> None:
+        if self.at == 0:
+            progress.stop("enough")
+
+    def on_step_end(self, progress: TrainingProgress, step: int, loss: float) -> None:
+        if step == self.at:
+            progress.stop("enough")
+
+
+@pytest.mark.parametrize(("at", "killed", "saved"), [(10, 11, 14), (0, 3, 6)])
+def test_stopped_amid_an_epoch_and_resumed_it_ends_with_that_epoch(
+    run: TrainingRun, problem: ModuleType, tmp_path: Path, at: int, killed: int, saved: int
+) -> None:
+    def cancel(done: int, total: int | None, unit: str) -> None:
+        if done >= killed * BATCH:
+            raise Canceled("stop")
+
+    expected = fit(run, callbacks=[Stops(at)])
+    assert [record.epoch for record in expected.history] == list(range(1, 2 + at // 8))
+    with pytest.raises(Canceled):
+        fit(dataclasses.replace(run, work_dir=tmp_path, progress=cancel), callbacks=[Stops(at)])
+    for first in (saved, expected.steps):  # the last attempt has no step to do
+        resumed = fit(dataclasses.replace(run, work_dir=tmp_path, role="trainer"), callbacks=[Stops(at)])
+        assert resumed.first_step == first
+        assert problem.digest(resumed.params) == problem.digest(expected.params)
+        assert [record.loss for record in resumed.history] == [record.loss for record in expected.history]
+        assert resumed.stopped == "enough"
+
+
 class Extremes(Callback):
     """Remembers numbers that JSON does not know."""
 

@@ -25,11 +25,14 @@ import pytest
 from drivetrain import data, engine
 from drivetrain.components import side_evaluation
 from drivetrain.components.checkpoint_evaluator import evaluate_checkpoints, main
+from drivetrain.components.side_evaluation import SideEvaluation
 from drivetrain.components.trainer import Trainer
-from drivetrain.engine import Callback, Model, Trained, TrainingRun
-from drivetrain.engine.training.evaluations import EvaluationLog
+from drivetrain.components.tuning.trial import Training
+from drivetrain.engine import Callback, EpochRecord, Model, Trained, TrainingRun
+from drivetrain.engine.training.evaluations import CheckpointEvaluation, EvaluationLog
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples, TransformGraph
+from drivetrain.pipelines import FunctionRef, current
 from drivetrain.pipelines.project.context import LaunchContext, enter
 from drivetrain.pipelines.project.metrics import Metrics
 
@@ -142,6 +145,34 @@ def test_no_evaluator_elsewhere_is_noted(
     assert any("the last checkpoint was not evaluated: no evaluator is at work in" in note for note in notes)
     assert any(note.startswith("not evaluated: epoch 1, 2,") for note in notes)
     assert [epoch["eval_loss"] for epoch in history(model)["epochs"]] == [None, None]
+
+
+def test_what_is_measured_belongs_to_its_epoch_though_one_before_was_rolled_back(tmp_path: Path) -> None:
+    training = Training(
+        FunctionRef(None, "model:train"),
+        tmp_path,
+        tmp_path,
+        None,
+        (),
+        {},
+        3,
+        50,
+        0,
+        "single",
+        "train",
+        "eval",
+        1,
+        "last",
+    )
+    log = EvaluationLog(tmp_path / "logs")
+    for step in (4, 8, 12):  # nothing was left of the second epoch, whose end has a checkpoint all the same
+        log.append(CheckpointEvaluation(step, step / 100, last=step == 12))
+    notes: list[str] = []
+    with launch(tmp_path, notes), SideEvaluation(current(), training, "elsewhere") as evaluation:
+        evaluation.on_train_begin(None)  # type: ignore[arg-type]  # it looks at nothing
+        epochs = evaluation.finish([EpochRecord(1, 4, 0.5), EpochRecord(3, 4, 0.5)])
+    assert [(epoch.epoch, epoch.eval_loss) for epoch in epochs] == [(1, 0.04), (3, 0.12)]
+    assert not [note for note in notes if "not evaluated" in note]
 
 
 def test_a_loop_of_ones_own_has_nothing_to_evaluate(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
