@@ -247,12 +247,13 @@ class Versions(ABC):
         name = f"{number}.json"
         return VersionRecord.from_bytes(self.store.read(name), number, f"{self.store.address}/{name}")
 
-    def _adopted(self, new: _Publication) -> VersionRecord | None:
-        """The version that holds these files already."""
+    def _adopted(self, new: _Publication, listing: _Listing | None = None) -> VersionRecord | None:
+        """The version that holds these files already, of those that a listing shows; of all now without one."""
         if new.any_equal:
-            candidates = [each for each in reversed(self.recorded()) if new.number in (None, each)]
+            recorded = listing.recorded if listing else self.recorded()
+            candidates = [each for each in reversed(recorded) if new.number in (None, each)]
         else:
-            candidates = self.numbers()[-1:]
+            candidates = (listing.recorded if listing else self.numbers())[-1:]
         fingerprint = new.tree.fingerprint
         for candidate in candidates:
             record = self._known(candidate)
@@ -492,19 +493,21 @@ class StoredVersions(Versions):
 
     def _publish(self, new: _Publication, keep: int | None, progress: Progress) -> VersionRecord:
         self.store.require_exclusive_creation()
-        self.sweep(ABANDONED)
-        if adopted := self._adopted(new):
+        listing = _Listing.of(self.store)
+        if self._sweep(listing, ABANDONED, dry_run=False):
+            listing = _Listing.of(self.store)
+        if adopted := self._adopted(new, listing):
             self._put_beside(adopted.number, new)
             self._prune(keep)
             return adopted
-        number, claim = self._claim(new.number)
+        number, claim = self._claim(new.number, listing)
         recorded = False
         try:
             sent = self._upload(number, new, progress)
             # Another may have published the same meanwhile; then what was sent goes again.
             if (record := self._adopted(new)) is None:
                 # Who slept for so long that another took him for dead must not make a version of what was removed.
-                if not self.store.exists(f"{number}.claim") or self.store.read(f"{number}.claim") != claim:
+                if not self._still_claimed(number, claim):
                     raise InputError(
                         f"version {number} at {self.store.address} was taken for abandoned, and removed",
                         fix="push it again",
@@ -526,26 +529,33 @@ class StoredVersions(Versions):
         self._prune(keep)
         return record
 
-    def _claim(self, wanted: int | None) -> tuple[int, bytes]:
-        """Claim a number that nobody used: the number, and the claim's bytes."""
+    def _claim(self, wanted: int | None, listing: _Listing) -> tuple[int, bytes]:
+        """Claim a number that nobody used, by a listing of a moment ago: the number, and the claim's bytes."""
         number = 0
         for _ in range(_TRIES):
-            taken = _Listing.of(self.store).taken
-            if wanted in taken:
+            if wanted in listing.taken:
                 raise self._taken(wanted)
             # Upwards even where the listing does not show what was in the way the last time.
-            number = wanted or max(number, *taken, 0) + 1
+            number = wanted or max(number, *listing.taken, 0) + 1
             body = {"version": number, "begun": datetime.now(UTC).isoformat(), "owner": Owner.current().to_dict()}
             claim = json.dumps({**body, "token": secrets.token_hex(16)}).encode()
             if self.store.create(f"{number}.claim", claim):
                 # A publisher that ended between our listing and our claim has left its files and taken its claim away.
-                if not self.store.entries(str(number)) and not self.store.exists(f"{number}.json"):
+                if str(number) not in self.store.names("") and not self.store.exists(f"{number}.json"):
                     return number, claim
                 self.store.delete(f"{number}.claim")
+            listing = _Listing.of(self.store)
         raise InputError(
             f"{self.store.address} refused {_TRIES} numbers in turn: what was pushed there is not listed",
             fix="see that you may list it, and try again",
         )
+
+    def _still_claimed(self, number: int, claim: bytes) -> bool:
+        """Whether a claim lies there as it was written."""
+        try:
+            return self.store.read(f"{number}.claim") == claim
+        except FileNotFoundError:
+            return False
 
     def _upload(self, number: int, new: _Publication, progress: Progress) -> dict[str, VersionFile]:
         """Send files, see that they lie there as they are here, and return what the store says of them."""
@@ -598,7 +608,10 @@ class StoredVersions(Versions):
 
     def sweep(self, older_than: timedelta = ABANDONED, dry_run: bool = False) -> list[str]:
         """Finish what dead publishers began: pushes that made no version, and removals that did not end."""
-        listing, removed = _Listing.of(self.store), []
+        return self._sweep(_Listing.of(self.store), older_than, dry_run)
+
+    def _sweep(self, listing: _Listing, older_than: timedelta, dry_run: bool) -> list[str]:
+        removed = []
         for number in listing.claimed:
             claim = self._read_claim(number)
             if claim is None:

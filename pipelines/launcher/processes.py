@@ -100,9 +100,9 @@ def descendants(pid: int, mark: str) -> list[psutil.Process]:
 
 def terminate(processes: Iterable[psutil.Process]) -> None:
     """Send SIGTERM to each process that is still there; does not wait for its end."""
-    import psutil
-
     for process in processes:
+        import psutil  # late: mostly there is none
+
         with suppress(psutil.Error):
             process.terminate()
 
@@ -113,11 +113,13 @@ def end_descendants(pid: int, mark: str, grace: float) -> int:
     Returns:
         How many there were.
     """
+    first = descendants(pid, mark)
+    if not first:
+        return 0
     import psutil
 
-    first = descendants(pid, mark)
     terminate(first)
-    psutil.wait_procs(first, timeout=grace) if first and grace else None
+    psutil.wait_procs(first, timeout=grace) if grace else None
     left = descendants(pid, mark)
     while left:  # what is being ended may start more
         for process in left:

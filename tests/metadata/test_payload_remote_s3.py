@@ -261,4 +261,4 @@ def test_what_a_payload_costs_is_what_the_page_says(s3: S3, bucket: str, tmp_pat
     s3.asked.clear()
     RemotePayloads(tmp_path / "another", f"{bucket}/prefix").local(URI)
     reads = [request for request in s3.asked if request.startswith("GET ")]
-    assert (len(reads), len(s3.asked)) == (files + 1, files + 3)
+    assert (len(reads), len(s3.asked)) == (files + 1, files + 2)
