@@ -44,6 +44,10 @@ _BINS: Final = 2**14
 _ODDS: Final = 17.0  # the log-odds of the float32 next to 1; what is beyond falls into the outermost bins
 
 
+_LEAST_VARIANCE: Final = 2.0**-20
+"""Of the mean square: what is less may be what float32 has rounded off, of labels that are all equal too."""
+
+
 @dataclass(frozen=True)
 class SplitMetric:
     """A metric of all rows that are evaluated: a function of sums over its batches.
@@ -204,7 +208,7 @@ def r2(pairs: Pairs, center: float = 0.0) -> SplitMetric:
     Args:
         pairs: (predictions [rows], labels [rows]), and perhaps weights.
         center: A number near the mean of the labels. Sums are of float32: labels of a large mean and a small variance
-            need it.
+            need it, or the metric is NaN.
     """
 
     def sums(outputs: Outputs, batch: Mapping[str, jax.Array]) -> jax.Array:
@@ -215,7 +219,8 @@ def r2(pairs: Pairs, center: float = 0.0) -> SplitMetric:
 
     def value(sums: Sums) -> float:
         errors, total, squares, rows = sums.tolist()
-        return 1 - _ratio(errors, squares - total * total / rows if rows else 0.0)
+        variance = squares - total * total / rows if rows else 0.0
+        return 1 - _ratio(errors, 0.0 if variance < _LEAST_VARIANCE * squares else variance)
 
     return SplitMetric(sums, value, 4)
 

@@ -105,6 +105,16 @@ def test_numbers() -> None:
     assert value == pytest.approx(learn.r2_score(labels, outputs, sample_weight=weights), rel=1e-4)
 
 
+def test_what_is_rounded_off_is_no_variance() -> None:
+    """R² of it would be any number, the best of all perhaps."""
+    random = np.random.default_rng(4)
+    for labels in (np.full(ROWS, 0.1), 1e4 + random.normal(size=ROWS)):
+        outputs = (labels + random.normal(size=ROWS)).astype(np.float32)
+        weights = random.random(ROWS).astype(np.float32)
+        value = over_batches(metrics.r2(weighted), outputs, label=labels.astype(np.float32), weight=weights)
+        assert np.isnan(value)
+
+
 def test_without_a_value_it_is_nan() -> None:
     none = np.zeros(4, np.float32)
     assert np.isnan(over_batches(metrics.auc(pairs), none + 0.5, label=none))
