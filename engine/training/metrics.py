@@ -44,6 +44,10 @@ _BINS: Final = 2**14
 _ODDS: Final = 17.0  # the log-odds of the float32 next to 1; what is beyond falls into the outermost bins
 
 
+_LEAST_VARIANCE: Final = 2.0**-20
+"""Of the mean square: what is less may be what float32 has rounded off, of labels that are all equal too."""
+
+
 @dataclass(frozen=True)
 class SplitMetric:
     """A metric of all rows that are evaluated: a function of sums over its batches.
@@ -204,7 +208,7 @@ def r2(pairs: Pairs, center: float = 0.0) -> SplitMetric:
     Args:
         pairs: (predictions [rows], labels [rows]), and perhaps weights.
         center: A number near the mean of the labels. Sums are of float32: labels of a large mean and a small variance
-            need it.
+            need it, or the metric is NaN.
     """
 
     def sums(outputs: Outputs, batch: Mapping[str, jax.Array]) -> jax.Array:
@@ -215,7 +219,8 @@ def r2(pairs: Pairs, center: float = 0.0) -> SplitMetric:
 
     def value(sums: Sums) -> float:
         errors, total, squares, rows = sums.tolist()
-        return 1 - _ratio(errors, squares - total * total / rows if rows else 0.0)
+        variance = squares - total * total / rows if rows else 0.0
+        return 1 - _ratio(errors, 0.0 if variance < _LEAST_VARIANCE * squares else variance)
 
     return SplitMetric(sums, value, 4)
 
@@ -235,7 +240,11 @@ def _confusion(
         cells = (called & actual, called & ~actual, ~called & actual, ~called & ~actual)
         return jnp.stack([jnp.sum(weights * cell) for cell in cells])
 
-    return SplitMetric(sums, lambda sums: _ratio(*ratio(*sums.tolist())), 4)
+    def value(sums: Sums) -> float:
+        # XLA may count a row in its cell alone, and the quotient may be of other cells.
+        return float("nan") if np.isnan(sums).any() else _ratio(*ratio(*sums.tolist()))
+
+    return SplitMetric(sums, value, 4)
 
 
 def _histograms(pairs: Pairs, outputs: Outputs, batch: Mapping[str, jax.Array]) -> jax.Array:
@@ -250,7 +259,9 @@ def _histograms(pairs: Pairs, outputs: Outputs, batch: Mapping[str, jax.Array]) 
 def _rows(
     pairs: Pairs, outputs: Outputs, batch: Mapping[str, jax.Array], dimensions: int = 1
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Predictions, labels and weights, float32.
+    """Predictions, labels and weights, float32; where one of a row that counts is NaN, so is its weight.
+
+    So NaN is no negative, and no class. Of a row of weight 0, as padding has it, predictions and labels are 0.
 
     Raises:
         InputError: They are not two or three arrays of as many rows, or predictions of other dimensions.
@@ -265,4 +276,9 @@ def _rows(
     if labels.ndim != 1 or any(shape != labels.shape for shape in shapes):
         shown = ", ".join(str(list(jnp.shape(array))) for array in arrays)
         raise InputError(f"the function of a metric gives arrays of shape {shown}", fix=f"return ({wanted})")
-    return predictions, labels, weights[0] if weights else jnp.ones_like(labels)
+    weight = weights[0] if weights else jnp.ones_like(labels)
+    unknown = jnp.isnan(labels) | jnp.isnan(predictions).any(axis=tuple(range(1, dimensions)))
+    counts = weight != 0
+    rows = jnp.expand_dims(counts, tuple(range(1, dimensions)))
+    predictions = jnp.where(rows & (predictions != 0), predictions, 0.0)  # -0.0 too, which top_k takes for less than 0
+    return predictions, jnp.where(counts, labels, 0.0), jnp.where(counts & unknown, jnp.nan, weight)

@@ -11,11 +11,22 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Final, Literal
+from weakref import WeakSet
 
 from ...errors import DrivetrainError
 
 Role = Literal["training", "evaluator"]
+_HELD: Final = WeakSet[IO[str]]()
+
+
+def _let_go() -> None:
+    """Close the files in a forked process: it holds the locks too, and may outlive the training."""
+    for file in list(_HELD):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
@@ -40,6 +51,7 @@ def locked(folder: Path, note: Callable[[str], None], role: Role = "training") -
         yield
         return
     with file, shown:
+        _HELD.update((file, shown))
         yield
 
 
@@ -60,16 +72,22 @@ def _shown(folder: Path, role: Role) -> Path:
     return folder / f"{role}.at_work"
 
 
+def _opened(path: Path) -> IO[str]:
+    """The file, made where it is not there. What a link names is another's, and would be written over."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.fdopen(descriptor, "a+", encoding="utf-8", errors="replace")
+
+
 def _lock(folder: Path, role: Role) -> tuple[IO[str], IO[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     current = f"process {os.getpid()} on {socket.gethostname()}"
-    file = (folder / f"{role}.lock").open("a+", encoding="utf-8")
+    file = _opened(folder / f"{role}.lock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.truncate(0)
         file.write(current)
         file.flush()
-        shown = _shown(folder, role).open("a", encoding="utf-8")
+        shown = _opened(_shown(folder, role))
         fcntl.flock(shown, fcntl.LOCK_EX)  # it waits for a look to end
     except BlockingIOError:
         with file:

@@ -24,7 +24,7 @@ import pytest
 from drivetrain.engine import Callback, EpochRecord, TrainingProgress, read_checkpoint
 from drivetrain.engine.training.checkpoint import CheckpointPolicy, Checkpoints
 from drivetrain.engine.training.training import TrainingRun
-from drivetrain.engine.training.work_lock import locked
+from drivetrain.engine.training.work_lock import is_at_work, locked
 from drivetrain.errors import Canceled, DrivetrainError, InputError
 from drivetrain.tests.forks import Fork, Forks
 
@@ -595,6 +595,44 @@ def test_a_killed_training_leaves_its_work_folder_to_the_next(tmp_path: Path) ->
         process.kill()
     with locked(tmp_path, pytest.fail):
         pass
+
+
+def test_a_forked_process_holds_no_lock(tmp_path: Path) -> None:
+    """As one of a pool for data does, that outlives a training which was killed. Forked in a process without JAX."""
+    script = """
+import os, sys, time
+from pathlib import Path
+from drivetrain.engine.training.work_lock import is_at_work, locked
+folder = Path(sys.argv[1])
+with locked(folder, print):
+    if (child := os.fork()) == 0:
+        os.closerange(0, 3)  # or the pipe to the test would stay open
+        time.sleep(600)
+    print(is_at_work(folder, "training"), child, flush=True)
+    os._exit(0)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    held, child = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    try:
+        assert held == "True"
+        assert not is_at_work(tmp_path, "training")
+        with locked(tmp_path, pytest.fail):
+            pass
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_lock_is_no_link_and_its_text_may_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("another's", encoding="utf-8")
+    (tmp_path / "evaluator.lock").symlink_to(tmp_path / "other")
+    notes: list[str] = []
+    with locked(tmp_path, notes.append, "evaluator"):
+        assert "cannot be locked" in notes[0]
+    assert (tmp_path / "other").read_text(encoding="utf-8") == "another's"
+    with locked(tmp_path, pytest.fail):
+        (tmp_path / "training.lock").write_bytes(b"\xff")
+        with pytest.raises(DrivetrainError, match="another training uses"), locked(tmp_path, pytest.fail):
+            pass
 
 
 def test_a_work_folder_that_cannot_be_locked_is_noted(tmp_path: Path) -> None:

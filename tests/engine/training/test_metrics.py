@@ -105,12 +105,50 @@ def test_numbers() -> None:
     assert value == pytest.approx(learn.r2_score(labels, outputs, sample_weight=weights), rel=1e-4)
 
 
+def test_what_is_rounded_off_is_no_variance() -> None:
+    """R² of it would be any number, the best of all perhaps."""
+    random = np.random.default_rng(4)
+    for labels in (np.full(ROWS, 0.1), 1e4 + random.normal(size=ROWS)):
+        outputs = (labels + random.normal(size=ROWS)).astype(np.float32)
+        weights = random.random(ROWS).astype(np.float32)
+        value = over_batches(metrics.r2(weighted), outputs, label=labels.astype(np.float32), weight=weights)
+        assert np.isnan(value)
+
+
 def test_without_a_value_it_is_nan() -> None:
     none = np.zeros(4, np.float32)
     assert np.isnan(over_batches(metrics.auc(pairs), none + 0.5, label=none))
     assert np.isnan(over_batches(metrics.precision(pairs), none, label=none))
     assert np.isnan(over_batches(metrics.r2(pairs), none, label=none))
     assert np.isnan(over_batches(metrics.auc(pairs), np.array([-2, 3, 0.5, 1]), label=np.array([0, 1, 0, 1])))
+
+
+EACH: dict[str, Callable[..., metrics.SplitMetric]] = {
+    **{name: getattr(metrics, name) for name in (*BINARY, "rmse", "r2")},
+    "top_k_accuracy": metrics.top_k_accuracy,
+    "macro_f1": lambda pairs: metrics.macro_f1(pairs, 2),
+}
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_of_nan_it_is_nan_unless_the_row_counts_nothing(name: str) -> None:
+    """A model that gives NaN has no accuracy; rows of weight 0 are padding, which may hold anything."""
+    scores, labels = np.array([0.2, 0.9, 0.8, 0.4], np.float32), np.array([0, 1, 0, 1], np.float32)
+    outputs = np.stack([1 - scores, scores], -1) if name in ("top_k_accuracy", "macro_f1") else scores
+    broken, unknown = (np.concatenate([array, np.full_like(array[:1], np.nan)]) for array in (outputs, labels))
+    known, counted, none = np.append(labels, np.float32(0)), np.ones(5, np.float32), np.float32([1, 1, 1, 1, 0])
+    metric = EACH[name](weighted)
+    assert np.isnan(over_batches(metric, broken, label=known, weight=counted))
+    assert np.isnan(over_batches(metric, np.nan_to_num(broken), label=unknown, weight=counted))
+    expected = over_batches(metric, outputs, label=labels, weight=counted[:4])
+    assert np.isfinite(expected)
+    assert over_batches(metric, broken, label=unknown, weight=none) == expected
+
+
+def test_of_equal_scores_the_earlier_class_is_the_higher() -> None:
+    """Zeros of either sign are equal, as they are to NumPy."""
+    scores = np.array([[-0.0, 0.0], [0.0, -0.0]], np.float32)
+    assert over_batches(metrics.top_k_accuracy(pairs), scores, label=np.zeros(2)) == 1
 
 
 @pytest.mark.parametrize(
