@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
@@ -229,6 +228,8 @@ def uid_text(uid: str | None) -> str:
         digits = os.urandom(16).hex()  # as `uuid.uuid4`, which takes four times as long
         variant = "89ab"[int(digits[16], 16) & 3]
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    import uuid  # late, as it takes its time: few are handed in
+
     try:
         return str(uuid.UUID(uid))
     except (ValueError, AttributeError, TypeError) as error:

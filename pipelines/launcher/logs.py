@@ -7,18 +7,21 @@ import contextlib
 import ctypes
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from ...digest import digest
 from ...metadata import Owner
 from ...redaction import PieceRedaction, has_secrets, redact
 from .results import NodeResult
+
+if TYPE_CHECKING:
+    import subprocess
 
 _LONGEST = 200
 """Bytes of a file's name."""
@@ -160,6 +163,8 @@ class Logs:
                 os.close(old)
             _reopen()
             for copier in copiers:
+                import subprocess
+
                 # A grandchild may print for as long as it lives; but what it prints after that is not redacted.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     copier.wait(30 if has_secrets() else 2)
@@ -229,6 +234,8 @@ def flush() -> None:
 
 def _copier(path: Path, number: int) -> subprocess.Popen[bytes] | None:
     """A process that copies what is printed; a thread would wait for the lock that whoever prints may hold."""
+    import subprocess  # late: a child process of a runner needs none
+
     tee = shutil.which("tee")
     if tee is None:
         return None

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, NamespaceLoader, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -159,7 +158,7 @@ class _ProjectLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-class _ProjectFinder(MetaPathFinder):
+class _ProjectFinder:  # no `MetaPathFinder`, whose module imports as much as this one
     """Has `_ProjectLoader` load the modules of imported projects, and of nothing else."""
 
     def find_spec(
@@ -174,7 +173,7 @@ class _ProjectFinder(MetaPathFinder):
         return spec
 
 
-class _MissingFinder(MetaPathFinder):
+class _MissingFinder:
     """Asked last, where no other finder knows a module: it may appear, and then count."""
 
     def find_spec(
