@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
 
-from ..digest import write_durably
 from ..engine import Callback, EpochRecord, TrainingProgress
 from ..engine.training.evaluations import CheckpointEvaluation, EvaluationLog
 from ..engine.training.training import last_steps
 from ..engine.training.work_lock import is_at_work
 from ..pipelines import LaunchContext
-from .tuning.trial import Training
+from .evaluator_job import EvaluatorJob
 
-_JOB: Final = "evaluator.json"
-_MODULE: Final = f"{__package__}.checkpoint_evaluator"
+_VERB: Final = "evaluate-checkpoints"
 _LOOK: Final = 1.0
 """Seconds between two looks at what was measured, while the training is under way."""
 _WAIT: Final = 0.2
@@ -35,31 +32,18 @@ _PATIENCE: Final = 60.0
 Kind = Literal["process", "elsewhere"]
 
 
-def write_job(folder: Path, training: Training) -> None:
-    """Leave in a work folder what an evaluator needs to know of the training."""
-    write_durably(folder / _JOB, json.dumps(training.to_json()).encode())
-
-
-def read_job(folder: Path) -> Training | None:
-    """What `write_job` left; None where there is nothing yet."""
-    try:
-        return Training.from_json(json.loads((folder / _JOB).read_bytes()))
-    except FileNotFoundError:
-        return None
-
-
 class SideEvaluation(Callback):
     """Records what the evaluator of a training measures, as it comes. A context: at its end the process ends.
 
     An attempt that goes on from a checkpoint records the earlier checkpoints again, as `EpochMetrics` does.
     """
 
-    def __init__(self, launch: LaunchContext, training: Training, kind: Kind) -> None:
+    def __init__(self, launch: LaunchContext, job: EvaluatorJob, kind: Kind) -> None:
         """Describe the training in its work folder; no process is started yet.
 
         Args:
             launch: Of the training.
-            training: What it is called with.
+            job: What the evaluator needs to know of it.
             kind: "process" for one on this machine; "elsewhere" where somebody else starts it.
         """
         self._launch, self._kind = launch, kind
@@ -71,15 +55,16 @@ class SideEvaluation(Callback):
         self._looked = 0.0
         self._fits = False  # whether `run.fit` was called
         self._evaluations: dict[int, CheckpointEvaluation] = {}
-        write_job(self._folder, training)
+        job.write(self._folder)
 
     def __enter__(self) -> SideEvaluation:
         """Start the process, or say how it is started elsewhere."""
         if self._kind == "elsewhere":
-            self._launch.note(f"to evaluate its checkpoints elsewhere: python -m {_MODULE} {self._folder}")
+            folder = shlex.quote(str(self._folder))
+            self._launch.note(f"to evaluate its checkpoints elsewhere: drivetrain {_VERB} {folder}")
             return self
         self._process = subprocess.Popen(  # noqa: S603 - this Python, with our own arguments
-            [sys.executable, "-P", "-m", _MODULE, str(self._folder), "--beside"],
+            [sys.executable, "-P", "-m", "drivetrain", _VERB, str(self._folder), "--beside"],
             stdin=subprocess.PIPE,  # closed when this process is gone, by which that one knows
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -192,5 +177,7 @@ class SideEvaluation(Callback):
         assert process.stdout is not None
         text = (process.stdout.read() or b"").decode(errors="replace").rstrip("\n")
         if text:
-            self._last_line = text.rpartition("\n")[2]
-            self._launch.printed(text, self._last_line)
+            *_, last = lines = text.splitlines()
+            causes = [line for line in lines if line.startswith(("error: ", "unexpected error: "))]
+            self._last_line = causes[-1] if causes else last  # a fix follows the cause
+            self._launch.printed(text, last)

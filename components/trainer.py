@@ -187,15 +187,14 @@ def Trainer(
 def _train_beside(kind: str, fn: Fn, run: TrainingRun, graph: TransformGraph, base_model: Model | None) -> Trained:
     """Train with an evaluator beside; the history holds what that measured."""
     from ..pipelines.project.functions import reference
+    from .evaluator_job import EvaluatorJob
     from .side_evaluation import SideEvaluation
-    from .tuning.trial import Training
 
-    training = Training(
+    job = EvaluatorJob(
         fn=reference(fn, None),
         examples=run.examples,
         graph=graph.content,
         base_model=None if base_model is None else (base_model.content, base_model.extra),
-        objectives=(),
         hyperparameters=run.hyperparameters,
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -203,10 +202,8 @@ def _train_beside(kind: str, fn: Fn, run: TrainingRun, graph: TransformGraph, ba
         strategy=run.strategy.name,
         train_split=run.train_split,
         eval_split=run.eval_split,
-        executions=1,
-        epoch="last",
     )
-    with SideEvaluation(current(), training, "process" if kind == "process" else "elsewhere") as evaluation:
+    with SideEvaluation(current(), job, "process" if kind == "process" else "elsewhere") as evaluation:
         trained = call_train(fn, replace(run, role="trainer", callbacks=[*run.callbacks, evaluation]))
         return replace(trained, history=evaluation.finish(trained.history))
 

@@ -51,6 +51,8 @@ VERBS = {
     "trace": "Trace an ANSWER of the model server to the model, its evaluation, code and data, and who approved it.",
     "schema": "See, propose and accept the schema: what the data should look like.",
     "bundle": "See, check, sign and renew a bundle: a saved transform or model.",
+    "evaluate-checkpoints": "Measure each checkpoint of a training as it comes: FOLDER is what "
+    'Trainer(evaluator="elsewhere") prints.',
     "serve": "Serve the newest version at ADDRESS, a folder or URL that models are pushed to, until it is told to end.",
     "metadata-server": "Serve metadata stores over HTTP to machines without database passwords, until told to end.",
     "predict": "Ask the model at URL, as `serve` prints it, for predictions of the rows in FILE.",

@@ -44,7 +44,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """What all trials of a search have in common: what Trainer would be called with. An evaluator beside Trainer too.
+    """What all trials of a search have in common: what Trainer would be called with.
 
     Attributes:
         fn: The user's function.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,12 +23,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from drivetrain import data, engine
 from drivetrain.components import side_evaluation
-from drivetrain.components.checkpoint_evaluator import evaluate_checkpoints, main
+from drivetrain.components.checkpoint_evaluator import evaluate_checkpoints
+from drivetrain.components.evaluator_job import EvaluatorJob
 from drivetrain.components.side_evaluation import SideEvaluation
 from drivetrain.components.trainer import Trainer
-from drivetrain.components.tuning.trial import Training
+from drivetrain.console.cli import cli
 from drivetrain.engine import Callback, EpochRecord, Model, Trained, TrainingRun
 from drivetrain.engine.training.evaluations import CheckpointEvaluation, EvaluationLog
 from drivetrain.errors import InputError
@@ -105,20 +108,20 @@ def history(model: Any) -> dict[str, Any]:
     return body
 
 
-def test_what_is_measured_elsewhere_is_in_the_record(
-    inputs: tuple[Examples, TransformGraph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_measured_elsewhere_is_in_the_record(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     notes: list[str] = []
+    lines: list[str] = []
     options: dict[str, Any] = {"fn": train_by_loss, "epochs": 3, "batch_size": 50}
     with launch(tmp_path / "alone", notes) as expected:
         alone = Trainer(*inputs, **options)
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(main([str(tmp_path / "beside"), "--timeout", "60"])))
-    thread.start()  # before there is a training
-    with launch(tmp_path / "beside", notes) as recorded:
+    folder = tmp_path / "be side"
+    thread = threading.Thread(target=evaluate_checkpoints, args=(folder, 60.0, lines.append))
+    thread.start()
+    wait_for("its first line", lambda: lines)  # before there is a training
+    with launch(folder, notes) as recorded:
         model = Trainer(*inputs, **options, evaluator="elsewhere")
     thread.join(60)
-    assert codes == [0]
+    assert not thread.is_alive()
     assert history(model)["epochs"] == history(alone)["epochs"]  # to the bit
     ours: Any = recorded.properties
     theirs: Any = expected.properties
@@ -127,12 +130,13 @@ def test_what_is_measured_elsewhere_is_in_the_record(
         assert {tuple(point) for point in theirs["metric_steps"][name]} <= {
             tuple(point) for point in ours["metric_steps"][name]
         }
-    command = f"python -m drivetrain.components.checkpoint_evaluator {tmp_path / 'beside'}"
+    command = f"drivetrain evaluate-checkpoints '{folder}'"
     assert sum(note.endswith(command) for note in notes) == 1
     assert any(note.startswith("evaluator: checkpoint of step 12: eval loss") for note in notes)
-    assert "evaluator: checkpoint of step 12: eval loss" in capsys.readouterr().out
-    lines = (model.extra / "logs" / "eval" / "evaluations.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines if json.loads(line)["step"] % 4 == 0] == [4, 8, 12]
+    assert lines[0] == f"waiting 60 s at most for a training in {folder}, which does not exist yet"
+    assert any(line.startswith("checkpoint of step 12: eval loss") for line in lines)
+    kept = (model.extra / "logs" / "eval" / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in kept if json.loads(line)["step"] % 4 == 0] == [4, 8, 12]
 
 
 def test_no_evaluator_elsewhere_is_noted(
@@ -148,27 +152,13 @@ def test_no_evaluator_elsewhere_is_noted(
 
 
 def test_what_is_measured_belongs_to_its_epoch_though_one_before_was_rolled_back(tmp_path: Path) -> None:
-    training = Training(
-        FunctionRef(None, "model:train"),
-        tmp_path,
-        tmp_path,
-        None,
-        (),
-        {},
-        3,
-        50,
-        0,
-        "single",
-        "train",
-        "eval",
-        1,
-        "last",
-    )
+    function = FunctionRef(None, "model:train")
+    job = EvaluatorJob(function, tmp_path, tmp_path, None, {}, 3, 50, 0, "single", "train", "eval")
     log = EvaluationLog(tmp_path / "logs")
     for step in (4, 8, 12):  # nothing was left of the second epoch, whose end has a checkpoint all the same
         log.append(CheckpointEvaluation(step, step / 100, last=step == 12))
     notes: list[str] = []
-    with launch(tmp_path, notes), SideEvaluation(current(), training, "elsewhere") as evaluation:
+    with launch(tmp_path, notes), SideEvaluation(current(), job, "elsewhere") as evaluation:
         evaluation.on_train_begin(None)  # type: ignore[arg-type]  # it looks at nothing
         epochs = evaluation.finish([EpochRecord(1, 4, 0.5), EpochRecord(3, 4, 0.5)])
     assert [(epoch.epoch, epoch.eval_loss) for epoch in epochs] == [(1, 0.04), (3, 0.12)]
@@ -181,22 +171,22 @@ def test_a_loop_of_ones_own_has_nothing_to_evaluate(inputs: tuple[Examples, Tran
         Trainer(*inputs, fn=train_by_hand, batch_size=50, evaluator="elsewhere")
     assert notes[-1] == "nothing was evaluated: an evaluator measures what `run.fit` saves, which did not run"
     with pytest.raises(InputError, match="an evaluator trains nothing"):
-        evaluate_checkpoints(tmp_path, 0.0)
+        evaluate_checkpoints(tmp_path, 0.0, notes.append)
 
 
-def test_what_is_refused(
-    inputs: tuple[Examples, TransformGraph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no evaluator 'proces'"):
         Trainer(*inputs, fn=train, evaluator="proces")
     with pytest.raises(InputError, match="eval_split is None"):
         Trainer(*inputs, fn=train, evaluator="process", eval_split=None)
     with launch(tmp_path, []), pytest.raises(InputError, match="keep_best goes by 'eval_loss'"):
         Trainer(*inputs, fn=train_by_eval_loss, batch_size=50, evaluator="elsewhere")
-    assert main([str(tmp_path / "other"), "--timeout", "0"]) == 2
-    assert "no training with an evaluator has begun in" in capsys.readouterr().err
-    assert main([str(tmp_path), "--timeout", "0"]) == 2
-    assert "no training has saved a checkpoint in" in capsys.readouterr().err
+    for folder, message in (
+        (tmp_path / "other", "no training with an evaluator has begun in"),
+        (tmp_path, "no training has saved a checkpoint in"),
+    ):
+        ended = CliRunner().invoke(cli, ["evaluate-checkpoints", str(folder), "--timeout", "0"])
+        assert (ended.exit_code, message in ended.stderr) == (2, True)
 
 
 def wait_for(what: str, look: Any, seconds: float = 120.0) -> Any:
@@ -218,6 +208,12 @@ def is_alive(process: int) -> bool:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in "ZX"
     return False
+
+
+def train_in_the_trainer_alone(run: TrainingRun) -> Trained:
+    if run.role == "evaluator":
+        raise ValueError("no evaluator is wanted")
+    return train(run)
 
 
 class KillsTheEvaluator(Callback):
@@ -269,6 +265,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import optax
+from drivetrain.console.cli import cli
 from drivetrain.engine import Callback, Model, ops
 
 
@@ -300,11 +297,54 @@ def train(run):
 
 
 @pytest.mark.slow
-def test_a_killed_training_ends_its_evaluator_and_the_next_attempt_goes_on(tmp_path: Path) -> None:
+def test_why_an_evaluator_failed_is_noted_with_its_cause(
+    inputs: tuple[Examples, TransformGraph], tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    with launch(tmp_path, notes):
+        Trainer(*inputs, fn=train_in_the_trainer_alone, epochs=2, batch_size=50, evaluator="process")
+    end = next(note for note in notes if note.startswith("the evaluator ended with code 2, and evaluates no more"))
+    assert "the training goes on: error: " in end
+    assert "no evaluator is wanted" in end
+
+
+def write_project(folder: Path) -> None:
     x = np.random.default_rng(0).normal(size=600)
-    pd.DataFrame({"x": x, "y": 3 * x + 1}).to_csv(tmp_path / "rows.csv", index=False)
-    (tmp_path / "pipeline.py").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(MODEL)
+    folder.mkdir(exist_ok=True)
+    pd.DataFrame({"x": x, "y": 3 * x + 1}).to_csv(folder / "rows.csv", index=False)
+    (folder / "pipeline.py").write_text(PIPELINE)
+    (folder / "model.py").write_text(MODEL)
+
+
+@pytest.mark.slow
+def test_a_run_of_another_root_and_artifacts_behind_a_url_is_evaluated_from_another_folder(tmp_path: Path) -> None:
+    """By the line that Trainer prints, in a process that knows of neither."""
+    project, root, elsewhere = tmp_path / "project", tmp_path / "root of runs", tmp_path / "elsewhere"
+    write_project(project)
+    elsewhere.mkdir()
+    (project / "pipeline.py").write_text(PIPELINE.replace('"process"', '"elsewhere"'))
+    (project / "killed").touch()  # nobody is
+    options = ["--root", str(root), "--artifacts", (tmp_path / "behind").as_uri()]
+    command = [sys.executable, "-m", "drivetrain", "run", str(project), *options]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        assert run.stdout is not None
+        printed = next(line for line in run.stdout if "to evaluate its checkpoints elsewhere: " in line)
+        words = shlex.split(printed.partition("elsewhere: drivetrain ")[2])
+        evaluator = [sys.executable, "-P", "-m", "drivetrain", *words, "--timeout", "60", "--json"]
+        ended = subprocess.run(evaluator, cwd=elsewhere, capture_output=True, text=True, check=False)
+        assert run.stdout.read()
+    assert (ended.returncode, run.returncode) == (0, 0), ended.stderr
+    assert list(elsewhere.iterdir()) == []
+    measured = {each["step"]: each["eval_loss"] for each in json.loads(ended.stdout)["evaluations"]}
+    store = dt.open(root=root)
+    epochs = history(store.artifact("Trainer"))["epochs"]
+    steps = np.cumsum([epoch["steps"] for epoch in epochs])
+    assert [epoch["eval_loss"] for epoch in epochs] == [measured[step] for step in steps]
+
+
+@pytest.mark.slow
+def test_a_killed_training_ends_its_evaluator_and_the_next_attempt_goes_on(tmp_path: Path) -> None:
+    write_project(tmp_path)
     drivetrain, root = [sys.executable, "-m", "drivetrain"], ["--root", str(tmp_path / ".drivetrain")]
     command = [*drivetrain, "run", str(tmp_path), "--runner", "process", *root]
     killed = subprocess.run(command, capture_output=True, text=True, check=False)
