@@ -200,7 +200,8 @@ class Checkpoints:
             like: A pytree of the structure, shapes and dtypes of the state (`jax.eval_shape` gives one).
 
         Raises:
-            DrivetrainError: The machine lacks memory, open files or a permission, which says nothing of the checkpoint.
+            DrivetrainError: The machine lacks memory, open files or a permission, which says nothing of the checkpoint;
+                or it is whole, and of another structure.
         """
         for step in reversed(self.steps()):
             try:
@@ -273,15 +274,36 @@ class Checkpoints:
 
         try:
             arrays, record = self._read_arrays(step, _shapes(like))
+            leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
         except Exception as error:
             if _is_of_machine(error):
                 raise DrivetrainError(
                     f"the checkpoint of step {step} in {self._folder} cannot be read now: {_line(error)}",
                     fix="see to what it says and try again; the checkpoint stays as it is",
                 ) from error
+            self._refuse_other(step, like)
             raise
-        leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]
         return jax.tree.unflatten(jax.tree.structure(like), leaves), record
+
+    def _refuse_other(self, step: int, like: State) -> None:
+        """Refuse a checkpoint that is whole, and of another training: it is not to be set aside.
+
+        Raises:
+            InputError: It is.
+        """
+        try:
+            arrays = self.arrays(step)
+        except Exception:  # it is damaged, as in `restore`
+            return
+        saved = {name: f"{array.dtype} {list(array.shape)}" for name, array in arrays.items()}
+        wanted = {name: f"{array.dtype} {list(array.shape)}" for name, array in _shapes(like).items()}
+        for name in sorted({*saved, *wanted}):
+            if saved.get(name) != wanted.get(name):
+                raise InputError(
+                    f"the checkpoint of step {step} in {self._folder} is of another training: its {name!r} is "
+                    f"{saved.get(name, 'not there')}, here {wanted.get(name, 'not there')}",
+                    fix="use the model and the options of `fit` with which it was saved, or another work_dir",
+                )
 
     def _read_arrays(self, step: int, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         ocp = _orbax()
@@ -418,8 +440,8 @@ def _typed(array: Any, like: Any) -> Any:
     if array is None:
         return np.zeros(like.shape, like.dtype)
     whole = jax.random.wrap_key_data(array) if _is_key(like) else array
-    if whole.dtype != like.dtype:
-        raise ValueError(f"an array of {whole.dtype}, not {like.dtype}")
+    if (whole.dtype, whole.shape) != (like.dtype, like.shape):
+        raise ValueError(f"an array of {whole.dtype} {whole.shape}, not {like.dtype} {like.shape}")
     return whole
 
 

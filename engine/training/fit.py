@@ -531,7 +531,7 @@ class Fit:
         good.record = self._under_way()  # so that callbacks know of this rollback after the next
 
     def _rolled_back_exploded(self) -> bool:
-        """Whether parameters were no numbers, and the training was rolled back for it.
+        """Whether parameters, or the model's state, were no numbers, and the training was rolled back for it.
 
         Only where the good state is taken: when a checkpoint is due is another moment in each attempt.
         """
@@ -682,14 +682,19 @@ class Fit:
         }
 
     def _exploded(self) -> InputError | None:
-        """The error for parameters that are no numbers, which a finite loss may leave behind."""
-        if (name := first_broken(self._state["params"])) is None:
-            return None
-        return InputError(
-            f"the parameter {name!r} holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss "
-            "was finite: its gradient exploded",
-            fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
-        )
+        """The error for parameters, or the model's state, that are no numbers; a finite loss may leave them behind."""
+        after = f"holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss was finite"
+        if (name := first_broken(self._state["params"])) is not None:
+            return InputError(
+                f"the parameter {name!r} {after}: its gradient exploded",
+                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
+            )
+        if (name := first_broken(self._state["model"])) is not None:
+            return InputError(
+                f"the model's state {name!r} {after}: the model is evaluated and served with it",
+                fix="look for values of a batch that are too large for it, such as for their squares in batch norm",
+            )
+        return None
 
     def _spelled(self, step: int) -> str:
         """A step, from 0, as a person counts."""

@@ -24,6 +24,7 @@ from drivetrain.engine import (
     CheckpointPolicy,
     EarlyStopping,
     Model,
+    Rollback,
     TensorBoard,
     Trained,
     TrainingProgress,
@@ -335,6 +336,27 @@ def test_other_trainings_are_refused(run: TrainingRun) -> None:
         pytest.raises(DrivetrainError, match="another evaluator uses the work folder"),
     ):
         fit(evaluator(run, []))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "named"),
+    [
+        (LINE, {"ema": None}, "its 'ema.b' is float32 [], here not there"),
+        (LINE, {"rollback": Rollback()}, "its 'good.ema.b' is not there, here float32 []"),
+        (replace(LINE, init=lambda key: {"w": jnp.zeros(1), "b": jnp.zeros(())}), {}, "'ema.w' is float32 [], here fl"),
+    ],
+)
+def test_code_of_another_training_is_named_as_the_cause(
+    run: TrainingRun, model: Model, options: dict[str, Any], named: str
+) -> None:
+    """The checkpoints are whole, and stay: neither does an evaluator look at the disk, nor a training begin anew."""
+    fit(run)
+    for each in (evaluator(run), run):
+        with pytest.raises(InputError, match="is of another training: ") as raised:
+            fit(each, replace(model, apply=lambda params, features: params["w"].sum() * features["x"]), **options)
+        assert named in str(raised.value)
+    assert run.work_dir is not None
+    assert Checkpoints(run.work_dir / "checkpoints").steps() == [4, 8, 12]
 
 
 def test_event_files_lie_beside_those_of_the_training(run: TrainingRun) -> None:

@@ -373,6 +373,38 @@ def test_a_parameter_that_overflows_is_rolled_back(run: TrainingRun) -> None:
     assert [record.epoch for record in trained.history] == [1, 3]
 
 
+def test_a_state_of_the_model_that_overflows_is_rolled_back(run: TrainingRun, tmp_path: Path) -> None:
+    """Though loss, gradients and parameters are finite: batch norm divides by the root of what it keeps the mean of."""
+
+    def train_scaled(params: Any, state: Any, features: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+        square = jnp.mean(features["x"] ** 2)
+        scaled = params["w"] * features["x"] / jnp.sqrt(1 + square)
+        return scaled, {"square": 0.9 * state["square"] + 0.1 * square}
+
+    def apply_scaled(variables: Any, features: Any) -> jax.Array:
+        scaled: jax.Array = variables["params"]["w"] * features["x"] / jnp.sqrt(1 + variables["state"]["square"])
+        return scaled
+
+    model = Model(
+        lambda key: {"params": {"w": jnp.float32(0.5)}, "state": {"square": jnp.float32(1)}}, apply_scaled, train_scaled
+    )
+    arrays = columns()
+    arrays["x"][12 * BATCH] = 3e19
+
+    def train_on(run: TrainingRun, rollback: Rollback | None) -> Trained:
+        data = from_arrays(arrays).batch(BATCH)
+        options: dict[str, Any] = {"loss": squared, "optimizer": optax.sgd(RATE), "data": data, "rollback": rollback}
+        return run.fit(model, label="y", predict=lambda outputs: {"y_hat": outputs}, steps_per_epoch=STEPS, **options)
+
+    trained = train_on(run, Rollback())
+    assert [(each.step, each.restored_step, each.resumed_step) for each in trained.rollbacks] == [(20, 10, 21)]
+    assert "the model's state 'square' holds NaN or infinity after step 20" in trained.rollbacks[0].reason
+    assert np.isfinite(trained.params["state"]["square"])
+    assert [record.epoch for record in trained.history] == [1, 3]
+    with pytest.raises(InputError, match="the model's state 'square' holds NaN or infinity after step"):
+        train_on(dataclasses.replace(run, work_dir=tmp_path), None)
+
+
 def test_steps_that_a_scaled_loss_leaves_out_are_no_failures(run: TrainingRun) -> None:
     arrays = columns(y={12: 3e3})  # its gradient overflows in float16
     trained = fit(run, arrays, precision="float16")
