@@ -373,6 +373,7 @@ def test_every_slice_is_looked_at_as_by_brute_force(
     )
     for count in range(1, min(width, len(kinds)) + 1):
         alpha = 0.9 / min(width, len(kinds)) / search.counts[count - 1]
+        least = stats.norm.isf(alpha)
         expected = set()
         for some in itertools.combinations(range(len(kinds)), count):
             for cross in itertools.product(*(masks[number] for number in some)):
@@ -380,7 +381,7 @@ def test_every_slice_is_looked_at_as_by_brute_force(
                 if not 5 <= inside.sum() <= rows - 5:
                     continue
                 z = x[inside].sum() / np.sqrt(inside.sum() * (1 - inside.mean()))
-                if z >= stats.norm.isf(alpha) and hall(x[inside], x[~inside]) <= alpha and x[inside].mean() > 0:
+                if z >= least and hall(x[inside], x[~inside]) <= alpha and x[inside].mean() > 0:
                     expected.add((some, inside.tobytes(), round(z, 6)))
         named = {
             (tuple(number for number, _ in cross), search.rows_of(cross).tobytes(), round(z, 6))
