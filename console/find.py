@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..metadata.records import TRIAL
 from .exit_codes import OK
 from .options import ConsoleSettings, print_text, shared
 from .record_table import KINDS, page_of
@@ -13,6 +15,8 @@ from .record_table import KINDS, page_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+_NESTED: Final = {"metric": "metrics", "property": "properties", "parameter": "parameters", "tag": "tags"}
+"""Where a record has the fields of dotted names."""
 _SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "runs": ("run", "pipeline", "state", "started"),
     "executions": ("component", "node", "run", "state", "started", "seconds"),
@@ -41,8 +45,10 @@ def find(
     """Find runs, executions or artifacts by a filter: on states, times, metrics, parameters, properties, lineage.
 
     Write text and times in single quotes; -7d is seven days before now. `and`, `or`, `not`, parentheses, `in (…)`,
-    `like '%…'` and `is null` are understood; docs/finding.md lists the fields. As a DataFrame: `dt.find()`.
+    `like '%…'` and `is null` are understood; docs/finding.md lists the fields. Properties, metrics and parameters that
+    are named become columns; --json has all. As a DataFrame: `dt.find()`.
     """
+    from ..metadata.filters import dotted_names
     from ..metadata.finding import RecordQuery
 
     with settings.home(readonly=index is None) as home:
@@ -52,25 +58,48 @@ def find(
             home.store.index_property("artifact" if kind == "artifacts" else "execution", index)
         records, following = page_of(home, kind, RecordQuery(where, order, limit, after))
         answer = {kind: records, "next": following}
-        settings.answer(answer, lambda console: _show(console, kind, records, following))
+        columns = {name: [name] for name in _SHOWN[kind]} | dotted_names(order.removeprefix("-")) | dotted_names(where)
+        settings.answer(answer, lambda console: _show(console, kind, columns, records, following))
     return OK
 
 
-def _show(console: Console, kind: str, records: list[dict[str, Any]], following: str | None) -> None:
+def _show(
+    console: Console,
+    kind: str,
+    columns: Mapping[str, Sequence[str]],
+    records: list[dict[str, Any]],
+    following: str | None,
+) -> None:
+    """Print the columns of which a record has a value, in a table."""
     from rich.markup import escape
     from rich.table import Table
 
     if not records:
         print_text(console, f"no {kind} fit")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in _SHOWN[kind]:
-        table.add_column(column, overflow="fold", justify="right" if column in ("size", "seconds") else "left")
-    for record in records:
-        table.add_row(*(escape(_cell(column, record[column])) for column in _SHOWN[kind]))
+    table, cells = Table(box=None, pad_edge=False), []
+    for name, parts in columns.items():
+        values = [_value(record, parts) for record in records]
+        if name in _SHOWN[kind] or any(value is not None for value in values):
+            numeric = all(isinstance(value, int | float) for value in values if value is not None)
+            table.add_column(escape(name), overflow="fold", justify="right" if numeric else "left")
+            cells.append([escape(_cell(name, value)) for value in values])
+    for row in zip(*cells, strict=True):
+        table.add_row(*row)
     console.print(table)
     if following is not None:
         print_text(console, f"there are more: --after {following}")
+
+
+def _value(record: Mapping[str, Any], parts: Sequence[str]) -> Any:
+    """What a record has of a field, by the parts of its name; None where it has nothing of that name."""
+    head, *path = parts
+    value = record.get(_NESTED.get(head, head))
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if parts == ["component"] and value == TRIAL:
+        return f"{TRIAL} {record['properties'].get('number', '')}"
+    return value
 
 
 def _cell(column: str, value: Any) -> str:

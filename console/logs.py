@@ -33,8 +33,8 @@ _LONGEST = 1 << 20
 
 
 @click.command(
-    epilog="\b\nExample:\n  drivetrain logs\n  drivetrain logs 20261121-093000-1a2b Trainer -f\n"
-    "  drivetrain logs 20261121-093000-1a2b 'Trainer[3]' --json\n"
+    epilog="\b\nExample:\n  drivetrain logs\n  drivetrain logs Trainer -f\n"
+    "  drivetrain logs 20261121-093000-1a2b Trainer\n  drivetrain logs 20261121-093000-1a2b 'Trainer[3]' --json\n"
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.argument("task", metavar="[NODE]", required=False)
@@ -43,15 +43,16 @@ _LONGEST = 1 << 20
 def logs(settings: ConsoleSettings, run_id: str | None, task: str | None, follow: bool) -> int:
     """Print what NODE printed in RUN; without NODE, list the logs of RUN (the newest unless given) and their sizes.
 
-    Of a node in a loop, Trainer[3] is one item, Trainer is all. Runs on other runners than inline have everything;
-    inline prints to the terminal, and its logs hold the beginning, the end, notes and tracebacks.
+    A NODE alone is one of the newest run. Of a node in a loop, Trainer[3] is one item, Trainer is all. Runs on other
+    runners than inline have everything; inline prints to the terminal, and its logs hold the beginning, the end, notes
+    and tracebacks.
     """
     with settings.home() as home:
-        run = open_run(home, run_id)
+        run, task = _meant(home, run_id, task)
         run_logs = Logs(home.root, run.id)
         if task is None:
             if follow:
-                raise click.UsageError("--follow needs a RUN and a NODE")
+                raise click.UsageError("--follow needs a NODE")
             settings.answer(_listed(home, run, run_logs), lambda console: _list(console, home, run, run_logs))
             return OK
         names = _named(run, run_logs, task, follow=follow)
@@ -64,6 +65,19 @@ def logs(settings: ConsoleSettings, run_id: str | None, task: str | None, follow
                 echo(part, end="")
                 sys.stdout.flush()
     return OK
+
+
+def _meant(home: Home, run_id: str | None, task: str | None) -> tuple[Run, str | None]:
+    """The run and the node. A word alone that is no run may be a node of the newest run."""
+    try:
+        return open_run(home, run_id), task
+    except InputError:
+        if run_id is None or task is not None:
+            raise
+        newest = open_run(home, None)
+        if parse_task(run_id)[0] not in newest.pipeline.ids:
+            raise
+        return newest, run_id
 
 
 def _listed(home: Home, run: Run, run_logs: Logs) -> dict[str, object]:

@@ -225,7 +225,7 @@ class Compiler:
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
     def _field(self, name: str, start: int) -> list[tuple[Field, tuple[str, ...]]]:
-        head, *rest = [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in _PARTS.findall(name)]
+        head, *rest = _parts(name)
         fields = self._fields.get(head)
         takes_path = fields is not None and fields[0].kind == "json"
         if fields is None or takes_path != bool(rest):
@@ -351,6 +351,16 @@ class Compiler:
     def _error(self, message: str, index: int, fix: str | None = None) -> InputError:
         at = self._tokens[index][2] if index < len(self._tokens) else len(self._text)
         return _error(self._text, at, message, fix)
+
+
+def dotted_names(text: str) -> dict[str, list[str]]:
+    """The names with a dot in a filter or an order, as they are spelled: `{"metric.auc": ["metric", "auc"]}`."""
+    names = (word for kind, word, _ in (_tokens(text) if text.strip() else ()) if kind == "name")
+    return {name: parts for name in names if len(parts := _parts(name)) > 1}
+
+
+def _parts(name: str) -> list[str]:
+    return [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in _PARTS.findall(name)]
 
 
 def _json_kind(value: FilterValue) -> JsonKind:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DrivetrainError
 from .checkpoint import Checkpoints
 from .evaluations import FOLDER, CheckpointEvaluation, EvaluationLog
-from .tensorboard import TensorBoard
+from .tensorboard import TensorBoard, add_scalar
 from .work_lock import is_at_work
 
 if TYPE_CHECKING:
@@ -151,4 +151,4 @@ class EvaluationWriter:
 
         with SummaryWriter(str(self._run.log_dir / FOLDER), filename_suffix=f".{step:012}") as writer:
             for name, value in values.items():
-                writer.add_scalar(f"epoch/{name}", value, step)
+                add_scalar(writer, f"epoch/{name}", value, step)

@@ -256,10 +256,12 @@ class Fit:
         return self._step == self._total or bool(self._stopped and self._step and self._step % self._steps == 0)
 
     def _note_checkpoint(self, checkpoints: Checkpoints, kind: type[BaseException] | None, *_: object) -> None:
-        """After an error, say where the newest checkpoint is: with other code, a training begins without it."""
-        if kind is None or issubclass(kind, Canceled) or not issubclass(kind, Exception):
+        """Say from where a stopped training can go on; after an error, where that is: other code begins without it."""
+        if kind is None or not self._step or (newest := checkpoints.newest()) is None:
             return
-        if self._step and (newest := checkpoints.newest()) is not None:
+        if issubclass(kind, Canceled | KeyboardInterrupt):
+            self._run.note(f"stopped at step {self._step} of {self._total}; it can go on from step {newest.name}")
+        elif issubclass(kind, Exception):
             self._run.note(f"the checkpoint of step {newest.name} remains: {newest}")
 
     def _kept_epoch(self) -> int | None:

@@ -128,14 +128,14 @@ class TensorBoard(Callback):
         assert self._every is not None  # since on_train_begin
         self._step = step
         if step % self._every == 0:
-            self.writer.add_scalar("step/loss", loss, step)
+            add_scalar(self.writer, "step/loss", loss, step)
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """Write losses, metrics and histograms."""
         values = {"loss": record.loss, "eval_loss": record.eval_loss, **record.metrics}
         for name, value in values.items():
             if value is not None:
-                self.writer.add_scalar(f"epoch/{name}", value, self._step)
+                add_scalar(self.writer, f"epoch/{name}", value, self._step)
         if self._histograms:
             for name, array in named_arrays(progress.variables()).items():
                 if np.isfinite(array).all():  # tensorboardX gives up on others
@@ -181,6 +181,15 @@ class TensorBoard(Callback):
         results = dict.fromkeys((f"epoch/{name}" for name in progress.monitored), 0)
         for summary in hparams(values, results):
             writer.file_writer.add_summary(summary)
+
+
+def add_scalar(writer: SummaryWriter, name: str, value: float, step: int) -> None:
+    """Write a point, as `writer.add_scalar` does; that logs a warning of what is not finite, which names nothing."""
+    from tensorboardX.summary import scalar
+
+    summary = scalar(name, 0.0)
+    summary.value[0].simple_value = value
+    writer.file_writer.add_summary(summary, step)
 
 
 def named_arrays(variables: Any) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:

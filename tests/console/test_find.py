@@ -67,6 +67,26 @@ def test_executions_and_artifacts_are_found_by_lineage(runs: list[str], drivetra
     assert "the column 'x' is missing" in failed[0]["error"]
 
 
+def test_what_is_named_is_a_column_and_trials_have_their_numbers(runs: list[str], drivetrain: Command) -> None:
+    from drivetrain.pipelines import Home
+
+    home = Home(Path(".drivetrain"))
+    for number, rate in enumerate((0.5, 0.25)):
+        about = {"run": runs[1], "node": "Seek", "number": number, "x": {"a b": rate}}
+        trial = home.store.start("Trial", contexts=[], inputs={}, properties=about)
+        home.store.publish(trial, {}, properties={"metrics": {"auc": 1 - rate}})
+    home.close()
+    where = "component = 'Trial' and property.x.\"a b\" > 0"
+    header, *rows = drivetrain("find", "executions", where, "--order", "-metric.auc").stdout.splitlines()
+    assert header.split()[-3:] == ["metric.auc", 'property.x."a', 'b"']
+    assert [(row.split()[:3], row.split()[-2:]) for row in rows] == [
+        (["Trial", "1", "Seek"], ["0.75", "0.25"]),
+        (["Trial", "0", "Seek"], ["0.5", "0.5"]),
+    ]
+    text = drivetrain("find", "runs", "parameter.rows >= 3 and parameter.none is null and metric.none is null").stdout
+    assert text.splitlines()[0].split() == ["run", "pipeline", "state", "started", "parameter.rows"]
+
+
 def test_pages_go_on_behind_each_other(runs: list[str], drivetrain: Command, last_json: Read) -> None:
     first = last_json(drivetrain("find", "runs", "--limit", "2", "--order", "started", "--json"))
     second = last_json(drivetrain("find", "runs", "--order", "started", "--after", first["next"], "--json"))

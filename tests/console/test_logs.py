@@ -134,6 +134,8 @@ def test_a_node_launched_alone_is_kept_and_seen(talking: Path, drivetrain: Comma
 def test_the_inline_runner_writes_what_it_knows(talking: Path, drivetrain: Command) -> None:
     assert drivetrain("run", "shop", "-p", "fail=true").exit_code == 2
     text = drivetrain("logs", "", "Talk").stdout
+    assert drivetrain("logs", "Talk").stdout == text
+    assert "there is no run 'Tulk'" in drivetrain("logs", "Tulk").stderr
     lines = text.splitlines()
     assert lines[0].startswith("=== Talk: attempt 1")
     assert lines[1] == "worth knowing"

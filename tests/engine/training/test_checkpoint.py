@@ -454,7 +454,7 @@ def test_the_best_and_periodic_checkpoints_of_a_training(
         if stopped is not None and done >= stopped * 16:
             raise Canceled("stop")
 
-    watched = Epochs()
+    watched, notes = Epochs(), list[str]()
     run = TrainingRun(
         problem.SPECS,
         problem.examples(tmp_path / "content", train=160, evaluation=64),
@@ -463,6 +463,7 @@ def test_the_best_and_periodic_checkpoints_of_a_training(
         depth=5,
         work_dir=tmp_path / "work",
         progress=stop,
+        note=notes.append,
         callbacks=[watched],
     )
 
@@ -482,6 +483,9 @@ def test_the_best_and_periodic_checkpoints_of_a_training(
         run = dataclasses.replace(run, progress=lambda *report: None)
     trained = fit(run)
     assert bool(trained.first_step) == bool(stopped)
+    stops = [note for note in notes if note.startswith("stopped at")]
+    step = trained.first_step
+    assert stops == ([f"stopped at step {step} of 60; it can go on from step {step}"] if stopped else [])
     best = min(watched.losses, key=watched.losses.__getitem__)
     assert 10 < best < 60
     assert set(trained.checkpoints) == {20, 40, 60, best}

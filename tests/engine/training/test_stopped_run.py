@@ -98,6 +98,7 @@ def test_sigterm_saves_and_resume_goes_on(project: Path, runner: str) -> None:
         process.send_signal(signal.SIGTERM)
         printed += process.stdout.read()
     assert process.returncode == 143, printed
+    assert "; it can go on from step " in printed
     subprocess.run([*drivetrain, "resume", *root], check=True, capture_output=True)
     resumed = history(project)
     assert resumed["resumed_at_step"] == 3 / 12 * expected["steps"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -248,7 +249,9 @@ def test_the_writer_is_there_once_the_training_began() -> None:
 
 
 @pytest.mark.parametrize("value", [3e38, 1e20, 1.0])
-def test_a_training_whose_parameters_have_gone_far_has_histograms(value: float, tmp_path: Path) -> None:
+def test_a_training_whose_parameters_have_gone_far_has_histograms(
+    value: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """tensorboardX has no bins beyond 1e20, and would end the training."""
     far = np.array([value, -value], np.float32)
     settings = {"big": 10**30, "table|cell\nline": "a|b", "none": None}
@@ -260,9 +263,12 @@ def test_a_training_whose_parameters_have_gone_far_has_histograms(value: float, 
     board = TensorBoard()
     board.on_train_begin(progress)
     board.on_step_end(progress, 1, float("nan"))
-    board.on_epoch_end(progress, EpochRecord(1, 1, 1e38))
+    board.on_epoch_end(progress, EpochRecord(1, 1, 1e38, math.inf))
     board.close()
+    assert not caplog.records  # tensorboardX's warning of NaN names nothing
     events = read(tmp_path)
+    assert math.isnan(events.Scalars("step/loss")[0].value)
+    assert events.Scalars("epoch/eval_loss")[0].value == math.inf
     (histogram,) = events.Histograms("parameters/far")
     assert histogram.histogram_value.num == 2
     (table,) = events.Tensors("settings/text_summary")
