@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -221,13 +222,16 @@ def call_train(fn: Fn, run: TrainingRun) -> Trained:
     """What the user's function returns; what it raises becomes an InputError that names the line in the user's file."""
     from .. import engine
 
-    train = load(fn)
+    train, process = load(fn), os.getpid()
     try:
         trained = train(run)
     except DrivetrainError:
         raise
     except Exception as error:  # the user's own code may raise anything
         raise mistake(error) from error
+    finally:
+        if os.getpid() != process:  # it forked: what follows is to be done once
+            os._exit(0)
     if not isinstance(trained, engine.Trained):
         raise InputError(
             f"{getattr(train, '__qualname__', fn)} returned {_kind(trained)}, not Trained",

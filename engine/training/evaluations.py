@@ -65,7 +65,7 @@ class EvaluationLog:
             file.write(json.dumps(evaluation.to_json(), allow_nan=False).encode() + b"\n")
 
     def new(self) -> list[CheckpointEvaluation]:
-        """Those that were written since the last call, whole lines only."""
+        """Those that were written since the last call, whole lines only; one that is damaged is as none."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._read)
@@ -74,7 +74,14 @@ class EvaluationLog:
             return []
         whole = body[: body.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [CheckpointEvaluation.from_json(json.loads(line)) for line in whole.splitlines()]
+        return [evaluation for line in whole.split(b"\n") if (evaluation := _read(line)) is not None]
+
+
+def _read(line: bytes) -> CheckpointEvaluation | None:
+    try:
+        return CheckpointEvaluation.from_json(json.loads(line))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def unmeasured(log_dir: Path) -> Callable[[Sequence[int]], list[int]]:

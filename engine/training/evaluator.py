@@ -137,11 +137,22 @@ class EvaluationWriter:
         self._boards = any(isinstance(callback, TensorBoard) for callback in callbacks)
 
     def write(self, evaluation: CheckpointEvaluation) -> None:
-        """Write all of it. The JSON line comes last of the files: who waits for it finds the others."""
+        """Write all of it. The JSON line comes last of the files: who waits for it finds the others.
+
+        Raises:
+            DrivetrainError: It cannot be written, as on a full disk.
+        """
         values = {"eval_loss": evaluation.eval_loss, **evaluation.metrics}
-        if self._boards:
-            self._write_events(evaluation.step, values)
-        self._log.append(evaluation)
+        try:
+            if self._boards:
+                self._write_events(evaluation.step, values)
+            self._log.append(evaluation)
+        except OSError as error:
+            raise DrivetrainError(
+                f"what was measured of the checkpoint of step {evaluation.step} could not be written to "
+                f"{self._log.path.parent}: {error}",
+                fix="make room there, and start the evaluator again: it goes on with this checkpoint",
+            ) from error
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.5f}" for name, value in values.items())
         self._run.note(f"checkpoint of step {evaluation.step}: {shown}")
 

@@ -36,12 +36,12 @@ class Rollback:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("times", "every"):
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise InputError(f"{name} of the rollback is {number}", fix="use 1 or more")
-        if not 0 < self.factor <= 1:
+        for name, number in {"times": self.times, **({} if self.every is None else {"every": self.every})}.items():
+            if not isinstance(number, int) or number < 1:
+                raise InputError(f"{name} of the rollback is {number!r}", fix="use a whole number, 1 or more")
+        if not isinstance(self.factor, float | int) or not 0 < self.factor <= 1:
             raise InputError(
-                f"factor of the rollback is {self.factor}", fix="use more than 0 and at most 1, such as 0.5"
+                f"factor of the rollback is {self.factor!r}", fix="use more than 0 and at most 1, such as 0.5"
             )
 
     def due(self, step: int, count: int) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -173,6 +174,43 @@ def test_lines_are_json_and_what_is_torn_goes(tmp_path: Path) -> None:
     log.append(CheckpointEvaluation(12, 1.5, last=True))
     assert reader.new() == [CheckpointEvaluation(12, 1.5, last=True)]
     assert [evaluation.step for evaluation in EvaluationLog(tmp_path).new()] == [8, 12]
+
+
+def test_a_damaged_line_is_as_none(run: TrainingRun) -> None:
+    """The training reads the file too, and does not end for it; the checkpoint is measured again."""
+    fit(run)
+    fit(evaluator(run, []))
+    log = EvaluationLog(run.log_dir)
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    for damaged in (b"\0" * 40 + b"\n", b'{"step": 8}\n', b"[]\n", b"\xff\n"):
+        log.path.write_bytes(lines[0] + damaged + lines[2])
+        assert [evaluation.step for evaluation in measured(run)] == [4, 12]
+        fit(replace(run, role="trainer"))
+    log.path.write_bytes(lines[0] + damaged)
+    fit(evaluator(run, []))
+    assert [evaluation.step for evaluation in measured(run)] == [4, 8, 12]
+
+
+def test_a_full_disk_is_named_and_what_it_lacks_is_measured_again(run: TrainingRun, tmp_path: Path) -> None:
+    fit(run)
+    small = tmp_path / "small"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+    try:
+        (small / "eval").mkdir()
+        with suppress(OSError), (small / "fill").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+        here = replace(run, log_dir=small)
+        with pytest.raises(DrivetrainError, match=r"of step 4 could not be written to .*No space left .*\n.*make room"):
+            fit(evaluator(here, []))
+        (small / "fill").unlink()
+        fit(evaluator(here, []))
+        assert [evaluation.step for evaluation in measured(here)] == [4, 8, 12]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_it_works_while_the_training_does_and_ends_with_it(run: TrainingRun) -> None:

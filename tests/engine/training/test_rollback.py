@@ -424,10 +424,14 @@ def test_fifty_steps_left_out_in_a_row_are_a_failure(run: TrainingRun) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
+        (lambda: Rollback(times=None), "times of the rollback is None"),  # type: ignore[arg-type]
         (lambda: Rollback(times=0), "times of the rollback is 0"),
+        (lambda: Rollback(times=2.5), "times of the rollback is 2.5"),  # type: ignore[arg-type]  # there is no end of it
         (lambda: Rollback(every=0), "every of the rollback is 0"),
+        (lambda: Rollback(every="4"), "every of the rollback is '4'"),  # type: ignore[arg-type]
         (lambda: Rollback(factor=0), "factor of the rollback is 0"),
         (lambda: Rollback(factor=float("nan")), "factor of the rollback is nan"),
+        (lambda: Rollback(factor="half"), "factor of the rollback is 'half'"),  # type: ignore[arg-type]
         (lambda: 2, r"rollback is 2\n.*Rollback\(times=2\)"),
         (lambda: True, r"rollback is True\n.*Rollback\(times=3\)"),
         (lambda: Rollback, r"rollback is the class Rollback\n.*Rollback\(times=3\)"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -320,6 +322,27 @@ def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
     assert outputs["logit"] == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
     assert "recorded no history" in (model.extra / "report.html").read_text()
     assert float((model.extra / "logs" / "rate.txt").read_text()) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("end", ["return run", "sys.exit(3)"])
+def test_a_process_that_the_function_forks_does_not_go_on_after_it(end: str) -> None:
+    """Two would publish, or end the same trial twice. Forked in a process without JAX."""
+    script = f"""
+import os, sys
+from drivetrain.components.trainer import call_train
+from drivetrain.errors import InputError
+def train(run):
+    if os.fork() == 0:
+        {end}
+    assert os.wait()[1] == 0
+    return "the parent"
+try:
+    call_train(train, None)
+except BaseException as error:
+    print(f"{{type(error).__name__}}: {{error.message}}", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["InputError: train returned a str, not Trained"], done.stderr
 
 
 def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
