@@ -123,7 +123,7 @@ def _drawn(cursors: Sequence[Cursor], drawn: npt.NDArray[np.int64]) -> tuple[Col
     slots: list[npt.NDArray[np.int64]] = []
     end = len(drawn)
     for number, cursor in enumerate(cursors):
-        mine = np.flatnonzero(drawn == number)
+        mine = np.flatnonzero(drawn[:end] == number)  # what comes after the end need not be read
         part = cursor.take(len(mine))
         count = 0 if part is None else rows_in(part)
         if count < len(mine):

@@ -270,6 +270,18 @@ def test_a_mix_keeps_each_datasets_order_and_its_weight() -> None:
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=4 * 0.5 / np.sqrt(len(mixed)))
 
 
+def test_a_mix_reads_no_block_of_what_comes_after_its_end() -> None:
+    read: list[int] = []
+
+    def counted(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        read.append(len(columns["row"]))
+        return columns
+
+    row = from_arrays({"row": np.arange(10)})
+    rows = numbers(mix([row, row.map(counted).repeat()], [0.5, 0.5], seed=0))
+    assert len(rows) - 10 <= sum(read) < len(rows)  # ten are of the first; the last block read is of ten
+
+
 def test_interleave_takes_turns() -> None:
     rows = [from_arrays({"row": np.arange(first, first + count)}) for first, count in ((0, 5), (10, 2), (20, 3))]
     assert numbers(interleave(rows)) == [0, 10, 20, 1, 11, 21, 2, 22, 3, 4]
