@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Final, Literal, TypeAlias
 
@@ -47,7 +48,8 @@ class _TimeTable(Trigger):
         if self.catch_up == "none" and view.now - latest > _PUNCTUAL:
             return self._wait(latest, next(self.after(view.now), None), f"was missed at {_minute(latest)}, ")
         scheduled = first if self.catch_up == "all" else latest
-        missed = sum(1 for each in islice(times, _COUNTED) if each <= latest) if scheduled is latest else 0
+        more = takewhile(lambda each: each.astimezone(UTC) <= latest.astimezone(UTC), islice(times, _COUNTED))
+        missed = sum(1 for _ in more) if scheduled is latest else 0
         count = f", for {'over ' * (missed == _COUNTED)}{missed + 1} times together" if missed else ""
         return Signal(
             True,
@@ -87,19 +89,10 @@ class Cron(_TimeTable):
         parse_cron(self.fields)
         time_zone(self.tz)
         _check_catch_up(self.catch_up)
-        if not self._has_times:
+        if not _has_times(self.fields):
             raise InputError(
                 f"the cron expression {self.fields!r} names no date of any year", fix="give a day that the month has"
             )
-
-    @property
-    def _has_times(self) -> bool:
-        from cronsim import CronSimError
-
-        try:
-            return next(self.after(datetime(2026, 1, 1, tzinfo=UTC)), None) is not None
-        except CronSimError:
-            return False
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """The times after a moment, in order."""
@@ -165,6 +158,16 @@ class Every(_TimeTable):
 
     def __str__(self) -> str:
         return super().__str__().replace(f"Every({self.period}", f"Every({spelled(seconds_of(self.period))!r}", 1)
+
+
+@lru_cache(1024)  # the scheduler reads its schedules every few seconds
+def _has_times(fields: str) -> bool:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        return next(CronSim(" ".join(parse_cron(fields).spelled), datetime(2026, 1, 1, tzinfo=UTC)), None) is not None
+    except CronSimError:
+        return False
 
 
 def _check_catch_up(catch_up: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 from ...errors import InputError
@@ -65,6 +66,7 @@ class CronFields:
         return minute, hour, day, month, weekday
 
 
+@lru_cache(1024)
 def parse_cron(text: str) -> CronFields:
     """Read five fields, or a name for five such as `@daily`.
 

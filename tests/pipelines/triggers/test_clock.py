@@ -100,6 +100,17 @@ def test_what_was_missed(catch_up: str, due_at: list[str]) -> None:
     assert not watcher.look(four_days + 3 * 60 + 1).due
 
 
+def test_what_was_missed_where_an_hour_comes_twice() -> None:
+    """02:15, 02:30, 02:45 and 02:00 again: the last of them is the earliest by the clock on the wall."""
+    watcher = Watcher(Cron("*/15 * * * *", tz="Europe/Oslo"), HandMadeView())
+    midnight = (datetime(2026, 10, 25, tzinfo=UTC) - BEGIN) / timedelta(minutes=1)  # 02:00 in Oslo, for the first time
+    assert watcher.look(midnight).due
+    signal = watcher.look(midnight + 60)
+    assert signal.due
+    assert "was due at 2026-10-25 02:00" in signal.reason
+    assert "for 4 times together" in signal.reason
+
+
 @given(st.lists(st.integers(1, 300), max_size=30), st.sampled_from(["latest", "all"]))
 def test_an_interval_is_due_for_each_of_its_times_once(steps: list[int], catch_up: str) -> None:
     watcher, at, runs = Watcher(Every("1h", catch_up=catch_up), HandMadeView()), 0, 0  # type: ignore[arg-type]
