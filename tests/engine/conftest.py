@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from drivetrain.tests.engine.hurry import hurried
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,13 @@ def _stages_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             return placement.device_of(stage, rows, devices) if stage.device else None
 
         monkeypatch.setattr(programs, "device_of", hinted)
+
+
+@pytest.fixture(scope="module")
+def compiled_in_a_hurry() -> Iterator[None]:
+    """For files whose programs run once or a few times each."""
+    with hurried():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,11 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
+pytestmark = [  # many compilations
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("compiled_in_a_hurry"),
+]
 
 Arrays = dict[str, Any]
 

@@ -15,7 +15,11 @@ onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
+pytestmark = [  # many compilations
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("compiled_in_a_hurry"),
+]
 
 RNG = np.random.default_rng(0)
 F, I, B = np.float32, np.int64, np.bool_  # noqa: E741 - short, they stand in a table

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from drivetrain.tests.engine.hurry import hurried
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_in_a_hurry() -> Iterator[None]:
-    if importlib.util.find_spec("jax") is None:
+    with hurried() if importlib.util.find_spec("jax") else nullcontext():
         yield
-        return
-    import jax
-
-    option = "jax_disable_most_optimizations"
-    before = jax.config.read(option)  # type: ignore[no-untyped-call]  # JAX types no option
-    jax.config.update(option, True)  # type: ignore[no-untyped-call]
-    yield
-    jax.config.update(option, before)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,11 @@ from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
+pytestmark = [  # many compilations
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("compiled_in_a_hurry"),
+]
 
 numbers = st.floats(-50, 50, width=32, allow_subnormal=False)
 lists = st.sampled_from([1, 5]).flatmap(

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from drivetrain.engine import (
 from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from drivetrain.tests.engine.bundles.resealing import reseal
+from drivetrain.tests.engine.hurry import hurried
 from drivetrain.tests.engine.same_bits import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,6 +88,13 @@ SPECS = {
     "age": FieldSpec("float32"),
     "label": FieldSpec("float32"),
 }
+
+
+@pytest.fixture
+def in_a_hurry() -> Iterator[None]:
+    """For tests whose programs run once, and that compare no bits."""
+    with hurried():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +173,7 @@ def test_a_rows_result_does_not_depend_on_its_batch(made: tuple[Path, Any]) -> N
         assert_same(part, whole[start : start + size])
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_the_signature_and_extremes(made: tuple[Path, Any]) -> None:
     folder, params = made
     bundle = Bundle.load(folder / "model")
@@ -240,6 +250,7 @@ def clicks(count: int, seed: int) -> pa.Table:
     )
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
     table = clicks(9000, 0)
     pq.write_table(table, tmp_path / "raw.parquet", row_group_size=2000)
@@ -312,6 +323,7 @@ def test_what_preprocess_may_not_do(tmp_path: Path, fn: Any, message: str) -> No
     assert "test_served.py" in caught.value.where
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_a_model_may_need_the_lengths_alone(made: tuple[Path, Any], tmp_path: Path) -> None:
     def lengths_and_age(params: Any, features: Any) -> Any:
         return {"lengths": features["tags"].lengths * 1.0, "age": features["age"] + params}
@@ -332,6 +344,7 @@ def dropped(clicks: Any) -> Any:
     return ragged.Ragged(clicks.values, jnp.where(clicks.values > 2, clicks.segment_ids, clicks.rows), clicks.rows)
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_lists_that_lost_values_on_the_device_are_refused_not_mixed_up(tmp_path: Path) -> None:
     table = pa.table({"clicks": [[1.0, 3.0], [4.0], []], "label": [0.0, 1.0, 0.0]})
     (batch,) = table.to_batches()
@@ -388,6 +401,7 @@ def worded(count: int, seed: int, words: np.ndarray) -> pa.Table:
     return pa.table({"tags": pa.array(tags, pa.list_(pa.string())), "label": label})
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
     """A list column of tags, a vocabulary over its values, an embedding bag trained on the ids, and served."""
     from drivetrain.components.trainer import device_features
@@ -429,6 +443,7 @@ def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.asarray(row_outputs["probability"]), found[place], atol=1e-6)
 
 
+@pytest.mark.usefixtures("in_a_hurry")
 def test_serving_compiles_once_per_bucket(made: tuple[Path, Any], caplog: pytest.LogCaptureFixture) -> None:
     bundle = Bundle.load(made[0] / "model")
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
