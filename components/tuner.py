@@ -286,9 +286,13 @@ def _best_trials(results: TuningResults) -> Summary:
         )
         for trial in ranked(body)[:_ROWS]
     ]
-    states = [trial["state"] for trial in body["trials"]]
-    counts = [(states.count(state), word) for state, word in (("PRUNED", "stopped early"), ("FAILED", "failed"))]
-    lines = [results.properties["summary"], *(f"{count} {word}" for count, word in counts if count)]
+    lines = [results.properties["summary"]]
+    if pruned := [trial for trial in body["trials"] if trial["state"] == "PRUNED"]:
+        lines.append(f"{len(pruned)} stopped early")
+    if failed := [trial for trial in body["trials"] if trial["state"] == "FAILED"]:
+        lines.append(
+            f"{len(failed)} failed; trial {failed[0]['number']}: {failed[0]['reason'] or 'no reason is known'}"
+        )
     if len(objectives) > 1:
         lines.append(f"none is better than these in all objectives: {', '.join(map(str, body['pareto']))}")
     numbers = {f"best {name}": value for name, value in results.properties["values"].items()}

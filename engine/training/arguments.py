@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 
 from ...errors import InputError, suggest
 from .callbacks import Callback, Monitor
 from .input.dataset import Dataset
+from .metrics import SplitMetric
 from .model import Model
 from .rollback import Rollback
 
@@ -41,6 +43,7 @@ def check_functions(model: object, optimizer: object, functions: Mapping[str, ob
             raise InputError(
                 f"{name} is {_kind(function)}, not a function", fix=f"write {name}=lambda {_ARGUMENTS[name]}: …"
             )
+        _check_call(name, function, _ARGUMENTS[name], fix=f"write {name}=lambda {_ARGUMENTS[name]}: …")
 
 
 def check_metrics(metrics: object) -> None:
@@ -53,8 +56,28 @@ def check_metrics(metrics: object) -> None:
         raise InputError(
             f"metrics is {metrics!r}, not functions by name", fix='write metrics={"mae": lambda outputs, batch: …}'
         )
+    for name, metric in metrics.items():
+        if inspect.isfunction(metric) and metric.__module__ == SplitMetric.__module__:
+            raise InputError(
+                f"the metric {name!r} is {_kind(metric)} of engine.metrics",
+                fix=f"call it: metrics.{metric.__name__}(lambda outputs, batch: (predictions, labels))",
+            )
+        fix = f'write metrics={{"{name}": lambda outputs, batch: …}}'
+        _check_call(f"the metric {name!r}", metric, _ARGUMENTS["loss"], fix)
     if taken := [name for name in metrics if name in _LOSSES]:
         raise InputError(f"a metric is called {taken[0]!r}, as the loss is", fix="give it another name")
+
+
+def _check_call(what: str, function: Callable[..., object], arguments: str, fix: str) -> None:
+    """Refuse a function that cannot be called with so many arguments; of one without a signature nothing is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments.split(", "))
+    except TypeError as error:
+        raise InputError(f"{what} is called with ({arguments}): {error}", fix=fix) from None
 
 
 def check_callbacks(callbacks: object) -> None:

@@ -123,6 +123,7 @@ class Fit:
         self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
         self._input_times = StepTimes()
         self._memory: Mapping[str, int] = {}
+        self._undefined: set[str] = set()  # metrics of which it was noted that they have no value
         self._stopped = ""  # why the training ends after this epoch
         self._eval: Dataset | None = None
         if run.role == "trainer":
@@ -588,7 +589,13 @@ class Fit:
             batches += count
         if not batches:
             raise InputError("eval_data gave no batches", fix="make them smaller, or use drop_remainder=False")
-        return self._program.results(totals, batches)
+        eval_loss, metrics = self._program.results(totals, batches)
+        for name in sorted(name for name, value in metrics.items() if math.isnan(value)):
+            reason = getattr(self._options.step.metrics[name], "undefined", "")
+            if reason and name not in self._undefined:
+                self._undefined.add(name)
+                self._run.note(f"{name} has no value: {reason}")
+        return eval_loss, metrics
 
     def _settings(self) -> dict[str, Any]:
         run = self._run

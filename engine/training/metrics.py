@@ -39,6 +39,9 @@ Pairs = Callable[[Outputs, Mapping[str, jax.Array]], tuple[jax.Array, ...]]
 """Predictions and labels from outputs and batch; as a third array weights, [rows], where rows do not count alike."""
 Sums = np.ndarray[Any, np.dtype[np.float64]]
 
+_UNDEFINED: Final = (
+    "a prediction is not between 0 and 1 (of logits take jax.nn.sigmoid), or all labels are of one class"
+)
 _BINS: Final = 2**14
 """Of scores, equally wide in their log-odds, so that rare classes whose scores are all near 0 are told apart."""
 _ODDS: Final = 17.0  # the log-odds of the float32 next to 1; what is beyond falls into the outermost bins
@@ -56,11 +59,13 @@ class SplitMetric:
         sums: Float32 [size], from outputs and batch; traced.
         value: The metric, from their sum over all batches; NaN where it has no value.
         size: How many sums.
+        undefined: Why it may have no value, in words: noted the first time that it has none.
     """
 
     sums: Callable[[Outputs, Mapping[str, jax.Array]], jax.Array]
     value: Callable[[Sums], float]
     size: int
+    undefined: str = ""
 
     def __call__(self, outputs: Outputs, batch: Mapping[str, jax.Array]) -> jax.Array:
         """The sums of a batch.
@@ -87,7 +92,7 @@ def auc(pairs: Pairs) -> SplitMetric:
         below = np.cumsum(negatives) - negatives / 2
         return _ratio(float(positives @ below), float(positives.sum() * negatives.sum()))
 
-    return SplitMetric(partial(_histograms, pairs), value, 2 * _BINS)
+    return SplitMetric(partial(_histograms, pairs), value, 2 * _BINS, _UNDEFINED)
 
 
 def average_precision(pairs: Pairs) -> SplitMetric:
@@ -99,7 +104,7 @@ def average_precision(pairs: Pairs) -> SplitMetric:
         precisions = np.divide(hits, calls, out=np.zeros_like(hits), where=calls != 0)
         return _ratio(float(positives @ precisions), float(positives.sum()))
 
-    return SplitMetric(partial(_histograms, pairs), value, 2 * _BINS)
+    return SplitMetric(partial(_histograms, pairs), value, 2 * _BINS, _UNDEFINED)
 
 
 def accuracy(pairs: Pairs, threshold: float = 0.5) -> SplitMetric:
@@ -269,7 +274,8 @@ def _rows(
     arrays: Any = pairs(outputs, batch)  # the user's: anything
     wanted = "predictions [rows], labels [rows]" if dimensions == 1 else "scores [rows, classes], labels [rows]"
     if not isinstance(arrays, tuple) or len(arrays) not in (2, 3):
-        raise InputError(f"the function of a metric gives {type(arrays).__name__}", fix=f"return ({wanted})")
+        count = len(arrays) if isinstance(arrays, tuple) else "no tuple of"
+        raise InputError(f"the function of a metric gives {count} arrays", fix=f"return ({wanted})")
     predictions, labels, *weights = (jnp.asarray(array, jnp.float32) for array in arrays)
     shapes = [predictions.shape[:1] if predictions.ndim == dimensions else None, labels.shape]
     shapes += [each.shape for each in weights]

@@ -329,7 +329,7 @@ def test_a_trial_that_fails_says_why_and_the_others_go_on(inputs: Any, model: An
     assert "too small" in trials[1]["reason"]
     assert "test_tuner.py" in trials[1]["reason"]
     assert trials[-1]["reason"] == "eval_loss is nan"
-    assert "4 failed" in summary_of(tuned.results).text
+    assert "4 failed; trial 0: x is too small; fix: begin at -0.5" in summary_of(tuned.results).text.splitlines()
 
 
 def test_what_a_search_finds_out_while_it_works(inputs: Any, model: Any) -> None:

@@ -27,6 +27,7 @@ from drivetrain.engine import (
     function,
 )
 from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training import metrics
 from drivetrain.engine.training.fit import _times
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
@@ -251,6 +252,19 @@ def test_a_training_ends_early_with_its_best_parameters(run: TrainingRun) -> Non
         ({"optimizer": "adam"}, r"the optimizer is 'adam'\n.*optax.adam\(1e-3\)"),
         ({"optimizer": optax.sgd}, r"the optimizer is the function sgd\n.*call it: optax.sgd\("),
         ({"metrics": ["accuracy"]}, r"metrics is \['accuracy'\], not functions by name"),
+        (
+            {"loss": lambda output: output.mean()},
+            r"loss is called with \(outputs, batch\): .*\n.*loss=lambda",
+        ),
+        (
+            {"metrics": {"a": lambda output: 0}},
+            r"the metric 'a' is called with \(outputs, batch\): ",
+        ),
+        (
+            {"metrics": {"a": metrics.f1}},
+            r"is the function f1 of engine.metrics\n.*call it: metrics.f1\(lambda",
+        ),
+        ({"gradients": lambda params, batch: 0}, r"gradients is called with \(params, state, batch, key\): "),
         ({"callbacks": EarlyStopping()}, r"callbacks is of type EarlyStopping, not a list\n.*callbacks=\["),
         ({"callbacks": [EarlyStopping]}, r"callback EarlyStopping is a class\n.*EarlyStopping\("),
         ({"callbacks": [print]}, r"a callback is the function print\n.*engine.Callback"),

@@ -155,7 +155,8 @@ def test_of_equal_scores_the_earlier_class_is_the_higher() -> None:
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        (lambda scores, label: scores, r"gives \w+\n.*return \(predictions \[rows\], labels \[rows\]\)"),
+        (lambda scores, label: scores, r"gives no tuple of arrays\n.*return \(predictions \[rows\], labels \[rows\]\)"),
+        (lambda scores, label: (scores,), r"gives 1 arrays\n"),
         (lambda scores, label: (scores[:, None], label), r"arrays of shape \[4, 1\], \[4\]\n"),
         (lambda scores, label: (scores, label, label[:2]), r"arrays of shape \[4\], \[4\], \[2\]\n"),
     ],
@@ -176,7 +177,9 @@ def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, proble
     x = random.normal(size=ROWS).astype(np.float32)
     table = pa.table({"x": x, "label": (x + random.normal(size=ROWS) > 1.5).astype(np.float32)})
     content = problem.write(tmp_path, {"train": table, "eval": table[:ROWS]})
-    run = TrainingRun({name: FieldSpec("float32") for name in ("x", "label")}, content, epochs=3, batch_size=BATCH)
+    notes: list[str] = []
+    specs = {name: FieldSpec("float32") for name in ("x", "label")}
+    run = TrainingRun(specs, content, epochs=3, batch_size=BATCH, note=notes.append)
     trained = run.fit(
         Model(lambda key: jnp.full(2, -0.5), lambda params, features: params[0] * features["x"] + params[1]),
         loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean(),
@@ -187,6 +190,7 @@ def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, proble
             "auc": metrics.auc(lambda logits, batch: (jax.nn.sigmoid(logits), batch["label"])),
             "positive": lambda logits, batch: jnp.mean(logits > 0),
             "recall": metrics.recall(pairs, threshold=0.0),
+            "of logits": metrics.auc(pairs),
         },
         keep_best=("auc", "max"),
         callbacks=[EarlyStopping("recall", mode="max", patience=5)],
@@ -197,3 +201,8 @@ def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, proble
     assert record.metrics["positive"] == pytest.approx(np.mean(logits > 0), abs=1e-6)
     assert record.metrics["recall"] == pytest.approx(learn.recall_score(table["label"], logits > 0), abs=1e-6)
     assert len({epoch.metrics["auc"] for epoch in trained.history}) > 1
+    assert all(np.isnan(epoch.metrics["of logits"]) for epoch in trained.history)
+    (note,) = (note for note in notes if "has no value" in note)
+    assert note.startswith(
+        "of logits has no value: a prediction is not between 0 and 1 (of logits take jax.nn.sigmoid)"
+    )
