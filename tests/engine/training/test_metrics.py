@@ -136,7 +136,8 @@ def test_of_nan_it_is_nan_unless_the_row_counts_nothing(name: str) -> None:
     scores, labels = np.array([0.2, 0.9, 0.8, 0.4], np.float32), np.array([0, 1, 0, 1], np.float32)
     outputs = np.stack([1 - scores, scores], -1) if name in ("top_k_accuracy", "macro_f1") else scores
     broken, unknown = (np.concatenate([array, np.full_like(array[:1], np.nan)]) for array in (outputs, labels))
-    known, counted, none = np.append(labels, np.float32(0)), np.ones(5, np.float32), np.float32([1, 1, 1, 1, 0])
+    known, counted = np.append(labels, np.float32(0)), np.ones(5, np.float32)
+    none = np.append(np.ones(4, np.float32), np.float32(0))
     metric = EACH[name](weighted)
     assert np.isnan(over_batches(metric, broken, label=known, weight=counted))
     assert np.isnan(over_batches(metric, np.nan_to_num(broken), label=unknown, weight=counted))
