@@ -36,11 +36,11 @@ class Rollback:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        numbers: dict[str, object] = {"times": self.times, **({} if self.every is None else {"every": self.every})}
-        factor: object = self.factor
-        for name, number in numbers.items():
+        counts: dict[str, Any] = {"times": self.times} | ({} if self.every is None else {"every": self.every})
+        for name, number in counts.items():
             if not isinstance(number, int) or number < 1:
                 raise InputError(f"{name} of the rollback is {number!r}", fix="use a whole number, 1 or more")
+        factor: Any = self.factor  # the user's, as those are
         if not isinstance(factor, float | int) or not 0 < factor <= 1:
             raise InputError(f"factor of the rollback is {factor!r}", fix="use more than 0 and at most 1, such as 0.5")
 
