@@ -78,7 +78,7 @@ def test_several_losses_are_those_of_scikit_learn(tmp_path: Path, problem: Modul
     price = (2 * carat - depth + random.normal(size=2048)).astype(np.float32)
     columns = {"carat": carat, "depth": depth, "cut": cut, "log_price": price}
     content = problem.write(tmp_path, {"train": pa.table(columns), "eval": pa.table(columns)})
-    trained = names["train_both"](TrainingRun(SPECS, content, epochs=800, batch_size=2048))
+    trained = names["train_both"](TrainingRun(SPECS, content, epochs=100, batch_size=256))
     numbers = np.stack([carat, depth], axis=-1)
     line = linear_model.LinearRegression(fit_intercept=False).fit(numbers, price, sample_weight=np.abs(carat))
     np.testing.assert_allclose(trained.params["price"], line.coef_, atol=0.03)
