@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # The fast tests compile thousands of programs to run each once: XLA spends half as long on them without its fused loops
 # and LLVM's passes, and less again where it cuts no program into parts. The slow tests, the examples among them,
-# compile as users do, but for networks that run once.
+# compile as users do, but for programs that run once and of which no bits are compared: tests/engine/hurry.py.
 COMPILE_FAST := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
   --xla_cpu_parallel_codegen_split_count=1
 # Tests that must not be skipped when they are named here (a missing extra would skip them).

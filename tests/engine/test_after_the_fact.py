@@ -28,7 +28,7 @@ from drivetrain.errors import InputError
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 optax = pytest.importorskip("optax")
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("compiled_in_a_hurry")]
 
 Columns = Mapping[str, Any]
 
