@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import arrow_of
-from ..derived import derived
+from ..derivation import derived
 from ..sources import Source
 from ..types import is_list
 from .feature import UNCHECKED
