@@ -51,7 +51,7 @@ class SideEvaluation(Callback):
         self._log = EvaluationLog(self._folder / "logs")
         self._process: subprocess.Popen[bytes] | None = None
         self._last_line = ""
-        self._mourned = False
+        self._absent = False
         self._looked = 0.0
         self._fits = False  # whether `run.fit` was called
         self._evaluations: dict[int, CheckpointEvaluation] = {}
@@ -124,6 +124,7 @@ class SideEvaluation(Callback):
                 break
             if ended and (self._process is not None or time.monotonic() - idle_since >= _PATIENCE):
                 self._launch.note(f"the last checkpoint was not evaluated: no evaluator is at work in {self._folder}")
+                self._absent = True
                 break
             if not waits:
                 waits = True
@@ -145,10 +146,13 @@ class SideEvaluation(Callback):
                 missing.append(str(epoch.epoch))
             epochs.append(epoch)
         if missing:
-            self._launch.note(
-                f"not evaluated: epoch {', '.join(missing)}, whose checkpoint was gone before an evaluator came to it "
-                "(CheckpointPolicy(max_to_keep=…) keeps more of them)"
+            cause = (
+                "with no evaluator at work"
+                if self._absent
+                else "whose checkpoint was gone before an evaluator came to it (CheckpointPolicy(max_to_keep=…) keeps "
+                "more of them)"
             )
+            self._launch.note(f"not evaluated: epoch {', '.join(missing)}, {cause}")
         return tuple(epochs)
 
     def _look(self) -> None:
@@ -157,8 +161,8 @@ class SideEvaluation(Callback):
         if self._process is not None:
             code = self._process.poll()
             self._hear(self._process)
-            if code and not self._mourned:
-                self._mourned = True
+            if code and not self._absent:
+                self._absent = True
                 self._launch.note(
                     f"the evaluator ended with code {code}, and evaluates no more; the training goes on: "
                     f"{self._last_line or 'it said nothing'}"
