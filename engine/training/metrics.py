@@ -227,7 +227,8 @@ def r2(pairs: Pairs, center: float = 0.0) -> SplitMetric:
         variance = squares - total * total / rows if rows else 0.0
         return 1 - _ratio(errors, 0.0 if variance < _LEAST_VARIANCE * squares else variance)
 
-    return SplitMetric(sums, value, 4)
+    reason = "a prediction is NaN, or the labels differ too little beside their mean (center=… takes that off)"
+    return SplitMetric(sums, value, 4, reason)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -190,6 +190,7 @@ def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, proble
             "auc": metrics.auc(lambda logits, batch: (jax.nn.sigmoid(logits), batch["label"])),
             "positive": lambda logits, batch: jnp.mean(logits > 0),
             "recall": metrics.recall(pairs, threshold=0.0),
+            "of equal labels": metrics.r2(lambda logits, batch: (logits, jnp.ones_like(logits))),
             "of logits": metrics.auc(pairs),
         },
         keep_best=("auc", "max"),
@@ -202,7 +203,6 @@ def test_a_training_goes_by_the_metric_of_the_whole_split(tmp_path: Path, proble
     assert record.metrics["recall"] == pytest.approx(learn.recall_score(table["label"], logits > 0), abs=1e-6)
     assert len({epoch.metrics["auc"] for epoch in trained.history}) > 1
     assert all(np.isnan(epoch.metrics["of logits"]) for epoch in trained.history)
-    (note,) = (note for note in notes if "has no value" in note)
-    assert note.startswith(
-        "of logits has no value: a prediction is not between 0 and 1 (of logits take jax.nn.sigmoid)"
-    )
+    equal, wrong = (note for note in notes if "has no value" in note)
+    assert equal.startswith("of equal labels has no value: a prediction is NaN, or the labels differ too little")
+    assert wrong.startswith("of logits has no value: a prediction is not between 0 and 1 (of logits take jax.nn.sigm")
