@@ -25,7 +25,7 @@ from drivetrain.data.schemas.yaml_edit import edit_yaml
 from drivetrain.data.schemas.yaml_read import schema_from_yaml
 from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.data.validation.anomalies import Anomalies
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 INNER = pa.list_(pa.struct([("c", pa.list_(pa.float32()))]))
@@ -233,7 +233,14 @@ def two_tables(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
     return made[0], made[1]
 
 
+def of_values(value: int | str, kind: Any) -> pa.Table:
+    """A table with a map's single value, of a type."""
+    kind = pa.map_(pa.string(), kind)
+    return pa.table({"s": pa.array([None, None], pa.int64()), "s.a": pa.array([None, [("u", value)]], kind)})
+
+
 @given(two_tables())
+@example((of_values(0, pa.int64()), of_values("0", pa.string())))
 @settings(max_examples=12, deadline=None)
 def test_laws_of_nested_schemas(tables: tuple[pa.Table, pa.Table]) -> None:
     first, second = tables
@@ -244,7 +251,8 @@ def test_laws_of_nested_schemas(tables: tuple[pa.Table, pa.Table]) -> None:
     assert schema_from_pbtxt(schema_to_pbtxt(schema).text).schema.feature("s") is not None
     found = anomalous_rows(second, validate(second, schema), schema)
     rowless = ("SCHEMA_MISSING_COLUMN", "SCHEMA_NEW_COLUMN", "VALUE_NESTEDNESS_MISMATCH")  # a new one may be all null
-    assert all(one.rows for one in found.anomalies if one.type not in rowless)
+    readable = "; all that data has of it can be read as "  # text in place of numbers: no row is to blame
+    assert all(each.rows or readable in each.message for each in found.anomalies if each.type not in rowless)
     relaxed = update_schema(schema, second).accept()
     assert validate(second, relaxed).passed
     edited = edit_yaml(text, relaxed)
