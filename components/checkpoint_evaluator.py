@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import InputError
-from .evaluator_job import EvaluatorJob
+from .evaluator_job import read_job
+from .training_job import TrainingJob
 
 _POLL: Final = 0.5
 """Seconds between two looks for a training that has not begun."""
@@ -37,18 +38,20 @@ def evaluate_checkpoints(folder: Path, patience: float, note: Callable[[str], No
     from .trainer import call_train
 
     job = _awaited_job(folder, patience, note)
+    logs = folder / "logs"
+    run = replace(job.run(), work_dir=folder, log_dir=logs, note=note, role="evaluator", patience=patience)
     leave = enter(replace(LaunchContext(), note=note))
     try:
         with compiled_kept():
-            call_train(job.fn, job.run(folder, patience, note))
+            call_train(job.fn, run)
     finally:
         leave()
 
 
-def _awaited_job(folder: Path, patience: float, note: Callable[[str], None]) -> EvaluatorJob:
+def _awaited_job(folder: Path, patience: float, note: Callable[[str], None]) -> TrainingJob:
     """What the training left there, once it has begun."""
     begin, waits = time.monotonic(), False
-    while (job := EvaluatorJob.read(folder)) is None:
+    while (job := read_job(folder)) is None:
         if time.monotonic() - begin >= patience:
             raise InputError(
                 f"no training with an evaluator has begun in {folder} for {patience:.0f} s",

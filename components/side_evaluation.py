@@ -18,7 +18,8 @@ from ..engine.training.evaluations import CheckpointEvaluation, EvaluationLog
 from ..engine.training.training import last_steps
 from ..engine.training.work_lock import is_at_work
 from ..pipelines import LaunchContext
-from .evaluator_job import EvaluatorJob
+from .evaluator_job import write_job
+from .training_job import TrainingJob
 
 _VERB: Final = "evaluate-checkpoints"
 _LOOK: Final = 1.0
@@ -38,12 +39,12 @@ class SideEvaluation(Callback):
     An attempt that goes on from a checkpoint records the earlier checkpoints again, as `EpochMetrics` does.
     """
 
-    def __init__(self, launch: LaunchContext, job: EvaluatorJob, kind: Kind) -> None:
+    def __init__(self, launch: LaunchContext, job: TrainingJob, kind: Kind) -> None:
         """Describe the training in its work folder; no process is started yet.
 
         Args:
             launch: Of the training.
-            job: What the evaluator needs to know of it.
+            job: Its arguments; the function is a named one.
             kind: "process" for one on this machine; "elsewhere" where somebody else starts it.
         """
         self._launch, self._kind = launch, kind
@@ -55,7 +56,7 @@ class SideEvaluation(Callback):
         self._looked = 0.0
         self._fits = False  # whether `run.fit` was called
         self._evaluations: dict[int, CheckpointEvaluation] = {}
-        job.write(self._folder)
+        write_job(self._folder, job)
 
     def __enter__(self) -> SideEvaluation:
         """Start the process, or say how it is started elsewhere."""

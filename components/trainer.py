@@ -188,10 +188,10 @@ def Trainer(
 def _train_beside(kind: str, fn: Fn, run: TrainingRun, graph: TransformGraph, base_model: Model | None) -> Trained:
     """Train with an evaluator beside; the history holds what that measured."""
     from ..pipelines.project.functions import reference
-    from .evaluator_job import EvaluatorJob
     from .side_evaluation import SideEvaluation
+    from .training_job import TrainingJob
 
-    job = EvaluatorJob(
+    job = TrainingJob(
         fn=reference(fn, None),
         examples=run.examples,
         graph=graph.content,

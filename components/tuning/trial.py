@@ -7,18 +7,20 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from ...engine.training.callbacks import Callback
 from ...errors import Canceled, DrivetrainError
-from ...pipelines import Fn, FunctionRef, current
+from ...pipelines import current
 from ...pipelines.project.context import enter
 from ...pipelines.project.metrics import Metrics
 from ...progress import Progress, no_progress
 from ...redaction import redact
 from ...user_code import mistake
+from ..training_job import TrainingJob
 from .objective import Objective, values_of
 from .study import Outcome
 
@@ -42,71 +44,28 @@ class Link(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Training:
-    """What all trials of a search have in common: what Trainer would be called with.
+@dataclass(frozen=True, kw_only=True)
+class Training(TrainingJob):
+    """What all trials of a search have in common; the seed is that of a trial's first execution, the next has the next.
 
     Attributes:
-        fn: The user's function.
-        examples: Content folder of the transformed examples.
-        graph: Content folder of the transform graph.
-        base_model: Content folder and extra folder of the model that trainings begin with; None where none is.
         objectives: What is measured.
-        hyperparameters: Those that every trial has.
-        epochs: The most that a trial has.
-        batch_size: Rows per step.
-        seed: Of the first execution of each trial; the next has the next.
-        strategy: Its name.
-        train_split: The split to train on.
-        eval_split: The split that is measured after each epoch.
         executions: Trainings of each trial, whose mean counts.
         epoch: Whether a training counts by its last epoch or by its best.
     """
 
-    fn: Fn
-    examples: Path
-    graph: Path
-    base_model: tuple[Path, Path] | None
     objectives: tuple[Objective, ...]
-    hyperparameters: Mapping[str, Any]
-    epochs: int
-    batch_size: int
-    seed: int
-    strategy: str
-    train_split: str
-    eval_split: str | None
     executions: int
     epoch: Literal["last", "best"]
 
     def to_json(self) -> dict[str, Any]:
         """As it is sent to a process; the function must be a named one by then."""
-        assert isinstance(self.fn, FunctionRef)
-        project = None if self.fn.project is None else str(self.fn.project)
-        body = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            **body,
-            "fn": [project, self.fn.name],
-            "examples": str(self.examples),
-            "graph": str(self.graph),
-            "base_model": None if self.base_model is None else list(map(str, self.base_model)),
-            "objectives": [asdict(each) for each in self.objectives],
-        }
+        return super().to_json() | {"objectives": [asdict(each) for each in self.objectives]}
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Training:
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
         """What `to_json` described."""
-        project, name = body["fn"]
-        base = body["base_model"]
-        return cls(
-            **{
-                **body,
-                "fn": FunctionRef(None if project is None else Path(project), name),
-                "examples": Path(body["examples"]),
-                "graph": Path(body["graph"]),
-                "base_model": None if base is None else (Path(base[0]), Path(base[1])),
-                "objectives": tuple(Objective(**each) for each in body["objectives"]),
-            }
-        )
+        return super().from_json({**body, "objectives": tuple(Objective(**each) for each in body["objectives"])})
 
 
 class ReadHyperparameters(dict[str, Any]):
@@ -290,26 +249,12 @@ def _run(
     note: Callable[[str], None],
     progress: Progress,
 ) -> TrainingRun:
-    # Late, so that a process of a trial tells at once that it is there.
-    from functools import partial
+    from ...engine.export import rehearse  # late, as in `TrainingJob.run`
 
-    from ... import engine
-    from ...engine.export import rehearse
-    from ...engine.training.strategy import strategy as find_strategy
-    from ...engine.training.warm_start import read_variables
-    from ..trainer import device_features
-
-    return engine.TrainingRun(
-        features=device_features(training.graph, lambda text: None),
-        examples=training.examples,
-        epochs=training.epochs,
-        batch_size=training.batch_size,
+    return replace(
+        training.run(),
         seed=seed,
         hyperparameters=read,
-        strategy=find_strategy(training.strategy),
-        train_split=training.train_split,
-        eval_split=training.eval_split,
-        base_model=None if training.base_model is None else read_variables(*training.base_model),
         work_dir=work,
         progress=progress,
         note=note,

@@ -27,9 +27,9 @@ from click.testing import CliRunner
 from drivetrain import data, engine
 from drivetrain.components import side_evaluation
 from drivetrain.components.checkpoint_evaluator import evaluate_checkpoints
-from drivetrain.components.evaluator_job import EvaluatorJob
 from drivetrain.components.side_evaluation import SideEvaluation
 from drivetrain.components.trainer import Trainer
+from drivetrain.components.training_job import TrainingJob
 from drivetrain.console.cli import cli
 from drivetrain.engine import Callback, EpochRecord, Model, Trained, TrainingRun
 from drivetrain.engine.training.evaluations import CheckpointEvaluation, EvaluationLog
@@ -152,8 +152,10 @@ def test_no_evaluator_elsewhere_is_noted(
 
 
 def test_what_is_measured_belongs_to_its_epoch_though_one_before_was_rolled_back(tmp_path: Path) -> None:
-    function = FunctionRef(None, "model:train")
-    job = EvaluatorJob(function, tmp_path, tmp_path, None, {}, 3, 50, 0, "single", "train", "eval")
+    job = TrainingJob(
+        fn=FunctionRef(None, "model:train"), examples=tmp_path, graph=tmp_path, base_model=None, hyperparameters={},
+        epochs=3, batch_size=50, seed=0, strategy="single", train_split="train", eval_split="eval",
+    )  # fmt: skip
     log = EvaluationLog(tmp_path / "logs")
     for step in (4, 8, 12):  # nothing was left of the second epoch, whose end has a checkpoint all the same
         log.append(CheckpointEvaluation(step, step / 100, last=step == 12))
@@ -181,7 +183,10 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
         Trainer(*inputs, fn=train, evaluator="process", eval_split=None)
     with launch(tmp_path, []), pytest.raises(InputError, match="keep_best goes by 'eval_loss'"):
         Trainer(*inputs, fn=train_by_eval_loss, batch_size=50, evaluator="elsewhere")
+    (damaged := tmp_path / "damaged").mkdir()
+    (damaged / "evaluator.json").write_text('{"fn": [null]}')
     for folder, message in (
+        (damaged, "evaluator.json describes no training: ValueError"),
         (tmp_path / "other", "no training with an evaluator has begun in"),
         (tmp_path, "no training has saved a checkpoint in"),
     ):
