@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from drivetrain.data import Manifest, Part
 from drivetrain.digest import digest_file
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.errors import Canceled
+
+if TYPE_CHECKING:
+    from drivetrain.metadata import Examples, TransformGraph
 
 NUMBERS = ("dep_delay", "distance")
 IDS = {"carrier": 18, "origin": 5}
@@ -56,6 +59,19 @@ def write(content: Path, splits: Mapping[str, pa.Table], *, parts: int = 2, grou
     schema = next(iter(splits.values())).schema
     Manifest(tuple(written), tuple((field.name, str(field.type)) for field in schema)).write(content)
     return content
+
+
+def transformed(content: Path, preprocess: Callable[..., Any]) -> tuple[Examples, TransformGraph]:
+    """The examples in a content folder transformed, and the graph, as Transform makes them."""
+    from drivetrain import data, engine
+    from drivetrain.metadata import Examples, TransformGraph
+
+    local = data.executor("local")
+    sources = {split: data.open_examples(content, split) for split in data.splits(content)}
+    graph, examples = TransformGraph.new(), Examples.new()
+    engine.analyze(preprocess, sources["train"], local).save(graph.content)
+    engine.apply(graph.content, sources, examples.content, local)
+    return examples, graph
 
 
 def examples(content: Path, train: int = 4_000, evaluation: int = 1_000, **options: int) -> Path:

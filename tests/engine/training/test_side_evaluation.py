@@ -85,12 +85,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> tup
         return pa.table({"x": x, "y": 3 * x + 1})
 
     content = problem.write(tmp_path_factory.mktemp("beside") / "raw", {"train": table(200), "eval": table(100)})
-    local = data.executor("local")
-    sources = {split: data.open_examples(content, split) for split in data.splits(content)}
-    graph, examples = TransformGraph.new(), Examples.new()
-    engine.analyze(preprocess, sources["train"], local).save(graph.content)
-    engine.apply(graph.content, sources, examples.content, local)
-    return examples, graph
+    transformed: tuple[Examples, TransformGraph] = problem.transformed(content, preprocess)
+    return transformed
 
 
 @contextmanager

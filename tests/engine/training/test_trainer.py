@@ -87,12 +87,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> tup
     """Transformed examples and the graph, as Transform makes them."""
     folder = tmp_path_factory.mktemp("trainer")
     content = problem.write(folder / "raw", {"train": raw(2000, 0), "eval": raw(500, 1)})
-    local = data.executor("local")
-    sources = {split: data.open_examples(content, split) for split in data.splits(content)}
-    graph, examples = TransformGraph.new(), Examples.new()
-    engine.analyze(preprocess, sources["train"], local).save(graph.content)
-    engine.apply(graph.content, sources, examples.content, local)
-    return examples, graph
+    transformed: tuple[Examples, TransformGraph] = problem.transformed(content, preprocess)
+    return transformed
 
 
 def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformGraph]) -> None:
