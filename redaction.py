@@ -34,9 +34,9 @@ _URL: Final = (
     r"[^/?#\s\"<>:]*:(?:[^/?#\s\"<>]*|(?!\d*/)[^\s@]*)@(?:(?:[^\s@\"']|[\"'](?!\\*+[,:;(){}\[\]+=>]))*@)*)"
 )
 # A password may hold quotes, so they end no URL; but what stands between two texts in quotes does.
-_STRETCH: Final = (
-    r"(?:[^\s\"']++|[\"'](?!\\*+[,:;(){}\[\]+=>][\\,:;(){}\[\]+=>]*+(?:\w++[\\,:;(){}\[\]+=>]++)?[\"']))++"
-)
+# Groups repeat by `+` here and in `_VALUE`, not by `++`: in CPython before 3.11.5 (gh-106052) that takes what a look
+# ahead in the group forbids. Nothing follows them, so that none gives back.
+_STRETCH: Final = r"(?:[^\s\"']++|[\"'](?!\\*+[,:;(){}\[\]+=>][\\,:;(){}\[\]+=>]*+(?:\w++[\\,:;(){}\[\]+=>]++)?[\"']))+"
 # A password with blanks, where a URL begins a text or a text in quotes. What it has behind a quote is left to `_URL`.
 _BLANKS: Final = (
     r"(\A\s*|[\"'])((?=[0-9+.-]*[A-Za-z])[A-Za-z0-9+.-]++:\\?/\\?/)"
@@ -45,7 +45,7 @@ _BLANKS: Final = (
 _PARAMETER: Final = r"(?:[?&;#]|\\u0026)([\w.%~\[\]-]++)="
 # RFC 3986 allows ' and ; in a value; people write " < > too. They belong to it where it goes on behind them.
 _VALUE: Final = (
-    r"(?:[^&;#\s\"'<>\\]++|;(?![\w.%~\[\]-]++=)|'(?=[^\s\"'<>&#]*\w)|(?:[\"'<>]\\*+)++(?=[\w%+/=-])|\\(?!u0026))++"
+    r"(?:[^&;#\s\"'<>\\]++|;(?![\w.%~\[\]-]++=)|'(?=[^\s\"'<>&#]*\w)|(?:[\"'<>]\\*+)++(?=[\w%+/=-])|\\(?!u0026))+"
 )
 _PERCENT: Final = "%[0-9A-F]{2}"
 _WRAPPED: Final = 16
