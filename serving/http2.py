@@ -314,9 +314,9 @@ class Http2Connection(asyncio.Protocol):
 
     __slots__ = (
         "_block", "_block_flags", "_block_number", "_blocks", "_connections", "_credit", "_decoder", "_dismissed",
-        "_handler", "_idle", "_idle_since", "_initial_window", "_is_greeted", "_last", "_loop", "_opening", "_prefix",
-        "_promised", "_receive_window", "_resets", "_rest", "_since", "_stage", "_streams", "_timer", "_transport",
-        "_unsent", "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
+        "_handler", "_idle", "_idle_since", "_initial_window", "_is_greeted", "_is_left", "_last", "_loop", "_opening",
+        "_prefix", "_promised", "_receive_window", "_resets", "_rest", "_since", "_stage", "_streams", "_timer",
+        "_transport", "_unsent", "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
     )  # fmt: skip
 
     def __init__(self, handler: StreamHandler, connections: Connections[Http2Connection]) -> None:
@@ -327,6 +327,7 @@ class Http2Connection(asyncio.Protocol):
         self._since = self._loop.time()  # when its last request ended, or what is to be whole by now began
         self._rest = b""  # of a frame that is not whole
         self._stage = 0  # of its end: 1 when that was announced, 2 when no more requests are taken, 3 when nothing is
+        self._is_left = False  # the client has said that it begins no more streams
         self._is_greeted = False  # the client's preface and settings are there
         self._opening = b""  # what goes before all else, once the client has said what it speaks
         self._last = 0  # the newest stream
@@ -413,7 +414,7 @@ class Http2Connection(asyncio.Protocol):
                     self._frame_received(kind, flags, number & _LARGEST_WINDOW, payload)
                 except _StreamFault as fault:
                     self._end_stream(number & _LARGEST_WINDOW, fault.code)
-                if self._stage >= 2 and (self._transport is None or self._transport.is_closing()):
+                if self._stage == 3 or (self._stage == 2 and (self._transport is None or self._transport.is_closing())):
                     return
         except _ConnectionFault as fault:
             self._end(fault.code, str(fault))
@@ -703,6 +704,7 @@ class Http2Connection(asyncio.Protocol):
             raise _ConnectionFault(ErrorCode.PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
             raise _ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY is not whole")
+        self._is_left = True
         self._take_no_more()
 
     def _priority(self, number: int, payload: bytes) -> None:
@@ -850,7 +852,7 @@ class Http2Connection(asyncio.Protocol):
             transport.write_eof()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(_GOODBYE_SECONDS, self.abort)
+        self._timer = self._loop.call_later(_GOODBYE_SECONDS, transport.close)
 
     def _end_streams(self) -> None:
         for stream in [*self._streams.values()]:
@@ -870,15 +872,17 @@ class Http2Connection(asyncio.Protocol):
             self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if self._stage == 2 and not self._streams and self._transport is not None:
+        if self._stage != 2 or self._streams or self._transport is None:
+            return
+        if self._is_left and not self.is_paused and self._transport.can_write_eof():
+            self._leave(b"")  # to close at once could cost the client its last answers: TCP resets where it sends on
+        else:
             self._transport.close()
 
     def check(self, now: float) -> None:
         """Close it, or streams of it, if its client has been too slow, by the loop's time."""
-        if self._stage == 3:
-            return
         limits, waited = self._connections.limits, now - self._since
-        if self.is_paused:
+        if self.is_paused or self._stage == 3:
             if waited > limits.idle_seconds:
                 self.abort()  # it does not read its answers
         elif not self._is_greeted or self._block_number or self._rest:

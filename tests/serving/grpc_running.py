@@ -104,9 +104,11 @@ def handler_running(
         server, connections, watching = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
         port = 0 if path is not None else server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # a Server's
         target = f"127.0.0.1:{port}" if path is None else f"unix:{path}"
-        with grpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)]) as channel:
-            yield Client(channel, port)
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(30)
+        try:
+            with grpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)]) as channel:
+                yield Client(channel, port)
+        finally:  # a loop of uvloop's that is closed with a server waits for ever
+            asyncio.run_coroutine_threadsafe(stop(), loop).result(30)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

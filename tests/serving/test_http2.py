@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import socket
 import struct
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -29,6 +30,7 @@ from drivetrain.serving.http2 import (
     RequestHead,
     encode_fields,
 )
+from drivetrain.tests.serving.grpc_running import handler_running
 from drivetrain.tests.serving.http2_frames import (
     ACK,
     CONTINUATION,
@@ -817,3 +819,16 @@ def test_a_client_that_says_goodbye_gets_its_answers_first() -> None:
         assert {each.stream for each in await client.end()} <= {0}
 
     run(test)
+
+
+def test_what_a_client_sends_after_its_goodbye_resets_nothing() -> None:
+    """Or it could not read the last of its answers any more."""
+    with handler_running(Echo) as client, socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.sendall(PREFACE + settings() + frame(GOAWAY, 0, 0, bytes(8)))
+        received = b""
+        while data := connection.recv(65536):
+            received += data
+        for _ in range(3):
+            connection.sendall(frame(PING, 0, 0, bytes(8)))
+        assert received.endswith(frame(GOAWAY, 0, 0, bytes(8)))
+        assert connection.recv(1) == b""
