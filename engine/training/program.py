@@ -46,6 +46,10 @@ _STEPS_KEY = 1
 # matrices by the algorithm that happened to be the fastest when the step was compiled.
 _SAME_BITS = {"xla_gpu_deterministic_ops": True}
 
+# For a processor XLA copies what a loop changes unless it looks closer at who still reads it. That takes a tenth of the
+# CPU seconds from a step on flights, with the same bits; it compiles as long (decoder, DLRM, BERT: -3 to +6 %).
+_IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
+
 
 def _equations(jaxpr: Any) -> Iterator[Any]:  # Any: jax leaves them untyped
     """All that a traced function computes, also within the functions that it calls."""
@@ -123,7 +127,7 @@ class Program:
         self._stacked = placement.batches(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
         self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
-        self._options = _SAME_BITS if placement.mesh.devices.flat[0].platform == "gpu" else None
+        self._options = {"gpu": _SAME_BITS, "cpu": _IN_PLACE}.get(placement.mesh.devices.flat[0].platform)
         self._train: Any = None  # jitted when the state's structure is known
         self._evaluate: Any = None
         self._loops = True  # whether steps of a dispatch are a loop of XLA's
