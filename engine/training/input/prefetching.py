@@ -117,9 +117,10 @@ class _Items:
             raise error
 
     def close(self, error: BaseException | None = None) -> None:
-        """No more items come, or are wanted."""
+        """No more items come, or are wanted. The first end counts: what is abandoned has not come to its end since."""
         with self._changed:
-            self._ended, self._error = True, error
+            if not self._ended:
+                self._ended, self._error = True, error
             self._changed.notify_all()
 
 
