@@ -6,11 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DrivetrainError, InputError, suggest
-from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
+from ..metadata import (
+    Anomalies,
+    Artifact,
+    ArtifactRecord,
+    Evaluation,
+    ExecutionRecord,
+    Explanation,
+    InfraValidation,
+    Predictions,
+    PushedModel,
+    Registration,
+    Summary,
+    TuningResults,
+    artifact_type,
+    summary_of,
+)
 from ..metadata.uri import resolve
 from ..pipelines import Home, Run, find_root, open_run
 from ..pipelines.ir.dag import dag
@@ -23,6 +39,18 @@ from .outline import expanded, outline
 
 if TYPE_CHECKING:
     from ..report.run import Points
+
+SUMMARIZED_BY: Mapping[type[Artifact], str] = {
+    Anomalies: "example_validator",
+    Evaluation: "evaluator",
+    Explanation: "explainer",
+    InfraValidation: "infra_validator",
+    Predictions: "bulk_inferrer",
+    PushedModel: "pusher",
+    Registration: "register",
+    TuningResults: "tuner",
+}
+"""The component beside which stands what a standard type says of itself; it is imported for artifacts of that type."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +119,11 @@ class NodeView:
             return Summary()
         # A project that makes a standard type by itself, or an earlier release, recorded no summary: the standard
         # types' functions are registered where their components are.
-        from ..components import bulk_inferrer, evaluator, example_validator, pusher  # noqa: F401
-
-        return summary_of(self.outputs[output])
+        artifact = self.outputs[output]
+        for kind, component in SUMMARIZED_BY.items():
+            if isinstance(artifact, kind):
+                import_module(f"..components.{component}", __package__)
+        return summary_of(artifact)
 
     def to_json(self) -> dict[str, object]:
         """State, seconds, reason and outputs, as `run --json` and `show --json` print them."""

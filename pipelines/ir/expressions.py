@@ -9,7 +9,7 @@ needs was skipped), `{"$one_of": [expression, ...]}` (the first that was not), `
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -147,6 +147,13 @@ def holds(condition: Json, values: Bindings) -> bool:
         InputError: It is neither true nor false.
     """
     return _truth(evaluate(condition, values), condition)
+
+
+def names_any(value: Json, kinds: Set[str]) -> bool:
+    """Whether an expression or a value of a parameter is, or holds, one of these kinds, e.g. "$param"."""
+    if isinstance(value, Mapping):
+        return not kinds.isdisjoint(value) or any(names_any(item, kinds) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(names_any(item, kinds) for item in value)
 
 
 def dependencies(expression: Json) -> Iterator[Dependency]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..ir.expressions import Bindings, dependencies, evaluate
+from ..ir.expressions import Bindings, dependencies, evaluate, names_any
 from ..ir.ir import (
     Edge,
     Loop,
@@ -109,7 +109,7 @@ class _KnownResults:
             return expression
         if len(expression) == 1 and set(expression) <= _SCALARS:
             needs = {need.node for need in dependencies(expression)}
-            if needs and needs <= self._nodes and not _names(expression, _LATER):
+            if needs and needs <= self._nodes and not names_any(expression, _LATER):
                 return _literal(evaluate(expression, self._values))
             if "$one_of" in expression:
                 return self._one_of(expression["$one_of"])
@@ -146,10 +146,3 @@ def _literal(value: Json) -> Json:
     if isinstance(value, dict):
         return {"$map": [[key, _literal(item)] for key, item in value.items()]}
     return [_literal(item) for item in value] if isinstance(value, list) else value
-
-
-def _names(expression: Json, kinds: frozenset[str]) -> bool:
-    """Whether an expression is, or holds, one of these kinds."""
-    if isinstance(expression, dict):
-        return bool(kinds & set(expression)) or any(_names(item, kinds) for item in expression.values())
-    return isinstance(expression, list) and any(_names(item, kinds) for item in expression)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from ...digest import digest
 from ...errors import BuildError, suggest
 from ...user_code import is_library
+from .distributions import version_of
 from .functions import FunctionRef, package_name
 from .our_sources import OurSource, read_ours
 from .sources import SourceFile, Stamp, read_source, remember, remembered, stamp_of
@@ -35,14 +35,6 @@ _CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
 _TYPES = "_typeshed"
 # JAX_* variables that say where to cache, log or dump; any other may change what a program computes.
 _SILENT_OPTIONS = ("CACHE", "LOG", "DUMP", "DEBUG", "TRACEBACK_FILTERING")
-_DISTRIBUTIONS = {
-    "sklearn": "scikit-learn",
-    "yaml": "PyYAML",
-    "orbax": "orbax-checkpoint",
-    "PIL": "pillow",
-    "grpc": "grpcio",
-}
-_VERSION = re.compile(r"^Version: (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -196,7 +188,7 @@ def _outside(top: str, path: tuple[str, ...]) -> Path | None:
     if spec is None:
         return None
     at = [spec.origin] if spec.has_location and spec.origin else list(spec.submodule_search_locations or ())
-    if not at or (is_library(at[0]) and _version(top) is not None):
+    if not at or (is_library(at[0]) and version_of(top) is not None):
         return None
     return Path(at[0]).parent if spec.has_location and spec.submodule_search_locations else Path(at[0])
 
@@ -284,7 +276,7 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
     facts: dict[str, object] = {
         "python": sys.version.split()[0],  # as `platform` says it, whose import takes longer than all of this
         "platform": f"{sys.platform}-{os.uname().machine}",
-        "distributions": {name: version for name in names if (version := _version(name))},
+        "distributions": {name: version for name in names if (version := version_of(name))},
     }
     if sys.flags.optimize:  # no assertions
         facts["optimize"] = sys.flags.optimize
@@ -295,29 +287,9 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
             for name, value in sorted(os.environ.items())
             if name.startswith("JAX_") and not any(word in name for word in _SILENT_OPTIONS)
         }
-        facts["jaxlib"] = _version("jaxlib")
+        facts["jaxlib"] = version_of("jaxlib")
         facts["processor"] = _processor()
     return facts
-
-
-@lru_cache(1024)
-def _version(name: str) -> str | None:
-    import importlib.metadata
-
-    try:
-        distribution = importlib.metadata.distribution(_DISTRIBUTIONS.get(name, name))
-        # As `version` does, which parses the whole of each file as an e-mail first.
-        line = _VERSION.search(distribution.read_text("METADATA") or "")
-        return line[1] if line else distribution.version
-    except importlib.metadata.PackageNotFoundError:
-        # As `packages_distributions` does, which reads all of every distribution's lists: half of a cached run's time.
-        named = re.compile(rf"^{re.escape(name)}(?:/|\.py,|\.[^/,]*\.so,)", re.MULTILINE)
-        for distribution in importlib.metadata.distributions():
-            if name in (distribution.read_text("top_level.txt") or "").split() or named.search(
-                distribution.read_text("RECORD") or ""
-            ):
-                return distribution.version
-        return None
 
 
 @cache

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..ir.expressions import names_any
 from ..ir.tasks import parse_task
 from ..launcher import processes
 from ..launcher.home import STORE
@@ -25,6 +26,7 @@ from ..launcher.results import AttemptTimeout, NodeResult, brief
 from ..launcher.retries import Retries
 from ..launcher.root import VARIABLE
 from ..launcher.states import EndState
+from ..project.functions import FunctionRef
 
 GRACE = 10.0
 """Seconds that a task gets to end and to record it, and then what it started, before they are killed."""
@@ -208,6 +210,27 @@ class Supervisor:
         if not self.launcher.run.pipeline[node].options.env or not self.launcher.flow.may_run(name):
             return {}
         return self.launcher.flow.environment(node, index)
+
+    def end_without_child(self, name: str) -> NodeResult | None:
+        """How a task ends that need not or must not run, recorded; it is looked up in this process.
+
+        Returns:
+            None where a child has to see: the task may have to run; the look counts against its time limit; it would
+            import modules of the project, and only a child is to be harmed by them; or it would ask a database, which
+            is to be asked once.
+        """
+        launcher = self.launcher
+        node = launcher.run.pipeline[parse_task(name)[0]]
+        component = FunctionRef(launcher.run.project if node.code else None, node.component)
+        asks = any(names_any(value, {"$query"}) for _, value in node.parameters)
+        if node.options.timeout or asks or component.module not in sys.modules or launcher.cancel.is_set():
+            return None
+        result = None
+        with suppress(Exception):  # whatever it is, a child meets it too, and its end and its log say so
+            result = launcher.end_without_running(name)
+        if result is not None:
+            launcher.logs.end(result)
+        return result
 
     def attempt(self, name: str, child: Child, retried: int, *, last: bool) -> tuple[NodeResult, bool] | None:
         """Have a child try a task once.

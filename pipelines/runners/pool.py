@@ -46,6 +46,12 @@ class Pool:
         alone = bool(locks or launcher.run.pipeline[parse_task(name)[0]].options.env)
         try:
             child = None if alone else self._take_idle()
+            # An idle child looks itself. Where none is, a look here costs less than to start one, mostly for nothing
+            # else where all comes from the cache.
+            if child is None and not (alone or retried):
+                known = self._supervisor.end_without_child(name)
+                if known is not None:
+                    return known
             if child is None:
                 variables = self._supervisor.environment(name) if alone else {}
                 child = Child(launcher, {**(environment or {}), **variables}, locks)

@@ -12,9 +12,10 @@ from urllib.parse import unquote
 import drivetrain as dt
 import pytest
 from click.testing import Result
+from drivetrain import components
 from drivetrain import report as drivetrain_report
-from drivetrain.console.session import RunView, payload_file
-from drivetrain.metadata import Evaluation, LocalPayloads
+from drivetrain.console.session import SUMMARIZED_BY, RunView, payload_file
+from drivetrain.metadata import Artifact, Evaluation, LocalPayloads, summarize
 from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
 from drivetrain.report.artifact import render
 from drivetrain.tests.metadata.payloads import staged
@@ -261,3 +262,14 @@ def test_no_file_of_a_payload_is_read_through_a_link_or_out_of_the_root(tmp_path
     extra.rename(tmp_path / "was-extra")
     extra.symlink_to(tmp_path / "outside")
     assert read("artifacts/Make/1/out", "extra/report.html") is None
+
+
+def test_it_knows_beside_which_component_each_standard_type_is_summarized() -> None:
+    names = [getattr(components, name).__name__ for name in components.__all__]  # which imports them all
+    assert len(names) > 15
+    standard = {
+        kind: module.removeprefix("drivetrain.components.")
+        for kind, function in summarize.registry.items()
+        if issubclass(kind, Artifact) and (module := function.__module__).startswith("drivetrain.components.")
+    }
+    assert standard == SUMMARIZED_BY

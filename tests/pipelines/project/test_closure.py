@@ -187,13 +187,13 @@ def test_what_type_checkers_alone_import_is_not_looked_for(monkeypatch: pytest.M
     assert "_typeshed" in imports
     before = environment(imports)
     asked: list[str] = []
-    version = closures._version
+    version = closures.version_of
 
     def counted(name: str) -> str | None:
         asked.append(name)
         return version(name)
 
-    monkeypatch.setattr(closures, "_version", counted)
+    monkeypatch.setattr(closures, "version_of", counted)
     assert environment(imports) == before
     assert "numpy" in asked
     assert "_typeshed" not in asked

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,92 @@ def test_outputs_are_those_of_the_inline_runner(home: Home, pipe: Pipe, tmp_path
         r.fingerprint for n in there.nodes.values() for rs in n.outputs.values() for r in rs
     ]
     assert here.nodes["Check"].vetoed
+
+
+def children_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tasks that are handed to children from now on, as they are."""
+    handed: list[str] = []
+    send = Child.send
+
+    def hand(self: Child, **message: object) -> None:
+        handed.extend([str(message["task"])] if "task" in message else [])
+        send(self, **message)
+
+    monkeypatch.setattr(Child, "send", hand)
+    return handed
+
+
+def test_what_comes_from_the_cache_or_is_skipped_starts_no_child(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+    n = Make(count=count)
+    Use(n)
+    with dt.when(n.total > 99):
+        Use.options(id='Skipped')(n)
+    Misbehave.options(id='Always', cache=False)(n, code="raise ValueError('always')")
+    """
+    function = pipe(body)
+    run_pipeline(home, function, options=ONE)
+    handed = children_of(monkeypatch)
+    again = run_pipeline(home, function, options=ONE)
+    assert handed == ["Always"]
+    assert states(again) == {"Make": "CACHED", "Use": "CACHED", "Skipped": "SKIPPED", "Always": "FAILED"}
+    inline = run_pipeline(home, function)
+    for name, ended in again.nodes.items():
+        assert ended.reason == inline.nodes[name].reason
+        assert ended.outputs.keys() == inline.nodes[name].outputs.keys()
+        assert log(home, again, name).count(f"=== {name}: {ended.state} after") == 1
+        newest, before = home.store.executions(contexts=[home.store.context("node", f"shop.{name}")], limit=2)
+        assert (before.properties["run"], newest.properties["run"]) == (again.run, inline.run)
+        assert (before.state, before.cache_key) == (newest.state, newest.cache_key)
+        assert home.store.inputs(before) == home.store.inputs(newest)
+    handed.clear()
+    run_pipeline(home, function, {"count": 4}, options=ONE)  # nothing is as it was: the children do it all
+    assert handed == ["Make", "Use", "Skipped", "Always"]
+
+
+ROWS = """
+import drivetrain as dt
+from drivetrain.pipelines.project.files import Files, SqlQuery
+
+@dt.component
+def Rows(*, data: Files | SqlQuery) -> int:
+    return 7
+"""
+
+
+def test_some_cached_tasks_only_a_child_looks_up(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a limit or an environment counts, and where a database would be asked twice."""
+    with contextlib.closing(sqlite3.connect(home.base / "rows.db")) as connection, connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS n")
+    body = """
+    from .rows import Rows
+    Make(count=1)
+    Make.options(id='Timed', timeout=3600)(count=2)
+    Make.options(id='Alone', env={'A': 'x'})(count=3)
+    Rows(data=dt.query('SELECT n FROM t', connection='sqlite:///rows.db'))
+    """
+    function = pipe(body, rows=ROWS)
+    assert run_pipeline(home, function, options=ONE).state == "COMPLETE"
+    handed = children_of(monkeypatch)
+    assert set(states(run_pipeline(home, function, options=ONE)).values()) == {"CACHED"}
+    assert sorted(handed) == ["Alone", "Rows", "Timed"]
+
+
+def test_a_process_that_has_not_imported_the_project_does_not_do_so_to_look(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that resumes a run, which it has not built."""
+    function = pipe("Make()")
+    run_pipeline(home, function, options=ONE)
+    handed = children_of(monkeypatch)
+    run_pipeline(home, function, options=ONE)
+    assert handed == []
+    monkeypatch.delitem(sys.modules, "shop.parts")
+    assert states(run_pipeline(home, function, options=ONE)) == {"Make": "CACHED"}
+    assert handed == ["Make"]
+    assert "shop.parts" not in sys.modules
 
 
 DEATHS = [
