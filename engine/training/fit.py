@@ -56,6 +56,7 @@ _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
 
+_NOT_DEFINED = "look for log(0), sqrt(0) or 0/0, also in what jnp.where leaves out, whose gradient is NaN all the same"
 _NOTHING_LEFT = "lower the learning rate, clip gradients, or give Rollback(every=…) a number of steps below an epoch's"
 
 
@@ -696,7 +697,8 @@ class Fit:
         if (name := first_broken(self._state["params"])) is not None:
             return InputError(
                 f"the parameter {name!r} {after}: its gradient exploded",
-                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
+                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), use skip_nonfinite=True, or "
+                f"{_NOT_DEFINED}",
             )
         if (name := first_broken(self._state["model"])) is not None:
             return InputError(
@@ -724,7 +726,7 @@ class Fit:
         if bad:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
         else:
-            fix = "its batch is finite: lower the learning rate, clip gradients, or look for log(0) or 0/0 in the loss"
+            fix = f"its batch is finite: lower the learning rate, clip gradients, or {_NOT_DEFINED}"
         at = self._spelled(self._step)
         if self._options.step.skips:
             return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
