@@ -149,6 +149,9 @@ def test_each_trial_is_an_execution_and_none_is_a_task(home: Home, seek: Pipe) -
     assert find(f"search = '{task.uid}' and property.hyperparameters.x > 0", order="id") == far
     assert len(find(f"run = '{result.run}'")) == len(find("search is null")) == 3
 
+    dead = store.find_executions(RecordQuery("state = 'ABANDONED' and search is not null", order="state"), [best.id])
+    assert [each.id for each in dead.records] == [best.id]
+
     frame = dt.find("executions", query, home.root, store.location, order="metric.eval_loss", limit=1)
     assert frame["uid"].tolist() == [best.uid]
     assert frame["node"].tolist() == ["Seek"]
