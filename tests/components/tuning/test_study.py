@@ -283,7 +283,7 @@ def test_a_trial_that_always_dies_with_the_search_fails_and_blocks_nothing(tmp_p
         assert attempt is not None
         assert attempt.trial == 0
         with study.here(attempt):
-            journal = shutil.copy(journal, tmp_path / f"{death + 1}.log")  # as it is where the process dies now
+            journal = Path(shutil.copy(journal, tmp_path / f"{death + 1}.log"))  # as it is where the process dies now
     for _ in range(ATTEMPTS):
         study = Study(journal, chosen)
         attempt = study.next(2)
