@@ -119,7 +119,7 @@ def Tuner(
 ) -> Tuned:
     """The best hyperparameters of a search: trials that train as Trainer would, and export nothing.
 
-    A killed search goes on where it was. A trial whose process is killed is trained again, up to three times.
+    A killed search goes on where it was. A trial whose process dies is trained again; after three deaths it has failed.
 
     Args:
         examples: Transformed examples.

@@ -16,7 +16,7 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import LogReader, Logs
 from ..pipelines.launcher.retries import postponed
-from ..pipelines.launcher.states import EndState, RunState, TaskState, UnfinishedState, task_state
+from ..pipelines.launcher.states import RunState, TaskState, UnfinishedState, task_state
 from .exit_codes import OK
 from .options import ConsoleSettings, print_text, shared
 from .terminal import echo
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _POLL = 0.2
 """Seconds between two reads of a log that is followed."""
-_RETRY_GRACE = 2.0
-"""Seconds within which a failed task that will be tried again has recorded that it will."""
 _LONGEST = 1 << 20
 """Characters of a line that is printed before it has an end."""
 
@@ -135,18 +133,13 @@ def _has_ended(home: Home, run: Run, name: str) -> bool:
     """Whether a task will print no more: the run has ended, or the task has and will not be tried again."""
     if open_run(home, run.id).state is not RunState.RUNNING:
         return True
-    # The launcher records FAILED first and the retry after it: a task that may be tried again gets time to say so.
-    begin, patience = time.monotonic(), _RETRY_GRACE if run.pipeline[parse_task(name)[0]].options.retries else 0.0
-    while (
-        state := _state(home, Flow(home.store, run), name)
-    ) is EndState.FAILED and time.monotonic() - begin < patience:
-        time.sleep(_POLL)
+    state = _state(home, Flow(home.store, run), name)
     return state not in (UnfinishedState.WAITING, UnfinishedState.RUNNING)
 
 
 def _state(home: Home, flow: Flow, name: str) -> TaskState:
     execution = flow.execution(*parse_task(name))
-    if execution is not None and postponed(home.store, flow.run, execution) is not None:
+    if execution is not None and postponed(flow.run, execution) is not None:
         return UnfinishedState.WAITING
     return task_state(execution)
 

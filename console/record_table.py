@@ -86,8 +86,10 @@ def page_of(home: Home, kind: str, query: RecordQuery) -> tuple[list[dict[str, A
         runs = find_runs(home, query)
         return [facts(home, run).to_json() for run in runs.records], runs.next
     if kind == "executions":
-        executions = home.store.find_executions(query)
-        return [_execution(each) for each in executions.records], executions.next
+        dead = {each.id for each in home.store.executions(state="RUNNING") if home.store.is_dead(each)}
+        executions = home.store.find_executions(query, sorted(dead))
+        states = {each.id: "ABANDONED" if each.id in dead else each.state for each in executions.records}
+        return [{**_execution(each), "state": states[each.id]} for each in executions.records], executions.next
     artifacts = home.store.find_artifacts(query)
     return [_artifact(each) for each in artifacts.records], artifacts.next
 

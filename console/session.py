@@ -375,7 +375,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
         state = UnfinishedState.INTERRUPTED
     if state is UnfinishedState.INTERRUPTED:
         reason = f"{execution.owner} died" if execution.owner else reason
-    elif (waits := postponed(home.store, run, execution)) is not None:
+    elif (waits := postponed(run, execution)) is not None:
         state, reason = UnfinishedState.WAITING, f"{waits}: {reason}"
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: artifacts[0] for key, artifacts in home.store.outputs(execution).items() if artifacts}

@@ -92,6 +92,18 @@ _OF_ARTIFACTS: Final = (
 )
 
 
+def execution_fields(abandoned: Iterable[int]) -> Fields:
+    """What a filter of executions may name.
+
+    Args:
+        abandoned: The ids of those whose state is ABANDONED, whatever their record says.
+    """
+    if not (numbers := ", ".join(str(int(number)) for number in abandoned)):
+        return EXECUTION_FIELDS
+    state = f"CASE WHEN e.id IN ({numbers}) THEN 'ABANDONED' ELSE e.state END"
+    return {**EXECUTION_FIELDS, "state": [Field("text", f"({state})")]}
+
+
 def run_fields(dialect: Dialect, interrupted: Iterable[int]) -> Fields:
     """What a filter of runs may name.
 

@@ -379,11 +379,17 @@ class StoreReader:
         return finding.find(self._db, rows.ARTIFACT, "a", fields, read, query, lineage_of=self._reference)
 
     @operation("reader")
-    def find_executions(self, query: RecordQuery) -> Page[ExecutionRecord]:
-        """A page of the executions that a filter fits; raises as `find_artifacts`."""
+    def find_executions(self, query: RecordQuery, abandoned: Iterable[int] = ()) -> Page[ExecutionRecord]:
+        """A page of the executions that a filter fits; raises as `find_artifacts`.
+
+        Args:
+            query: What is asked for.
+            abandoned: The ids of RUNNING ones that are dead: a filter takes them as ABANDONED, which they are recorded
+                to be once somebody goes on with their work.
+        """
         from . import finding
 
-        read, fields = rows.execution, finding.EXECUTION_FIELDS
+        read, fields = rows.execution, finding.execution_fields(abandoned)
         return finding.find(self._db, rows.EXECUTION, "e", fields, read, query, lineage_of=self._reference)
 
     @operation("reader")

@@ -11,7 +11,7 @@ from ...errors import InputError
 from .objective import Objective, best_trial, check_recorded
 from .recording import TrialRecording
 from .space import described, short
-from .study import Outcome, SearchBudget, Study, Trial, TrialAttempt
+from .study import ATTEMPTS, Outcome, SearchBudget, Study, Trial, TrialAttempt
 from .trial import Link
 from .workers import Worker, Workers
 
@@ -67,9 +67,15 @@ class Search:
             InputError: No trial records an objective, or all fail.
         """
         self._recording.catch_up(self._study.trials())
+        for trial in self._study.trials():
+            if trial.outcome is None and trial.kills:
+                self._launch.note(f"trial {trial.number} is trained again, as its process died: {trial.kills[-1]}")
+            elif trial.outcome is not None and len(trial.kills) >= ATTEMPTS:
+                self._launch.note(f"trial {trial.number} failed: {trial.outcome.reason}")
         while (attempt := self._next()) is not None:
             self.progress()
-            outcome = train(attempt, self._folder(attempt), _LocalLink(self, attempt))
+            with self._study.here(attempt):
+                outcome = train(attempt, self._folder(attempt), _LocalLink(self, attempt))
             if self._refused is not None:
                 raise self._refused
             self._end(attempt, outcome)

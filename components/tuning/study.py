@@ -7,7 +7,8 @@ is killed can leave a lock or half a line there.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,9 +29,10 @@ Pruner = Literal["none", "asha", "hyperband", "median"]
 State = Literal["COMPLETE", "PRUNED", "FAILED"]
 
 ATTEMPTS: Final = 3
-"""How often the process of a trial may be killed until the trial is taken to be the reason."""
+"""How often the process of a trial may die until the trial is taken to be the reason."""
 _NAME: Final = "tuning"
-_NUMBER, _RESULT, _KILLED, _EARLIER = "trial", "result", "killed", "earlier"
+_NUMBER, _RESULT, _KILLED, _EARLIER, _HERE = "trial", "result", "killed", "earlier", "here"
+_WITH_THE_SEARCH: Final = "the search, in the same process, ended with it (a kill, a crash, or too little memory)"
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,8 @@ class Study:
                 continue
             before = latest[number].kills if number in latest else ()
             result, killed = frozen.user_attrs.get(_RESULT), frozen.user_attrs.get(_KILLED)
+            if result is None and frozen.user_attrs.get(_HERE):
+                killed = _WITH_THE_SEARCH
             kills = before if killed is None else (*before, killed)
             outcome = None if result is None else Outcome.from_json(result)
             if outcome is None and len(kills) >= ATTEMPTS:
@@ -303,6 +307,20 @@ class Study:
             at = number - len(first)
             return self._begin(number, grid[at]) if at < len(grid) else None
         return self._ask(number)
+
+    @contextmanager
+    def here(self, attempt: TrialAttempt) -> Iterator[None]:
+        """Within the block this process itself trains: where it dies there, that is a death of the attempt.
+
+        An exception that leaves the block is none: the search was stopped.
+        """
+        trial = self._under_way[attempt.key]
+        trial.set_user_attr(_HERE, True)  # before, as nobody can tell it afterwards
+        try:
+            yield
+        except BaseException:
+            trial.set_user_attr(_HERE, False)
+            raise
 
     def report(self, attempt: TrialAttempt, curve: Sequence[Sequence[float]]) -> str | None:
         """Take in the objectives after each epoch so far; gives why the trial is to stop, None where it goes on."""

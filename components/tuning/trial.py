@@ -128,7 +128,9 @@ class TrialReport(Callback):
         self._link.monitored(progress.monitored)
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
-        """Tell, and ask."""
+        """Tell, and ask. An epoch of which a rollback left nothing has a point too, so that each is at its number."""
+        nothing_left = range(len(self.curve) + 1, record.epoch)
+        self.curve += [[math.nan] * len(self._objectives) for _ in nothing_left]
         self.curve.append(values_of(self._objectives, recorded(record)))
         reason = self._link.epoch(self.curve)
         if reason is not None and record.epoch < progress.epochs:
@@ -225,7 +227,7 @@ def _executions(
         leave = enter(replace(current(), metrics=Metrics()))  # what one training measures is no other's
         try:
             trained = _trained(training, run if rehearse and execution == 0 else _without_rehearsal(run))
-            own_loop = current().metrics.properties.get("metrics", {})
+            own_loop = current().metrics.last
         finally:
             leave()
         if execution == 0:
@@ -233,11 +235,12 @@ def _executions(
         if report.pruned:
             return Outcome("PRUNED", curve[-1], curve, report.pruned)
         measured.append(_measured(training, trained, own_loop, link))
-    values = tuple(math.fsum(each) / len(measured) for each in zip(*measured, strict=True))
-    for objective, value in zip(training.objectives, values, strict=True):
-        if not math.isfinite(value):
-            return Outcome("FAILED", curve=curve, reason=f"{objective.name} is {value}")
-    return Outcome("COMPLETE", values, curve)
+    every = list(zip(*measured, strict=True))
+    for objective, each in zip(training.objectives, every, strict=True):
+        for value in each:
+            if not math.isfinite(value):
+                return Outcome("FAILED", curve=curve, reason=f"{objective.name} is {value}")
+    return Outcome("COMPLETE", tuple(math.fsum(each) / len(measured) for each in every), curve)
 
 
 def _run(
@@ -273,17 +276,21 @@ def _trained(training: Training, run: TrainingRun) -> Trained:
     return call_train(training.fn, run)
 
 
-def _measured(training: Training, trained: Trained, own_loop: Any, link: Link) -> list[float]:
-    """The objectives of one training; of a loop of the user's own, metrics that it recorded, which is JSON."""
-    epochs = [recorded(record) for record in trained.history]
+def _measured(training: Training, trained: Trained, own_loop: Mapping[str, float], link: Link) -> list[float]:
+    """The objectives of one training; of a loop of the user's own, metrics that it recorded.
+
+    Of a training that counts by its best epoch, and had none that is finite, it is the last one's value.
+    """
+    epochs: list[Mapping[str, float | None]] = [recorded(record) for record in trained.history]
     if not epochs:
         link.monitored(list(own_loop))
         epochs = [own_loop]
     every = [values_of(training.objectives, record) for record in epochs]
     if training.epoch == "last":
         return every[-1]
-    columns = [[value for value in column if math.isfinite(value)] for column in zip(*every, strict=True)]
-    return [o.best(column) if column else math.nan for o, column in zip(training.objectives, columns, strict=True)]
+    finite = [[value for value in column if math.isfinite(value)] for column in zip(*every, strict=True)]
+    columns = zip(training.objectives, finite, every[-1], strict=True)
+    return [objective.best(values) if values else last for objective, values, last in columns]
 
 
 class _Silent:

@@ -25,13 +25,13 @@ from .callbacks import Callback, EarlyStopping, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
 from .evaluations import CheckpointEvaluation, EvaluationLog, unmeasured
 from .evaluator import EvaluationWriter, SavedCheckpoints
-from .input.dataset import Dataset, State, StepTimes, measured, step_times
+from .input.dataset import Dataset, State, measured
 from .input.stacks import LoaderInput, LoaderStacks, OnDevice, Stacks, TrainingInput
-from .input.waiting import looked_after
 from .memory import explained_exhaustion, refuse_excess, state_bytes, step_bytes
-from .model import first_broken
+from .nonfinite import broken_loss, exploded_state
 from .program import Program, StepOptions
 from .rollback import GoodState, RollbackRecord, copied
+from .times import TrainingTimes
 from .training import EpochRecord, Trained
 from .warm_start import fitting
 from .work_lock import locked
@@ -46,12 +46,6 @@ if TYPE_CHECKING:
 
 _AHEAD = 1
 """Stacks of batches that wait on the devices for their turn: each holds many batches."""
-_WAITED = 0.03
-"""The share of the time that a training may wait for its input before it says what was slow there."""
-_SHOWN = 60
-"""Characters of a step of the input in that line."""
-_SILENT = 60.0
-"""Seconds that a step of the input may work on an element before a line says so; then twice as long, and so on."""
 _POINTS = 100  # of the loss curve
 _MOST_SKIPPED = 50
 """Steps left out in a row after which a training is taken to be broken: a scaled loss finds its scale in 16."""
@@ -120,8 +114,7 @@ class Fit:
         self._history: list[EpochRecord] = []
         self._best: tuple[float, Variables] | None = None
         self._best_saved: float | None = None  # the monitored value of the best checkpoint
-        self._seconds = dict.fromkeys(("input", "device", "evaluation", "checkpoints"), 0.0)
-        self._input_times = StepTimes()
+        self._times = TrainingTimes(run.note)
         self._memory: Mapping[str, int] = {}
         self._undefined: set[str] = set()  # metrics of which it was noted that they have no value
         self._stopped = ""  # why the training ends after this epoch
@@ -201,7 +194,6 @@ class Fit:
     @in_32_bits
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
-        begin = time.perf_counter()
         with ExitStack() as ending:  # each is closed, whatever another raises
             if self._run.work_dir is not None and self._placement.processes == 1:
                 ending.enter_context(locked(self._run.work_dir, self._run.note))
@@ -210,11 +202,11 @@ class Fit:
             if self._checkpoints:
                 ending.push(partial(self._note_checkpoint, self._checkpoints))
                 ending.callback(self._checkpoints.close)
-            with step_times() as self._input_times, explained_exhaustion(lambda: (self._step, self._memory)):
+            with self._times.running(), explained_exhaustion(lambda: (self._step, self._memory)):
                 checkpoint = self._restored()
                 with closing(self._stacks()) as stacks:  # already at work while the model is traced
                     first = self._start(checkpoint, stacks)
-                    started = time.perf_counter() - begin - sum(self._seconds.values())
+                    self._times.started()
                     self._call("on_train_begin")
                     # Else a signal would end it in the middle of a step, where there is no state to save.
                     with deferred() as deliver_signal:
@@ -227,9 +219,7 @@ class Fit:
             checkpoints = self._checkpoints.kept() if self._checkpoints else {}
             self._call("on_train_end")
         ran = self._step - self._first
-        seconds = {"start": started, **self._seconds}
-        seconds["host"] = time.perf_counter() - begin - sum(seconds.values())
-        self._run.note(_times(seconds, self._input_times.seconds))
+        self._times.ended()
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
         kept = self._kept_epoch()
         return Trained(
@@ -244,8 +234,8 @@ class Fit:
             examples=ran * self._input.batch_size,
             stopped=self._stopped,
             kept_epoch=kept,
-            seconds=seconds,
-            input_seconds=dict(self._input_times.seconds),
+            seconds=dict(self._times.seconds),
+            input_seconds=dict(self._times.of_input),
             memory=dict(self._memory),
             checkpoints=checkpoints,
             rollbacks=tuple(self._rollbacks),
@@ -386,7 +376,7 @@ class Fit:
         rollback = self._options.step.rollback
         waiting: Callable[[], bool] = _nothing
         while batch < self._steps:
-            with self._awaiting(partial(self._heed, deliver_signal, waiting)):
+            with self._times.waiting(partial(self._heed, deliver_signal, waiting)):
                 (stack, count), at = next(stacks)
             first = epoch * self._steps + batch
             batch += count
@@ -424,28 +414,6 @@ class Fit:
         rows = self._input.batch_size
         self._run.progress(self._step * rows, self._total * rows, "examples")
 
-    @contextmanager
-    def _awaiting(self, heed: Callable[[], object], part: str = "input") -> Iterator[None]:
-        """A wait for the input, as a part of the training's time; see `_looked_after`."""
-        with self._timed(part), self._looked_after(heed):
-            yield
-
-    @contextmanager
-    def _looked_after(self, heed: Callable[[], object]) -> Iterator[None]:
-        """A wait for the input. Each second of it `heed` is called; a line says which step gives nothing for long."""
-        silent = _SILENT
-
-        def look() -> None:
-            nonlocal silent
-            heed()
-            label, seconds = self._input_times.at_work() or ("", 0.0)
-            if seconds >= silent:
-                silent = 2 * seconds
-                self._run.note(f"{_cut(label)} has been at work on its next element for {seconds:.0f} s")
-
-        with looked_after(look):
-            yield
-
     def _planned(self, state: State, stacks: Iterator[_Stack], beside: Future[Any] | None = None) -> Iterator[_Stack]:
         """See that the devices have the memory that the first dispatch is planned to take; the stacks, all of them.
 
@@ -455,10 +423,10 @@ class Fit:
             beside: What is compiled meanwhile: as long as it is, nobody waits for the input.
         """
         begin = time.perf_counter()
-        with self._looked_after(self._report):
+        with self._times.looked_after(self._report):
             (stack, count), at = next(stacks)
         if beside is None or beside.done():
-            self._seconds["input"] += time.perf_counter() - begin
+            self._times.seconds["input"] += time.perf_counter() - begin
         # The first call finds it compiled: JAX remembers what it lowers.
         compiled = self._program.compiled(state, stack)
         lowered = compiled.lower(state, stack, count, self._first, self._key)
@@ -478,7 +446,7 @@ class Fit:
         Returns:
             Whether the training was rolled back: what was dispatched since is worth nothing.
         """
-        with self._timed("device"):
+        with self._times.part("device"):
             values = np.asarray(losses)[:count].tolist()
         after, rolled_back = self._step + count, False
         for number, value in enumerate(values):
@@ -555,7 +523,7 @@ class Fit:
                 self._roll_back(self._broken(math.nan, *self._last), self._step + 1)
             self._run.note(f"epoch {epoch + 1} of {self._run.epochs}: nothing of it is left")
             return False
-        with self._awaiting(_nothing, "evaluation"):  # a checkpoint amid it would lack this epoch
+        with self._times.waiting(_nothing, "evaluation"):  # a checkpoint amid it would lack this epoch
             eval_loss, metrics = None, dict[str, float]()
             if self._eval is not None:
                 eval_loss, metrics = self._evaluated(self._eval, self._program.variables(self._state))
@@ -625,7 +593,7 @@ class Fit:
 
     def _save(self, best: bool = False) -> None:
         if self._checkpoints:
-            with self._timed("checkpoints"):
+            with self._times.part("checkpoints"):
                 self._save_to(self._checkpoints, best)
 
     def _save_to(self, checkpoints: Checkpoints, best: bool) -> None:
@@ -660,14 +628,6 @@ class Fit:
             remembered: dict[str, Any] = json.loads(json.dumps(dict(callback.state_dict())))
         return remembered  # a copy: the callback goes on to change what it gave
 
-    @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[part] += time.perf_counter() - begin
-
     def _points(self) -> Iterator[tuple[int, float]]:
         for number, mean in enumerate(self._curve):
             if mean.count:
@@ -691,19 +651,7 @@ class Fit:
         }
 
     def _exploded(self) -> InputError | None:
-        """The error for parameters, or the model's state, that are no numbers; a finite loss may leave them behind."""
-        after = f"holds NaN or infinity after {self._spelled(self._step - 1)}, where the loss was finite"
-        if (name := first_broken(self._state["params"])) is not None:
-            return InputError(
-                f"the parameter {name!r} {after}: its gradient exploded",
-                fix="lower the learning rate, clip gradients (optax.clip_by_global_norm), or use skip_nonfinite=True",
-            )
-        if (name := first_broken(self._state["model"])) is not None:
-            return InputError(
-                f"the model's state {name!r} {after}: the model is evaluated and served with it",
-                fix="look for values of a batch that are too large for it, such as for their squares in batch norm",
-            )
-        return None
+        return exploded_state(self._state, self._spelled(self._step - 1))
 
     def _spelled(self, step: int) -> str:
         """A step, from 0, as a person counts."""
@@ -711,26 +659,19 @@ class Fit:
         return f"step {step + 1} (epoch {epoch + 1}, batch {number + 1})"
 
     def _broken(self, value: float, before: State, after: int) -> InputError:
-        """The error for a loss that is not a number: names the step, and the column where the data is to blame.
+        """The error for the loss of this step.
 
         Args:
             value: The loss.
             before: A state of the input.
             after: Which batch it was after that.
         """
-        batch = self._input.batch(self._step, before, after)
-        arrays = {name: getattr(column, "values", column) for name, column in batch.items()}
-        bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
-        if bad:
-            fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
-        else:
-            fix = "its batch is finite: lower the learning rate, clip gradients, or look for log(0) or 0/0 in the loss"
-        at = self._spelled(self._step)
+        what = f"the loss is {value} at"
         if self._options.step.skips:
-            return InputError(f"the loss or its gradients were not finite in {self._skipped} steps up to {at}", fix=fix)
-        if self._options.step.rollback is not None:
-            return InputError(f"the loss or a gradient is not finite at {at}", fix=fix)
-        return InputError(f"the loss is {value} at {at}", fix=fix)
+            what = f"the loss or its gradients were not finite in {self._skipped} steps up to"
+        elif self._options.step.rollback is not None:
+            what = "the loss or a gradient is not finite at"
+        return broken_loss(what, self._spelled(self._step), self._input.batch(self._step, before, after))
 
 
 @dataclass
@@ -762,23 +703,6 @@ def _named(callback: Callback, method: str, step: int) -> Iterator[None]:
         raise InputError(
             f"{name} failed after step {step}: {cause.message}", fix=cause.fix, where=cause.where
         ) from error
-
-
-def _times(seconds: Mapping[str, float], input_seconds: Mapping[str, float]) -> str:
-    """Where the time went, in a line; where it went in the input, if that was waited for."""
-    whole = sum(seconds.values())
-    parts = sorted(seconds.items(), key=lambda part: -part[1])
-    shares = [f"{name} {value / whole:.0%}" for name, value in parts if value >= whole / 200]
-    text = f"trained in {whole:.1f} s: {', '.join(shares)}"
-    if seconds["input"] < _WAITED * whole:
-        return text
-    step, slowest = max(input_seconds.items(), key=lambda step: step[1])
-    return f"{text}; the longest at work in the input was {_cut(step)}, {slowest:.1f} s"
-
-
-def _cut(step: str) -> str:
-    """The name of a step of the input: a source names all its columns."""
-    return step if len(step) <= _SHOWN else f"{step[: _SHOWN - 2]}…)"
 
 
 def _nothing() -> bool:

@@ -48,6 +48,7 @@ from .pending_uploads import drop, pack, unsent
 from .preflight import preflight, preflight_downstream
 from .resolve import ResolvedTask
 from .results import failure_properties, format_traceback
+from .retries import Retries
 from .reuse import change_since, properties_of
 from .runs import Run
 from .shared_state import SHARED_STATE
@@ -72,6 +73,7 @@ class Attempt:
         reason: Why nothing earlier could stand in.
         observer: Called with progress and notes.
         cancel: Set when the run is to stop.
+        retries: Of the task: told when it fails.
         begin: When the launch began, or this attempt where it is not its first, by the monotonic clock.
         metrics: What the component measures.
         reads: What the user's code opens.
@@ -88,6 +90,7 @@ class Attempt:
     reason: str
     observer: LoggingObserver
     cancel: threading.Event
+    retries: Retries
     begin: float
     metrics: Metrics = field(default_factory=Metrics)
     reads: Reads = field(default_factory=Reads)
@@ -134,9 +137,13 @@ class Attempt:
                 error.where = line_of(error.where, self.run.project) or error.where
             about = failure_properties(error) | self.metrics.properties | self._searched | self._spent(use)
             try:
-                failed = self._give_up(execution, error, about, canceled=canceled)
+                if not canceled:
+                    about |= self.retries.plan(error)  # which may raise: the user's predicate
             finally:
-                self._remove_unpublished(execution)
+                try:
+                    failed = self._give_up(execution, error, about, canceled=canceled)
+                finally:
+                    self._remove_unpublished(execution)
             if canceled or not failed:
                 raise
             return replace(execution, properties={**execution.properties, **about}), error

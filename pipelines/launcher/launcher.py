@@ -86,7 +86,7 @@ class Launcher:
         self.flow: Flow = self.resolver.flow
         self.records = TaskRecords(home, run, self.flow, self.cancel)
         self.nested = bool(current().run)
-        self.recovery = Recovery(home, run, self.flow, self.records, self.logs, self.logging_observer)
+        self.recovery = Recovery(home, run, self.flow, self.records, self.logs)
         heartbeat.start()
 
     def launch(self, name: str, retried: int | None = None) -> NodeResult:
@@ -333,6 +333,7 @@ class _TaskLaunch:
             reason,
             launcher.logging_observer,
             launcher.cancel,
+            retries,
             self.begin if retries.done == 0 else time.monotonic(),
         )
         launcher.logs.begin(name, retries.done)
@@ -346,15 +347,16 @@ class _TaskLaunch:
                     fix="`drivetrain fsck` checks the database; see that this machine does not sleep for minutes",
                 ) from lost
             launcher.logging_observer.note(name, lost.message)  # who took over will publish, and is waited for
+            retries.take_back()
             return None
         if not isinstance(outcome, BaseException):
             self._keep_record(execution)
             return launcher.records.succeeded(self.task, execution, reason, outcome)
         launcher.logs.write(name, format_traceback(outcome, whole=True))
-        pause = launcher.recovery.schedule_retry(name, execution, retries, outcome, brief(outcome))
         result = NodeResult.failed(name, outcome, execution.seconds or 0.0)
-        if pause is None:
+        if (pause := retries.planned) is None:
             return result
+        launcher.logging_observer.note(name, retries.announced(brief(outcome)))
         if self.retried is not None:
             return replace(result, again=pause)
         self._pause(pause)

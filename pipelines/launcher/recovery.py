@@ -19,11 +19,9 @@ from ..project.files import FileSet, SqlQuery
 from .flow import Flow
 from .home import Home
 from .logs import Logs
-from .observers import LoggingObserver
 from .records import TaskRecords
 from .resolve import ResolvedTask
 from .results import NodeResult, format_traceback, reason_of
-from .retries import Retries, postpone
 from .runs import Run
 from .states import EndState
 
@@ -37,18 +35,14 @@ class Recovery:
         flow: Of the run.
         records: Of the run.
         logs: Of the run.
-        observer: Called with a note of each retry, which is logged too.
     """
 
-    def __init__(
-        self, home: Home, run: Run, flow: Flow, records: TaskRecords, logs: Logs, observer: LoggingObserver
-    ) -> None:
+    def __init__(self, home: Home, run: Run, flow: Flow, records: TaskRecords, logs: Logs) -> None:
         self._home = home
         self._run = run
         self._flow = flow
         self._records = records
         self._logs = logs
-        self._observer = observer
 
     def earlier(self, name: str) -> NodeResult | None:
         """After an interruption: how a task ended in this run before, if a resumed run may keep that.
@@ -150,7 +144,9 @@ class Recovery:
         self._logs.write(name, format_traceback(error, whole=True))
         return NodeResult.failed(name, error, seconds)
 
-    def after_death(self, name: str, pid: int, end: EndState, reason: str) -> NodeResult | None:
+    def after_death(
+        self, name: str, pid: int, end: EndState, reason: str, about: Mapping[str, object] | None = None
+    ) -> NodeResult | None:
         """Record how a task ended whose process on this host died, and remove what that process left.
 
         Args:
@@ -158,6 +154,7 @@ class Recovery:
             pid: The process; any that never was where no process was started for the task.
             end: FAILED or CANCELED.
             reason: Why it died.
+            about: What its execution records besides.
 
         Returns:
             What that process had recorded itself, if it got so far.
@@ -169,7 +166,7 @@ class Recovery:
         elif execution.state != "RUNNING" and execution.state != "ABANDONED":
             self._sweep()
             return self._records.read(name)
-        properties: dict[str, object] = {"reason": reason, "user_error": False}
+        properties: dict[str, object] = {"reason": reason, "user_error": False, **(about or {})}
         with suppress(DrivetrainError):
             try:
                 if execution is None:
@@ -189,28 +186,6 @@ class Recovery:
                 self._home.remove_unpublished(execution)
         self._sweep()
         return None
-
-    def schedule_retry(
-        self, name: str, failed: ExecutionRecord | None, retries: Retries, error: BaseException, text: str
-    ) -> float | None:
-        """After an attempt failed: whether there is another one, which is then recorded and announced.
-
-        Args:
-            name: The task.
-            failed: The execution that failed; None where none was begun.
-            retries: Of the task.
-            error: What ended the attempt, as `retry_on` judges it.
-            text: Why it failed, for whoever looks on.
-
-        Returns:
-            Seconds until the next attempt is due; None where there is none.
-        """
-        pause = retries.pause(error)
-        if pause is not None:
-            if failed is not None:
-                postpone(self._home.store, failed, retries, pause)
-            self._observer.note(name, f"{text}; retry {retries.done} of {retries.most} in {pause:.3g} s")
-        return pause
 
     def _sweep(self) -> None:
         with suppress(DrivetrainError, OSError):

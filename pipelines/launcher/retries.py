@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from ...digest import digest
-from ...errors import BuildError, DrivetrainError, InputError
-from ...metadata import ExecutionRecord, MetadataStore
+from ...errors import BuildError, InputError
+from ...metadata import ExecutionRecord
 from ..ir.options import NodeOptions
 from ..project.functions import reference
 from .results import AttemptTimeout
 from .runs import Run
 from .states import RunState
+
+_RETRY: Final = "retry"
+"""The property of an execution that failed, and is followed by another."""
 
 
 class Retries:
@@ -25,11 +28,17 @@ class Retries:
         project: The pipeline's folder, which a predicate is named relative to.
         done: How many were made before, by another process.
         seed: What the jitter of the pauses is drawn from, together with the retry's number: the run and the task.
+
+    Attributes:
+        most: How many there are at most.
+        done: How many were made, or are planned.
+        planned: Seconds until the next, by the last `plan`; None where there is none.
     """
 
     def __init__(self, options: NodeOptions, project: Path, done: int = 0, *, seed: tuple[str, str]) -> None:
         self.most = options.retries
         self.done = done
+        self.planned: float | None = None
         self._options = options
         self._project = project
         self._seed = seed
@@ -38,6 +47,29 @@ class Retries:
     def as_reason(self) -> str:
         """As part of the reason why a task runs."""
         return f"; retry {self.done} of {self.most}" if self.done else ""
+
+    def plan(self, error: BaseException) -> dict[str, object]:
+        """Decide whether an attempt that fails is made again, before that is recorded.
+
+        Returns:
+            What its execution is to record of it: so nobody can see it failed, and not yet that it is tried again.
+
+        Raises:
+            InputError: `retry_on` names no function. That may raise, too.
+        """
+        self.planned = self.pause(error)
+        if self.planned is None:
+            return {}
+        return {_RETRY: {"number": self.done, "of": self.most, "due": time.time() + self.planned}}
+
+    def take_back(self) -> None:
+        """Undo `plan`: the failure was not the task's."""
+        if self.planned is not None:
+            self.done, self.planned = self.done - 1, None
+
+    def announced(self, text: str) -> str:
+        """Why an attempt failed, and what is planned."""
+        return f"{text}; retry {self.done} of {self.most} in {self.planned:.3g} s"
 
     def pause(self, error: BaseException) -> float | None:
         """Seconds until the next attempt; None where there is none."""
@@ -71,20 +103,10 @@ class Retries:
         return bool(names & set(wanted))
 
 
-def postpone(store: MetadataStore, failed: ExecutionRecord, retries: Retries, pause: float) -> None:
-    """Record that an attempt which failed is to be made again after so many seconds."""
-    properties = {"retry": retries.done, "of": retries.most, "due": time.time() + pause}
-    with suppress(DrivetrainError):  # a store on a full disk: then it is not shown, and made all the same
-        store.context("retry", failed.uid, properties, durable=False)
-
-
-def postponed(store: MetadataStore, run: Run, last: ExecutionRecord) -> str | None:
+def postponed(run: Run, last: ExecutionRecord) -> str | None:
     """What a task of a run waits for whose last execution failed; None where it failed for good, or its run is over."""
-    if last.state != "FAILED" or run.state is not RunState.RUNNING:
+    retry = last.properties.get(_RETRY)
+    if retry is None or last.state != "FAILED" or run.state is not RunState.RUNNING:
         return None
-    recorded = store.find_context("retry", last.uid)
-    if recorded is None:
-        return None
-    retry = recorded.properties
     left = max(0.0, retry["due"] - time.time())
-    return f"waits {left:.0f} s for retry {retry['retry']} of {retry['of']}"
+    return f"waits {left:.0f} s for retry {retry['number']} of {retry['of']}"

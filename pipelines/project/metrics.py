@@ -27,7 +27,7 @@ class Metrics:
     def __init__(self) -> None:
         self._path: Path | None = None
         self._file: TextIO | None = None  # opened when there is something to write
-        self._last: dict[str, float | None] = {}
+        self._last: dict[str, float] = {}
         self._steps: dict[str, list[tuple[int, float | None]]] = {}
         self._every: dict[str, int] = {}  # by metric: every how many steps one is kept
         self._count: dict[str, int] = {}
@@ -50,14 +50,14 @@ class Metrics:
             raise InputError(
                 f"the step of the metric {name!r:.80} is {step!r:.80}, not a whole number", fix="count steps from 0"
             ) from None
-        known = number if math.isfinite(number) else None  # no store takes a NaN
+        known = _known(number)
         with self._lock:
             if name not in self._last and len(self._last) >= _METRICS:
                 raise InputError(
                     f"the metric {name!r:.80} is one of more than {_METRICS:,} that this task records",
                     fix="say the step by step=, not in the name",
                 )
-            self._last[name] = known
+            self._last[name] = number
             if at is not None:
                 self._append(name, (at, known))
             self._write(json.dumps([redact(name), known, at]))
@@ -117,12 +117,23 @@ class Metrics:
             self._steps[name] = points[:-1:2] + points[-1:]
 
     @property
+    def last(self) -> dict[str, float]:
+        """The last value of each by name, which may be NaN or infinite."""
+        with self._lock:
+            return dict(self._last)
+
+    @property
     def properties(self) -> dict[str, object]:
         """As an execution records them: `metrics`, the last value by name, and `metric_steps`, [step, value] by name.
 
         A value is null where it was not finite. Names are redacted: where two are the same then, the later one stays.
         """
         with self._lock:
-            last = {redact(name): value for name, value in self._last.items()}
+            last = {redact(name): _known(value) for name, value in self._last.items()}
             steps = {redact(name): [list(point) for point in points] for name, points in self._steps.items()}
             return ({"metrics": last} if last else {}) | ({"metric_steps": steps} if steps else {})
+
+
+def _known(value: float) -> float | None:
+    """The value where it is finite: no store takes a NaN."""
+    return value if math.isfinite(value) else None

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -299,22 +299,20 @@ class Supervisor:
         canceled = stopped and reason is None
         reason = reason or (f"{self.why or 'asked to stop'}, and did not" if canceled else death)
         end = EndState.CANCELED if canceled else EndState.FAILED
-        recovery = self.launcher.recovery
-        recorded = recovery.after_death(name, child.pid, end, reason)
+        launcher, retry, unjudged = self.launcher, dict[str, object](), ""
+        options = launcher.flow.task(name).node.options
+        retries = Retries(options, launcher.run.project, retried, seed=(launcher.run.id, name))
+        if not canceled:
+            try:
+                retry = retries.plan(AttemptTimeout(reason) if stopped else ChildProcessError(reason))
+            except Exception as wrong:  # the user's predicate
+                unjudged = f"; and whether to try again: {brief(wrong)}"
+        recorded = launcher.recovery.after_death(name, child.pid, end, reason, retry)
         if recorded is not None:  # it died after its work
             return recorded
-        result = NodeResult(name, end, seconds, reason)
-        if not canceled:
-            run, flow = self.launcher.run, self.launcher.flow
-            options = flow.task(name).node.options
-            retries = Retries(options, run.project, retried, seed=(run.id, name))
-            error = AttemptTimeout(reason) if stopped else ChildProcessError(reason)
-            failed = flow.execution(*parse_task(name))
-            try:
-                pause = recovery.schedule_retry(name, failed, retries, error, reason)
-                result = replace(result, again=pause)
-            except Exception as wrong:  # the user's predicate
-                result = replace(result, reason=f"{reason}; and whether to try again: {brief(wrong)}")
+        if retry:
+            launcher.logging_observer.note(name, retries.announced(reason))
+        result = NodeResult(name, end, seconds, reason + unjudged, again=retries.planned)
         self.launcher.logs.redact(name)
         self.launcher.logs.end(result)
         return result

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,27 @@ def by_case(run):
         raise ValueError("no such case")
     run.hyperparameters["rate"] = 5.0 if run.hyperparameters["case"] == "good" else 0.0
     return train(run)
+
+
+def exploding(run):
+    """Updates that are far too large from the second epoch on, which the first rollback makes small enough."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from drivetrain.engine import Rollback
+
+    def loss(logits, batch):
+        losses = optax.sigmoid_binary_cross_entropy(logits, batch["late"])
+        return losses.mean() + jnp.where(jnp.abs(logits).max() > 1e6, jnp.inf, 0.0)
+
+    return run.fit(
+        Model(lambda key: {"w": jnp.zeros(())}, lambda params, features: features["x"] * params["w"]),
+        loss=loss,
+        predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        optimizer=optax.sgd(lambda count: jnp.where(count < 4, 0.5, 1e30)),
+        label="late",
+        rollback=Rollback(factor=1e-31),
+    )
 
 
 def quick(run, value=lambda h, seed: (h["x"] - 0.3) ** 2):
@@ -180,6 +202,25 @@ def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(inputs: Any, mo
     assert not (tmp_path / "work").exists()
 
 
+def test_a_trial_tells_an_epoch_by_its_number_though_one_before_was_rolled_back(
+    inputs: Any, model: Any, tmp_path: Path
+) -> None:
+    """A pruner compares trials by it."""
+    heard: list[int] = []
+
+    class Hearing(Listener):
+        def epoch(self, curve: Any) -> str | None:
+            heard.append(len(curve))
+            return None
+
+    training = replace(training_of(model.exploding, inputs), epochs=8)
+    outcome = run_trial(training, {}, tmp_path / "work", Hearing(8))
+    trained = Trainer(*inputs, fn=model.exploding, epochs=8, batch_size=100)
+    epochs = {epoch["epoch"]: epoch for epoch in json.loads((trained.extra / "history.json").read_text())["epochs"]}
+    assert list(epochs) == heard == [1, 3, 4, 5, 6, 7, 8]
+    assert outcome.to_json()["curve"] == [[epochs.get(epoch, {}).get("eval_loss")] for epoch in range(1, 9)]
+
+
 def test_a_pruner_ends_a_training_after_an_epoch(inputs: Any, model: Any, tmp_path: Path) -> None:
     tuned = Tuner(
         *inputs, fn=model.train, space={"rate": dt.choice(5.0, 1e-6, 1e-7, 1e-8)}, sampler="grid", pruner="asha",
@@ -268,8 +309,6 @@ def test_a_trial_is_as_good_as_the_mean_of_its_trainings(inputs: Any, model: Any
 def test_several_objectives_have_a_front(inputs: Any, model: Any) -> None:
     def train(run: Any) -> Any:
         x = run.hyperparameters["x"]
-        from dataclasses import replace
-
         trained = model.quick(run)
         record = replace(trained.history[-1], eval_loss=abs(x), metrics={"accuracy": x})
         return replace(trained, history=(record,))
@@ -310,6 +349,26 @@ def test_a_loop_of_ones_own_tells_its_metrics(inputs: Any, model: Any) -> None:
 
     tuned = Tuner(*inputs, fn=train, space=SPACE, sampler="grid", objective={"error": "min"})
     assert tuned.best_hyperparameters == {"x": 0.25}
+
+
+@pytest.mark.parametrize("epoch", ["last", "best"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_an_objective_that_is_not_finite_is_named_as_it_was(
+    inputs: Any, model: Any, tmp_path: Path, value: float, epoch: Any
+) -> None:
+    from drivetrain.engine import Trained
+
+    def train(run: Any) -> Any:
+        return model.quick(run, lambda h, seed: value)
+
+    def of_its_own(run: Any) -> Trained:
+        current().metric("eval_loss", value if run.seed else -value)
+        return Trained({}, None, None, "late")  # type: ignore[arg-type]
+
+    for fn, executions, expected in ((train, 1, value), (of_its_own, 1, -value), (of_its_own, 2, -value)):
+        training = replace(training_of(fn, inputs), epoch=epoch, executions=executions)
+        outcome = run_trial(training, {"x": 0.0}, tmp_path / "work", Listener(4))
+        assert (outcome.state, outcome.reason) == ("FAILED", f"eval_loss is {expected}")
 
 
 def test_a_trial_that_fails_says_why_and_the_others_go_on(inputs: Any, model: Any) -> None:

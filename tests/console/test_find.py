@@ -1,6 +1,9 @@
 """`find`: runs, executions and artifacts by a filter, as text, JSON and a DataFrame."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,36 @@ def test_a_run_whose_process_died_is_found_as_interrupted(
     for state, expected in (("INTERRUPTED", [runs[0]]), ("RUNNING", [])):
         answer = last_json(drivetrain("find", "runs", f"state = '{state}'", "--json"))
         assert [each["run"] for each in answer["runs"]] == expected
+
+
+def test_tasks_and_trials_whose_process_died_are_found_as_abandoned(
+    runs: list[str], drivetrain: Command, last_json: Read
+) -> None:
+    """Also before anybody goes on with their work, which records it."""
+    begin = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "from drivetrain.pipelines import Home\n"
+        "store = Home(Path('.drivetrain')).store\n"
+        "store.start('parts:Train', contexts=[], inputs={}, properties={'node': 'Train'})\n"
+        "store.start('Trial', contexts=[], inputs={}, properties={'node': 'Seek', 'number': 3})\n"
+        "os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", begin], check=False).returncode == 9
+    from drivetrain.pipelines import Home
+
+    with closing(Home(Path(".drivetrain"))) as home:
+        home.store.start("Trial", contexts=[], inputs={}, properties={"node": "Seek", "number": 4})
+        assert len(home.store.executions(state="RUNNING")) == 3
+        for state, expected in (("ABANDONED", ["Trial 3", "parts:Train"]), ("RUNNING", ["Trial 4"])):
+            answer = last_json(drivetrain("find", "executions", f"state = '{state}'", "--json"))
+            assert [each["state"] for each in answer["executions"]] == [state] * len(expected)
+            lines = drivetrain("find", "executions", f"state = '{state}'").stdout.splitlines()[1:]
+            assert [line.split("  ")[0] for line in lines] == expected
+        answer = last_json(drivetrain("find", "executions", "", "--order", "state", "--limit", "2", "--json"))
+        assert [each["state"] for each in answer["executions"]] == ["ABANDONED"] * 2
+        page = last_json(drivetrain("find", "executions", "", "--order", "state", "--after", answer["next"], "--json"))
+        assert "ABANDONED" not in [each["state"] for each in page["executions"]]
 
 
 def test_executions_and_artifacts_are_found_by_lineage(runs: list[str], drivetrain: Command, last_json: Read) -> None:

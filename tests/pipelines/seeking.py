@@ -35,6 +35,8 @@ def train(task: Mapping[str, Any], link: Link) -> Outcome:
     number = task["number"]
     if number in task["die"] and once(task["folder"], f"died-{number}"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if number in task["exit"]:
+        os._exit(3)
     if number in task["stop"] and once(task["folder"], f"stopped-{number}"):
         raise Canceled("stopped by hand")
     if number in task["look"]:
@@ -76,7 +78,7 @@ def seek(folder: str, store: str, trials: int, parallel: int, events: Mapping[st
         return {
             "folder": folder, "number": attempt.trial, "hyperparameters": dict(attempt.hyperparameters),
             "store": store,
-            **{name: events.get(name, []) for name in ("die", "stop", "look", "fail", "prune")},
+            **{name: events.get(name, []) for name in ("die", "exit", "stop", "look", "fail", "prune")},
         }  # fmt: skip
 
     if parallel == 1:

@@ -137,7 +137,7 @@ def test_another_host_leaves_a_run_alone_while_a_retry_is_waited_for(
     """No task of it is at work then; a host that died is followed once its lease is over."""
     text = faulty.body("Flaky.options(retries=1, backoff=300)(Make(count=count))")
     process = faulty.start(home, faulty.write(tmp_path, text).project, runner)
-    faulty.waits(lambda: home.store.contexts("retry") or process.poll() is not None)
+    faulty.waits(lambda: home.store.executions(state="FAILED") or process.poll() is not None)
     assert not home.store.executions(state="RUNNING")
     with monkeypatch.context() as there, contextlib.ExitStack() as after:
         after.callback(process.kill)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,8 @@ def work(study: Study, attempt: TrialAttempt, epochs: int = 4) -> Outcome:
 
 def run(study: Study, trials: int) -> list[tuple[Any, str, tuple[float, ...]]]:
     while (attempt := study.next(trials)) is not None:
-        work(study, attempt)
+        with study.here(attempt):
+            work(study, attempt)
     return results(study)
 
 
@@ -269,6 +271,39 @@ def test_a_trial_that_is_always_killed_fails_and_blocks_nothing(tmp_path: Path) 
     assert [outcome.state for outcome in outcomes if outcome] == ["COMPLETE", "FAILED", "COMPLETE", "COMPLETE"]
     assert outcomes[1] is not None
     assert outcomes[1].reason == f"its process was ended {ATTEMPTS} times: it was ended by SIGKILL"
+
+
+def test_a_trial_that_always_dies_with_the_search_fails_and_blocks_nothing(tmp_path: Path) -> None:
+    """And a search that is stopped in order, or dies between two trials, has not died of a trial."""
+    chosen, journal = settings(sampler="random", seed=1, epochs=4), tmp_path / "0.log"
+    for death in range(ATTEMPTS):
+        study = Study(journal, chosen)
+        assert [len(trial.kills) for trial in study.trials()] == [death][: bool(death)]
+        attempt = study.next(2)
+        assert attempt is not None
+        assert attempt.trial == 0
+        with study.here(attempt):
+            journal = Path(shutil.copy(journal, tmp_path / f"{death + 1}.log"))  # as it is where the process dies now
+    for _ in range(ATTEMPTS):
+        study = Study(journal, chosen)
+        attempt = study.next(2)
+        assert attempt is not None
+        assert attempt.trial == 1
+        with pytest.raises(KeyboardInterrupt), study.here(attempt):
+            raise KeyboardInterrupt
+        assert Study(journal, chosen).next(2) is not None  # begun, and gone before it was trained
+    study = Study(journal, chosen)
+    attempt = study.next(2)
+    assert attempt is not None
+    with study.here(attempt):
+        work(study, attempt)
+    first, second = Study(journal, chosen).trials()
+    assert first.outcome is not None
+    assert first.outcome.state == "FAILED"
+    assert first.outcome.reason == f"its process was ended {ATTEMPTS} times: {first.kills[0]}"
+    assert first.kills[0].startswith("the search, in the same process, ended with it")
+    assert second.outcome is not None
+    assert (second.outcome.state, second.kills) == ("COMPLETE", ())
 
 
 def test_a_grid_is_searched_once_in_order(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ from drivetrain.engine import (
 )
 from drivetrain.engine.graphs.graph import FieldSpec
 from drivetrain.engine.training import metrics
-from drivetrain.engine.training.fit import _times
 from drivetrain.engine.training.input import Dataset, from_arrays
 from drivetrain.engine.training.model import nnx_model
 from drivetrain.engine.training.program import Program
 from drivetrain.engine.training.strategy import STRATEGIES
+from drivetrain.engine.training.times import spelled_times
 from drivetrain.errors import Canceled, InputError
 from flax import nnx
 
@@ -196,7 +196,7 @@ def test_where_the_time_goes_adds_up(run: TrainingRun, tmp_path: Path) -> None:
 
 def test_the_line_on_time_cuts_the_name_of_a_source_of_many_columns() -> None:
     source = f"files(4345 rows: {', '.join(f'column_{number}' for number in range(30))})"
-    said = _times({"input": 3.0, "device": 1.0}, {source: 2.5, "batch(64)": 0.1})
+    said = spelled_times({"input": 3.0, "device": 1.0}, {source: 2.5, "batch(64)": 0.1})
     assert said.endswith(f"; the longest at work in the input was {source[:58]}…), 2.5 s")
 
 

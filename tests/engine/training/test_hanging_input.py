@@ -19,7 +19,7 @@ import optax
 import pytest
 from drivetrain.engine import Model, Trained, TrainingRun
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.engine.training import fit
+from drivetrain.engine.training import times
 from drivetrain.engine.training.input import from_arrays, prefetching
 from drivetrain.errors import Canceled
 from drivetrain.progress import no_progress
@@ -98,7 +98,7 @@ def test_ctrl_c_ends_a_training_whose_worker_hangs(tmp_path: Path) -> None:
 def test_a_line_names_the_step_that_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function waits until it has been named."""
     monkeypatch.setattr(prefetching, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(fit, "_SILENT", 0.02)
+    monkeypatch.setattr(times, "_SILENT", 0.02)
     named = threading.Event()
     notes: list[str] = []
 

@@ -297,6 +297,23 @@ def test_more_rollbacks_than_are_allowed_end_the_training(run: TrainingRun, tmp_
         fit(run, columns(**BROKEN), rollback=Rollback(times=5), **options)
 
 
+@pytest.mark.parametrize("rollback", [Rollback(times=1), None])
+def test_a_gradient_that_is_nan_where_the_loss_is_not_has_its_usual_cause_named(
+    run: TrainingRun, rollback: Rollback | None
+) -> None:
+    def loss(outputs: Any, batch: Any) -> Any:
+        beyond = jnp.maximum(outputs - 1e3, 0.0)
+        return jnp.where(beyond > 0, jnp.sqrt(beyond), jnp.square(outputs - batch["y"])).mean()
+
+    batch = {name: array[:BATCH] for name, array in columns().items()}
+    value, gradients = jax.value_and_grad(lambda params: loss(output(params, batch), batch))(first())
+    assert np.isfinite(value)
+    assert np.isnan(gradients["w"])
+    with pytest.raises(InputError) as error:
+        fit(run, columns(), loss=loss, rollback=rollback)
+    assert "sqrt(0) or 0/0, also in what jnp.where leaves out, whose gradient is NaN" in (error.value.fix or "")
+
+
 def test_an_epoch_of_which_nothing_is_left_counts_for_nobody(run: TrainingRun) -> None:
     arrays = columns(x={20: np.nan})
     stopping = EarlyStopping(patience=1)  # an epoch that changed nothing would end the training

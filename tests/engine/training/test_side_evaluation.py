@@ -278,7 +278,10 @@ class Killed(Callback):
     def on_epoch_end(self, progress, record):
         killed = Path(__file__).with_name("killed")
         if record.epoch == 2 and not killed.exists():
+            begin = time.monotonic()
             while not (progress.log_dir / "eval" / "evaluations.jsonl").exists():
+                if time.monotonic() - begin > 120:
+                    raise TimeoutError("the evaluator measured nothing")
                 time.sleep(0.05)
             killed.write_text(str(progress.log_dir.parent))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -348,8 +351,9 @@ def test_a_killed_training_ends_its_evaluator_and_the_next_attempt_goes_on(tmp_p
     write_project(tmp_path)
     drivetrain, root = [sys.executable, "-m", "drivetrain"], ["--root", str(tmp_path / ".drivetrain")]
     command = [*drivetrain, "run", str(tmp_path), "--runner", "process", *root]
-    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    killed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     assert killed.returncode == 1, killed.stderr
+    assert (tmp_path / "killed").exists(), killed.stderr
     work = Path((tmp_path / "killed").read_text())
     process = holder(work / "evaluator.lock")
     assert process is not None

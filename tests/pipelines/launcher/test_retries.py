@@ -1,9 +1,19 @@
-"""The pauses before retries: they grow to a limit, and are shortened by a fraction that is drawn from names alone."""
+"""The pauses before retries: they grow to a limit, and are shortened by a fraction that is drawn from names alone.
+
+And what others see of a task that is tried again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pytest
+from drivetrain.console.session import view
+from drivetrain.metadata import ExecutionRecord, MetadataStore
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, list_runs, run_pipeline
 from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.launcher.retries import Retries
 from hypothesis import given
@@ -36,3 +46,40 @@ def test_the_same_names_give_the_same_pauses_and_others_give_others() -> None:
     # Another process goes on where this one was: its third pause is the same.
     again = Retries(options, Path(), 2, seed=("run-1", "Trainer[3]"))
     assert again.pause(OSError()) == drawn[2]
+
+
+def test_a_plan_that_is_taken_back_counts_for_nothing() -> None:
+    retries = Retries(NodeOptions(retries=1, jitter=0.0), Path(), seed=("run-1", "Trainer"))
+    for _ in range(2):
+        assert retries.plan(OSError())["retry"]["number"] == 1  # type: ignore[index]
+        retries.take_back()
+    assert retries.plan(OSError())
+    assert retries.plan(OSError()) == {}
+    retries.take_back()
+    assert (retries.done, retries.planned) == (1, None)
+
+
+@pytest.mark.parametrize(("runner", "code"), [("inline", "raise ValueError(1)"), ("process", "os._exit(3)")])
+def test_nobody_sees_an_attempt_that_failed_and_not_yet_its_retry(
+    home: Home,
+    pipe: Callable[..., PipelineFunction[..., object]],
+    monkeypatch: pytest.MonkeyPatch,
+    runner: Any,
+    code: str,
+) -> None:
+    """Another process looks right after each write to the store."""
+    finish, seen = MetadataStore.finish, list[tuple[str, str]]()
+
+    def finish_and_look(store: MetadataStore, *arguments: Any, **facts: Any) -> ExecutionRecord:
+        ended = finish(store, *arguments, **facts)
+        with closing(Home(home.root)) as other:
+            task = view(other, list_runs(other)[0])["Misbehave"]
+        seen.append((task.state, task.reason.partition(": ")[0]))
+        return ended
+
+    monkeypatch.setattr(MetadataStore, "finish", finish_and_look)
+    pipeline = pipe(f"Misbehave.options(retries=1, backoff=0, jitter=0)(Make(), code={code!r})")
+    result = run_pipeline(home, pipeline, options=RunOptions(runner=runner))
+    assert result.state == "FAILED"
+    assert seen[0] == ("WAITING", "waits 0 s for retry 1 of 1")
+    assert [state for state, _ in seen] == ["WAITING", "FAILED"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -71,7 +72,7 @@ def seek(home: Home, pipe: Pipe, tmp_path: Path) -> Callable[..., PipelineFuncti
         named = ", ".join(f"{name}={value!r}" for name, value in facts.items())
         body = f"""
             from .seek import Seek
-            Use(Seek.options(retries={retries})(Make(count=count), {named}))
+            Use(Seek.options(retries={retries}, backoff=0)(Make(count=count), {named}))
         """
         return pipe(body, seek=SEEK)
 
@@ -147,6 +148,9 @@ def test_each_trial_is_an_execution_and_none_is_a_task(home: Home, seek: Pipe) -
     far = [each.id for each in trials(store) if each.properties["hyperparameters"]["x"] > 0]
     assert find(f"search = '{task.uid}' and property.hyperparameters.x > 0", order="id") == far
     assert len(find(f"run = '{result.run}'")) == len(find("search is null")) == 3
+
+    dead = store.find_executions(RecordQuery("state = 'ABANDONED' and search is not null", order="state"), [best.id])
+    assert [each.id for each in dead.records] == [best.id]
 
     frame = dt.find("executions", query, home.root, store.location, order="metric.eval_loss", limit=1)
     assert frame["uid"].tolist() == [best.uid]
@@ -244,6 +248,20 @@ def test_a_search_whose_process_is_killed_goes_on_with_its_trials(home: Home, se
     assert context.name == searches[0].uid == searches[-1].properties["search"]
     caught_up = trials(store)[5]
     assert caught_up.metrics == {"eval_loss": caught_up.properties["hyperparameters"]["x"] ** 2}
+
+
+def test_a_trial_that_always_ends_the_search_with_it_fails_and_the_search_goes_on(home: Home, seek: Pipe) -> None:
+    pipeline = seek(trials=3, retries=3, events={"exit": [1]})
+    result = run_pipeline(home, pipeline, options=RunOptions(runner="process"))
+    assert result.state == "COMPLETE"
+    store = home.store
+    assert [each.state for each in store.executions(component="seek:Seek")] == ["COMPLETE", *["FAILED"] * 3]
+    assert numbered_states(store) == [(0, "COMPLETE"), *[(1, "ABANDONED")] * 3, (2, "COMPLETE")]
+    search_of(store)
+    log = (home.root / "logs" / result.run / "Seek.log").read_text()
+    cause = r"the search, in the same process, ended with it \(a kill, a crash, or too little memory\)"
+    assert len(re.findall(f"trial 1 is trained again, as its process died: {cause}", log)) == 2
+    assert len(re.findall(f"trial 1 failed: its process was ended 3 times: {cause}", log)) == 1
 
 
 def test_a_search_that_is_stopped_and_resumed_goes_on_with_its_trials(home: Home, seek: Pipe) -> None:
