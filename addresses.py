@@ -13,6 +13,7 @@ from .errors import InputError
 from .redaction import holds_credentials
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_URL_AS_PATH: Final = re.compile(r"([a-z][a-z0-9+.-]+):/+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ def scheme_of(address: str) -> Scheme:
 def is_url(address: str) -> bool:
     """Whether an address names something behind a scheme, other than this machine's files."""
     return _URL.match(address) is not None and not address.startswith("file://")
+
+
+def scheme_in_path(path: str | Path) -> str | None:
+    """The scheme of a URL that was taken for a path, by which it loses a slash ("s3:/bucket"); None of a path."""
+    url = _URL_AS_PATH.match(str(path))
+    return None if url is None else url[1]
 
 
 def local_path(address: str | Path) -> Path | None:

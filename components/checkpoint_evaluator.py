@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ..addresses import scheme_in_path
 from ..errors import InputError
 from .evaluator_job import read_job
 from .training_job import TrainingJob
@@ -37,6 +38,12 @@ def evaluate_checkpoints(folder: Path, patience: float, note: Callable[[str], No
     from ..pipelines.project.context import enter
     from .trainer import call_train
 
+    if (scheme := scheme_in_path(folder)) is not None:
+        raise InputError(
+            f"{scheme}://… is not a folder of this machine, which a training's work folder is",
+            fix='name the folder that Trainer(evaluator="elsewhere") prints; the root has it, not the store',
+        )
+    folder = folder.absolute()
     job = _awaited_job(folder, patience, note)
     logs = folder / "logs"
     run = replace(job.run(), work_dir=folder, log_dir=logs, note=note, role="evaluator", patience=patience)

@@ -39,8 +39,7 @@ def evaluate_checkpoints(settings: ConsoleSettings, folder: Path, timeout: float
     from ..components import checkpoint_evaluator
     from ..engine.training.evaluations import CheckpointEvaluation, EvaluationLog
 
-    folder = folder.absolute()
-    log, evaluations = EvaluationLog(folder / "logs"), list[CheckpointEvaluation]()
+    log, evaluations = EvaluationLog(folder.absolute() / "logs"), list[CheckpointEvaluation]()
 
     def note(text: str) -> None:
         echo(f"evaluator: {text}", err=settings.json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drivetrain.addresses import is_url, local_path, refuse_secrets, relative_name, scheme_of
+from drivetrain.addresses import is_url, local_path, refuse_secrets, relative_name, scheme_in_path, scheme_of
 from drivetrain.errors import InputError
 
 
@@ -23,6 +23,14 @@ from drivetrain.errors import InputError
 def test_what_lies_on_this_machine(address: str, path: str | None) -> None:
     assert local_path(address) == (None if path is None else Path(path))
     assert is_url(address) == (path is None)
+
+
+@pytest.mark.parametrize(
+    ("path", "scheme"),
+    [(Path("s3://bucket/a"), "s3"), ("abfss://c@host/a", "abfss"), ("a/s3:/b", None), ("/s3:/b", None), ("C:/x", None)],
+)
+def test_a_url_is_known_though_it_was_taken_for_a_path(path: str | Path, scheme: str | None) -> None:
+    assert scheme_in_path(path) == scheme
 
 
 def test_another_machines_files_are_refused() -> None:

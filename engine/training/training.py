@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...addresses import scheme_in_path
 from ...data import Manifest, open_examples
 from ...errors import InputError, missing_extra, suggest
 from ...progress import Progress, no_progress
@@ -178,6 +179,12 @@ class TrainingRun:
                 raise InputError(f"{name} is {getattr(self, name)}", fix="use 1 or more")
         if not 0 <= self.seed < 2**32:  # JAX would take a larger one for its low 32 bits
             raise InputError(f"seed is {self.seed}", fix="use 0 to 4294967295")
+        for name in ("work_dir", "log_dir"):
+            if (scheme := scheme_in_path(getattr(self, name) or "")) is not None:
+                raise InputError(
+                    f"{name} is {scheme}://…, which is not a folder of this machine",
+                    fix="give a folder, and copy what is to stay from there to the store",
+                )
 
     def key(self) -> jax.Array:
         """A PRNG key from the seed."""

@@ -134,6 +134,10 @@ class Home:
         """Where an attempt that is under way writes the metrics that it records; there as long as it lasts."""
         return self.work_folder(cache_key) / "metrics.jsonl"
 
+    def is_usable(self, record: ArtifactRecord) -> bool:
+        """Whether a task may take an artifact: it is LIVE, so that no collection removes it, and its payload there."""
+        return record.state == "LIVE" and self.payloads.present(record.uri)
+
     def _make_root(self) -> None:
         try:
             missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]

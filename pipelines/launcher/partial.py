@@ -126,7 +126,7 @@ def stand_in(home: Home, base: Run, task: Task, flow: Flow | None = None) -> Exe
     if flow is not None:
         _same_items(flow, theirs, task)
     records = [record for several in home.store.outputs(source).values() for record in several]
-    return source if all(home.payloads.present(record.uri) for record in records) else None
+    return source if all(home.is_usable(record) for record in records) else None
 
 
 def _same_items(flow: Flow, theirs: Flow, task: Task) -> None:

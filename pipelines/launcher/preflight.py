@@ -46,16 +46,24 @@ def preflight_downstream(home: Home, run: Run, task: Task) -> None:
     Raises:
         InputError: As `preflight`.
     """
-    after = {task.node.id}
-    for node in run.pipeline.nodes:  # which are in topological order
-        if not after.isdisjoint(run.pipeline.upstream(node.id)):
-            after.add(node.id)
+    after = _made_anew(run.pipeline, task.node) - {task.node.id}
+    for node in run.pipeline.nodes:
+        if node.id in after:
             try:
                 component = _component(run, node)
             except Exception:  # noqa: S112 - its code is being edited, say: the node loads it anew, and says so
                 continue
             with suppress(ModuleNotFoundError):
                 _look(home, run, task, node, component, {})
+
+
+def _made_anew(pipeline: Pipeline, node: Node) -> set[str]:
+    """A node that is about to begin, and all that come after it: what they made in this run before is of no account."""
+    nodes = {node.id}
+    for each in pipeline.nodes:  # which are in topological order
+        if not nodes.isdisjoint(pipeline.upstream(each.id)):
+            nodes.add(each.id)
+    return nodes
 
 
 def _component(run: Run, node: Node) -> object:
@@ -137,9 +145,11 @@ def _known(home: Home, run: Run, task: Task, node: Node, component: Component[..
             known[name] = resolver.parameter(component, name, value, scope, index)
         except (DrivetrainError, LookupError, ValueError):
             continue  # an item of a loop that is not opened, what another node makes, a file: known only later
+    anew = _made_anew(run.pipeline, task.node)
     for name, sources in node.inputs:
         spec = component.inputs[name]
-        if not spec.many and len(sources) == 1 and isinstance(sources[0], Edge):
+        if not spec.many and len(sources) == 1 and isinstance(sources[0], Edge) and sources[0].node not in anew:
             for record in resolver.flow.artifacts_along(sources[0], index, scope)[:1]:
-                known[name] = spec.type.from_record(record, home.payloads.local(record.uri, record.fingerprint))
+                if home.is_usable(record):  # else it is made again, as what `gc` took since the run was interrupted
+                    known[name] = spec.type.from_record(record, home.payloads.local(record.uri, record.fingerprint))
     return known

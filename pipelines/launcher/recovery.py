@@ -47,12 +47,13 @@ class Recovery:
     def earlier(self, name: str) -> NodeResult | None:
         """After an interruption: how a task ended in this run before, if a resumed run may keep that.
 
-        It may where the task ended well, its outputs are still there, and nothing that it waits for ran again since.
+        It may where the task ended well, its outputs are still there, also for a collection (one that is marked no
+        execution may take), and nothing that it waits for ran again since.
         """
         result = self._records.read(name)
         if result is None or not result.state.final:
             return None
-        if not all(self._home.payloads.present(r.uri) for records in result.outputs.values() for r in records):
+        if not all(self._home.is_usable(record) for records in result.outputs.values() for record in records):
             return None
         task = self._flow.task(name)
         execution = self._flow.execution(task.node.id, task.index)

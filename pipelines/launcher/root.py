@@ -8,7 +8,6 @@ directory upward. Else a new one beside the nearest pyproject.toml or `.git`, el
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ...addresses import scheme_in_path
 from ...errors import InputError, suggest
 
 NAME: Final = ".drivetrain"
@@ -191,11 +191,10 @@ def refuse_url(root: str, named_by: str) -> None:
     Raises:
         InputError: It is one.
     """
-    url = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", root)  # a path has lost one slash
-    if url:
+    if (scheme := scheme_in_path(root)) is not None:
         raise InputError(
-            f"{named_by} {url[1]}://… is not a folder of this machine, which a root is",
-            fix=f"give --root DIR --artifacts {url[1]}://…: the artifacts are there, and what is worked on here",
+            f"{named_by} {scheme}://… is not a folder of this machine, which a root is",
+            fix=f"give --root DIR --artifacts {scheme}://…: the artifacts are there, and what is worked on here",
         )
 
 

@@ -287,3 +287,11 @@ def test_what_cannot_be_trained_is_refused_before_the_first_step(
     assert not (run.work_dir / "checkpoints").exists()
     if users:
         assert (caught.value.where or "").startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize("name", ["work_dir", "log_dir"])
+def test_a_url_as_a_folder_is_refused(run: TrainingRun, name: str) -> None:
+    """As a path it would be a folder `s3:` of the working directory, where nobody looks for it."""
+    folder: Any = Path("s3://bucket/shop")
+    with pytest.raises(InputError, match=f"{name} is s3://…, which is not a folder of this machine"):
+        dataclasses.replace(run, **{name: folder})

@@ -185,6 +185,7 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
         (damaged, "evaluator.json describes no training: ValueError"),
         (tmp_path / "other", "no training with an evaluator has begun in"),
         (tmp_path, "no training has saved a checkpoint in"),
+        ("s3://bucket/work", "s3://… is not a folder of this machine"),
     ):
         ended = CliRunner().invoke(cli, ["evaluate-checkpoints", str(folder), "--timeout", "0"])
         assert (ended.exit_code, message in ended.stderr) == (2, True)

@@ -6,17 +6,37 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
+import pytest
+from drivetrain.errors import InputError
 from drivetrain.metadata import ArtifactRecord, StagedArtifact
 from drivetrain.metadata.registry import Registry
 from drivetrain.metadata.retention import RetentionPolicy, RetentionRule, collect, plan
 from drivetrain.owner import Owner
-from drivetrain.pipelines import Home, PipelineFunction, open_run, run_pipeline
+from drivetrain.pipelines import Home, PipelineFunction, open_run, resume, run_pipeline
+from drivetrain.pipelines.launcher.partial import base_run
 from drivetrain.pipelines.launcher.retention import protections
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 MAKE = "Make(count=count)"
 LAST = RetentionPolicy((RetentionRule(keep_last=1),), grace=timedelta(0))
+WATCH = """
+from pathlib import Path
+
+import drivetrain as dt
+from .parts import Numbers, made
+
+def refuse(known, coming):
+    if "numbers" in known:
+        (known["numbers"].content / "total.txt").read_text()
+
+@dt.component(preflight=refuse)
+def Watch(numbers: Numbers, *, go: str) -> Numbers:
+    if not Path(go).exists():
+        raise RuntimeError("not yet")
+    return made(numbers.total)
+"""
 
 
 def test_what_a_run_at_work_made_or_reads_stays_until_it_ends(pipe: Pipe, home: Home) -> None:
@@ -83,3 +103,28 @@ def test_a_registered_version_stays_and_with_an_alias_what_led_to_it(pipe: Pipe,
         ("DELETED", "DELETED"),
         ("LIVE", "LIVE"),
     ]
+
+
+@pytest.mark.parametrize("collections", [1, 2])
+def test_a_resumed_run_makes_again_what_was_marked_or_removed(
+    pipe: Pipe, home: Home, tmp_path: Path, collections: int
+) -> None:
+    """Whose node that failed looks beforehand at what it takes, which was made before the run failed."""
+    go = tmp_path / "go"
+    pipeline = pipe(f"from .watch import Watch\nWatch(Use(Make(count=count)), go={str(go)!r})", watch=WATCH)
+    failed = run_pipeline(home, pipeline, {"count": 1})
+    assert failed.nodes["Watch"].state == "FAILED"
+    run_pipeline(home, pipeline, {"count": 2})
+    for _ in range(collections):
+        collect(home.store, home.root, plan(home.store, home.root, LAST, protections(home)), "ann")
+    before = [record for node in ("Make", "Use") for (record,) in failed.nodes[node].outputs.values()]
+    state = {1: "MARKED_FOR_DELETION", 2: "DELETED"}[collections]
+    assert [home.store.artifact(each.id).state for each in before] == [state, state]
+    with pytest.raises(InputError, match="has no outputs of Make, which is needed"):
+        base_run(home, open_run(home, failed.run).pipeline, ["Watch"], failed.run)
+    go.touch()
+    done = resume(home, failed.run)
+    assert done.state == "COMPLETE", [node.reason for node in done.nodes.values()]
+    after = [record for node in ("Make", "Use") for (record,) in done.nodes[node].outputs.values()]
+    assert [each.fingerprint for each in after] == [each.fingerprint for each in before]
+    assert {each.id for each in after}.isdisjoint(each.id for each in before)
