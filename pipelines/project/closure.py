@@ -74,6 +74,41 @@ class Code:
         return built in (self.digest, digest("drivetrain-code-v1", self.texts))
 
 
+class _Roots(dict[str, Path]):
+    """By name, where packages lie whose source is read: folders, or the only file.
+
+    What lies in a folder is asked once: while one closure is read, which may look for a module at each import, it
+    stays.
+    """
+
+    def __init__(self, roots: Mapping[str, Path]) -> None:
+        super().__init__(roots)
+        self._modules: dict[str, Path | None] = {}
+        self._names: dict[str, frozenset[str]] = {}
+
+    def find(self, name: str) -> Path | None:
+        """The file of a module, of what its package's root has; None where there is none."""
+        if name not in self._modules:
+            top, *rest = name.split(".")
+            if top not in self:
+                return None
+            self._modules[name] = self._find("/".join((str(self[top]), *rest)), is_root=not rest)
+        return self._modules[name]
+
+    def _find(self, path: str, *, is_root: bool) -> Path | None:  # text, not paths: it is asked for often
+        if is_root:
+            return Path(path) if os.path.isfile(path) else _first_file(path, ("/__init__.py",))  # noqa: PTH113
+        folder, _, stem = path.rpartition("/")
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(os.listdir(folder))  # noqa: PTH208
+            except OSError:  # nor does Python import from a folder that it cannot list
+                self._names[folder] = frozenset()
+        names = self._names[folder]
+        suffixes = [each for each in (*EXTENSION_SUFFIXES, ".py", ".pyc") if stem + each in names]
+        return _first_file(path, ["/__init__.py", *suffixes] if stem in names else suffixes)
+
+
 @lru_cache(1024)  # the nodes of a pipeline share their modules
 def _digest(kind: str, files: tuple[tuple[str, str], ...]) -> str:
     return digest(kind, tuple(file for file in files if not file[0].startswith(f"{_DRIVETRAIN}/")))
@@ -86,7 +121,7 @@ def closure(ref: FunctionRef) -> Code:
         BuildError: Its module does not exist or is not Python.
     """
     project = package_name(ref.project) if ref.project is not None else None
-    roots = {_DRIVETRAIN: _HOME}
+    roots = _Roots({_DRIVETRAIN: _HOME})
     if project is not None and ref.project is not None:
         roots[project] = ref.project
     start = ref.module
@@ -143,7 +178,7 @@ def closure(ref: FunctionRef) -> Code:
     return Code(tuple(sorted(files)), tuple(sorted(texts)), tuple(sorted(outside)), tuple(sorted(imports)), modules)
 
 
-def _setter(project: str | None, roots: dict[str, Path], seen: Mapping[str, object]) -> list[str]:
+def _setter(project: str | None, roots: _Roots, seen: Mapping[str, object]) -> list[str]:
     """The project's `pipeline.py`, where it is not among the modules that a function reaches, and acts on one of them.
 
     It is imported before any node runs, so what it sets in a module (`config.x = 1`) is what the node finds there.
@@ -163,7 +198,7 @@ def _setter(project: str | None, roots: dict[str, Path], seen: Mapping[str, obje
     return []
 
 
-def _add_outside(name: str, roots: dict[str, Path]) -> bool:
+def _add_outside(name: str, roots: _Roots) -> bool:
     """Whether the source of a module is read; where it lies outside the project, that joins the roots."""
     top = name.partition(".")[0]
     if top not in roots and (lies := _outside(top, tuple(sys.path))) is not None:
@@ -221,7 +256,7 @@ def _ours(name: str) -> _Ours | None:
     targets, external = list[str](), set[str]()
     for target, names in _targets(module, name, path.name == "__init__.py"):
         if _is_ours(target):
-            targets += _modules(target, names, {_DRIVETRAIN: _HOME})
+            targets += _modules(target, names, _Roots({_DRIVETRAIN: _HOME}))
         else:
             external.add(target.partition(".")[0])
     file = f"{_DRIVETRAIN}/{path.relative_to(_HOME).as_posix()}"
@@ -263,7 +298,7 @@ def defines(ref: FunctionRef) -> bool:
 
 def names(ref: FunctionRef) -> list[str]:
     """What the referenced module's text binds at its top level; "*" for what it star-imports."""
-    path = _find(ref.module, {package_name(ref.project): ref.project or _HOME})
+    path = _find(ref.module, _Roots({package_name(ref.project): ref.project or _HOME}))
     return [] if path is None else sorted(read_source(str(path)).names)
 
 
@@ -318,7 +353,7 @@ def _absolute(name: str, level: int, target: str, is_package: bool) -> str:
     return ".".join([*parts[: max(0, len(parts) - level + is_package)], *([target] if target else [])])
 
 
-def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[str]:
+def _modules(target: str, names: Iterable[str], roots: _Roots) -> list[str]:
     """The modules that an import reaches. Of `from a import b`, b may be a module or an attribute: files decide."""
     if _is_neutral(target) and target != _DRIVETRAIN:
         return []
@@ -330,7 +365,7 @@ def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[
     return [module for module in (target, *inside) if _find(module, roots) is not None]
 
 
-def _origin(package: str, name: str, init: Path, roots: dict[str, Path]) -> list[str]:
+def _origin(package: str, name: str, init: Path, roots: _Roots) -> list[str]:
     """The module of ours that really defines a name which a package's `__init__` re-exports.
 
     Following the package itself would make every module that it re-exports part of the closure, and any change of ours
@@ -349,16 +384,8 @@ def _is_ours(name: str) -> bool:
     return name.partition(".")[0] == _DRIVETRAIN
 
 
-def _find(name: str, roots: dict[str, Path]) -> Path | None:
-    top, *rest = name.split(".")
-    if top == _DRIVETRAIN:
-        return _find_ours(name)
-    if top not in roots:
-        return None
-    path = "/".join((str(roots[top]), *rest))  # text, not paths: it is asked for often
-    if not rest and os.path.isfile(path):  # noqa: PTH113
-        return roots[top]
-    return _first_file(path, ("/__init__.py", *EXTENSION_SUFFIXES, ".py", ".pyc") if rest else ("/__init__.py",))
+def _find(name: str, roots: _Roots) -> Path | None:
+    return _find_ours(name) if _is_ours(name) else roots.find(name)
 
 
 @lru_cache(4096)

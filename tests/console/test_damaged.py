@@ -7,6 +7,8 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,18 @@ from drivetrain.tests.console.damage import damage
 Json = dict[str, Any]
 Command = Callable[..., Result]
 SEED = os.environ.get("DRIVETRAIN_DAMAGE_SEED", "1")
+
+
+@cache
+def machine(part: str) -> list[object]:
+    """What `doctor` says of the packages or of the devices: no store changes it."""
+    return [*getattr(import_module("drivetrain.console.doctor"), part)()]
+
+
+@pytest.fixture(autouse=True)
+def _machine_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("_packages", "_devices"):
+        monkeypatch.setattr(f"drivetrain.console.doctor.{part}", partial(machine, part))
 
 
 def problem(verb: tuple[str, ...], result: Result) -> str | None:

@@ -166,12 +166,14 @@ class Soak:
         folder: Its folder, with the bundles by seed and the pushed versions in `a` and `r`.
         connections: How many clients ask at once.
         seed: Of what is asked.
+        pause: Seconds that a client waits between two requests.
     """
 
     server: RunningServer
     folder: Path
     connections: int
     seed: int
+    pause: float = 0.0
     report: SoakReport = field(default_factory=SoakReport)
     _expected: Mapping[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = field(init=False)
     _ended: bool = False
@@ -234,7 +236,8 @@ class Soak:
         worker.kill()
         killed = time.monotonic()
         with suppress(psutil.NoSuchProcess):
-            while worker.status() != psutil.STATUS_ZOMBIE:
+            # Its first thread is a zombie while others, and its sockets with them, are still alive.
+            while worker.status() != psutil.STATUS_ZOMBIE or worker.num_threads() > 1:
                 await asyncio.sleep(0.001)
         self.report.kills.append((killed, time.monotonic()))
 
@@ -284,6 +287,7 @@ class Soak:
             try:
                 while not self._ended:
                     await self._ask(number, drawn, reader, writer)
+                    await asyncio.sleep(self.pause)
             except (OSError, asyncio.IncompleteReadError):
                 self._lose(number, opened)
             finally:
@@ -331,6 +335,7 @@ class Soak:
                         values = np.frombuffer(answer.raw_output_contents[0], np.float32)
                         version, digest = fields["x-drivetrain-version"], fields["x-drivetrain-digest"]
                         self._check("grpc", "a", number, begin, rows, values, version, digest)
+                        await asyncio.sleep(self.pause)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.UNAVAILABLE:  # its worker is gone
                         self._lose(number, opened)
@@ -369,7 +374,16 @@ def _values(door: str, data: bytes, fields: Mapping[str, str]) -> object:
 
 
 def soak(
-    folder: Path, seconds: float, *, swaps: int, rollbacks: int, ramps: int, kills: int, connections: int, seed: int
+    folder: Path,
+    seconds: float,
+    *,
+    swaps: int,
+    rollbacks: int,
+    ramps: int,
+    kills: int,
+    connections: int,
+    seed: int,
+    pause: float = 0.0,
 ) -> SoakReport:
     """Start a server of two workers on new bundles, and put it to the test."""
     for each in SEEDS:
@@ -379,7 +393,7 @@ def soak(
     (folder / "models.yaml").write_text(MODELS)
     options = ("--config", "models.yaml", "--workers", "2", "--poll", "0.2", "--grpc-port", "0")
     with serving(folder, *options) as server:
-        return asyncio.run(Soak(server, folder, connections, seed).run(seconds, swaps, rollbacks, ramps, kills))
+        return asyncio.run(Soak(server, folder, connections, seed, pause).run(seconds, swaps, rollbacks, ramps, kills))
 
 
 def main() -> None:

@@ -399,7 +399,7 @@ def mutants(tree: ast.Module) -> Iterator[ast.Module]:
     }
     nodes = [node for node in ast.walk(tree) if id(node) not in docstrings]
     for node in nodes:
-        changed: Any = copy.deepcopy(node)
+        changed: Any = copy.copy(node)
         match node:
             case ast.Constant(value=bool(value)):
                 changed.value = not value
