@@ -49,7 +49,7 @@ def _distributions(name: str | None = None) -> Iterator[Callable[[str], str]]:
     if folders is None:
         from importlib import metadata
 
-        for distribution in metadata.distributions(**({"name": name} if name else {})):
+        for distribution in metadata.distributions(name=name):
             yield lambda file, read=distribution.read_text: read(file) or ""  # type: ignore[misc]
         return
     for infos in folders:

@@ -15,6 +15,7 @@ from drivetrain.pipelines import FunctionRef, resolve_files
 from drivetrain.pipelines.launcher.resolve import _plain
 from drivetrain.pipelines.project import closure as closures
 from drivetrain.pipelines.project.closure import closure, environment
+from drivetrain.pipelines.project.distributions import version_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -187,11 +188,10 @@ def test_what_type_checkers_alone_import_is_not_looked_for(monkeypatch: pytest.M
     assert "_typeshed" in imports
     before = environment(imports)
     asked: list[str] = []
-    version = closures.version_of
 
     def counted(name: str) -> str | None:
         asked.append(name)
-        return version(name)
+        return version_of(name)
 
     monkeypatch.setattr(closures, "version_of", counted)
     assert environment(imports) == before
