@@ -76,8 +76,8 @@ class Search:
             self.progress()
             with self._study.here(attempt):
                 outcome = train(attempt, self._folder(attempt), _LocalLink(self, attempt))
-            if self._refused is not None:
-                raise self._refused
+                if self._refused is not None:
+                    raise self._refused
             self._end(attempt, outcome)
         self._finish()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
@@ -17,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import Canceled, DrivetrainError, InputError
+from ...errors import Canceled, InputError
 from ...interrupts import deferred
-from ...user_code import mistake
 from ..tracing.primitives import in_32_bits
+from .callback_list import CallbackList
 from .callbacks import Callback, EarlyStopping, Monitor, TrainingProgress
 from .checkpoint import FRACTIONS, CheckpointPolicy, Checkpoints
 from .evaluations import CheckpointEvaluation, EvaluationLog, unmeasured
@@ -90,6 +89,7 @@ class Fit:
         """Look at data and devices; nothing is compiled yet."""
         self._run, self._model, self._predict, self._label = run, model, predict, label
         self._options = options
+        self._callbacks = CallbackList(options.callbacks)
         self._input = LoaderInput(run.train_data) if data is None else data
         self._placement = run.strategy.placement()
         if self._input.batch_size % self._placement.shards:
@@ -207,7 +207,7 @@ class Fit:
                 with closing(self._stacks()) as stacks:  # already at work while the model is traced
                     first = self._start(checkpoint, stacks)
                     self._times.started()
-                    self._call("on_train_begin")
+                    self._callbacks.call("on_train_begin", self._step, self._progress)
                     # Else a signal would end it in the middle of a step, where there is no state to save.
                     with deferred() as deliver_signal:
                         while not self._ended:
@@ -217,7 +217,7 @@ class Fit:
             if not self._history:
                 raise InputError(f"{self._rollbacks[-1].reason}; nothing is left to train on", fix=_NOTHING_LEFT)
             checkpoints = self._checkpoints.kept() if self._checkpoints else {}
-            self._call("on_train_end")
+            self._callbacks.call("on_train_end", self._step, self._progress)
         ran = self._step - self._first
         self._times.ended()
         variables = self._program.variables(self._state) if self._best is None else self._best[1]
@@ -343,9 +343,7 @@ class Fit:
         self._epoch_losses = _Mean(**record["loss"])
         self._curve = [_Mean(**mean) for mean in record["curve"]]
         self._skipped, self._stopped = record["skipped"], record["stopped"]
-        for callback, remembered in zip(self._options.callbacks, record["callbacks"], strict=True):
-            with _named(callback, "load_state_dict", self._step):
-                callback.load_state_dict(remembered)
+        self._callbacks.load_state_dicts(record["callbacks"], self._step)
 
     def _under_way(self) -> dict[str, Any]:
         """What is known of the epoch under way, JSON values."""
@@ -354,7 +352,7 @@ class Fit:
             "curve": [asdict(mean) for mean in self._curve],
             "skipped": self._skipped,
             "stopped": self._stopped,
-            "callbacks": [self._remembered(callback) for callback in self._options.callbacks],
+            "callbacks": self._callbacks.state_dicts(self._step),
         }
 
     def _stacks(self) -> Any:  # a generator
@@ -461,7 +459,7 @@ class Fit:
                     rolled_back = True
                     break
             self._step += 1
-            self._call("on_step_end", self._step, value)
+            self._callbacks.call("on_step_end", self._step, self._progress, self._step, value)
         self._last, self._at = (self._at, count - 1), at
         return rolled_back
 
@@ -498,7 +496,7 @@ class Fit:
             f"{error.message}: back to {begin}, on with step {after + 1} of {self._total}, updates times {scale:g} "
             f"(rollback {len(self._rollbacks)} of {rollback.times}); {error.fix}"
         )
-        self._call("on_rollback", record)
+        self._callbacks.call("on_rollback", self._step, self._progress, record)
         good.record = self._under_way()  # so that callbacks know of this rollback after the next
 
     def _rolled_back_exploded(self) -> bool:
@@ -540,7 +538,7 @@ class Fit:
         if monitor is not None and monitor.improves(value := monitor.value(record), self._best and self._best[0]):
             copy = jax.tree.map(jnp.copy, self._program.variables(self._state))  # the state is given away to the step
             self._best = (value, copy)
-        self._call("on_epoch_end", record)
+        self._callbacks.call("on_epoch_end", self._step, self._progress, record)
         self._keep_good()
         monitor = self._options.best_checkpoint
         if monitor is None or not monitor.improves(value := monitor.value(record), self._best_saved):
@@ -586,11 +584,6 @@ class Fit:
         self._stopped = reason
         self._run.note(f"the training ends after this epoch: {reason}")
 
-    def _call(self, method: str, *arguments: object) -> None:
-        for callback in self._options.callbacks:
-            with _named(callback, method, self._step):
-                getattr(callback, method)(self._progress, *arguments)
-
     def _save(self, best: bool = False) -> None:
         if self._checkpoints:
             with self._times.part("checkpoints"):
@@ -617,16 +610,6 @@ class Fit:
             record["good"] = {"step": self._good.step, "record": self._good.record}
             record["rollbacks"] = [asdict(rollback) for rollback in self._rollbacks]
         checkpoints.save(self._step, state, record, best=best)
-
-    def _remembered(self, callback: Callback) -> dict[str, Any]:
-        """What a callback has saved with it.
-
-        Raises:
-            InputError: Its `state_dict` raises something, or gives what JSON does not hold.
-        """
-        with _named(callback, "state_dict", self._step):
-            remembered: dict[str, Any] = json.loads(json.dumps(dict(callback.state_dict())))
-        return remembered  # a copy: the callback goes on to change what it gave
 
     def _points(self) -> Iterator[tuple[int, float]]:
         for number, mean in enumerate(self._curve):
@@ -688,21 +671,6 @@ class _Mean:
     def add(self, value: float) -> None:
         self.total += value
         self.count += 1
-
-
-@contextmanager
-def _named(callback: Callback, method: str, step: int) -> Iterator[None]:
-    """What a callback raises, as an error of the user's code that names the callback and the step."""
-    try:
-        yield
-    except DrivetrainError:
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        cause = mistake(error)
-        name = f"{type(callback).__name__}.{method}"
-        raise InputError(
-            f"{name} failed after step {step}: {cause.message}", fix=cause.fix, where=cause.where
-        ) from error
 
 
 def _nothing() -> bool:

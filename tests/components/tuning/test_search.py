@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -358,6 +359,19 @@ def test_a_search_whose_trials_all_fail_says_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none of 2 trials completed"):
         search.run_here(failing)
     assert json.dumps([trial.outcome.to_json() for trial in study.trials() if trial.outcome])
+
+
+def test_a_search_that_refuses_to_go_on_has_not_died_of_its_trial(tmp_path: Path) -> None:
+    def refused(attempt: TrialAttempt, work: Path, link: Link) -> Outcome:
+        with suppress(InputError):  # which the trial takes for a failure of its function
+            link.monitored(["loss"])
+        return Outcome("FAILED", reason="no trial records it")
+
+    for _ in range(2):
+        _, search = search_of(tmp_path, settings("random"), Launch(), trials=2)
+        with pytest.raises(InputError, match="no trial records the objective 'eval_loss'"):
+            search.run_here(refused)
+        assert [trial.kills for trial in Study(tmp_path / "journal.log", settings("random")).trials()] == [()]
 
 
 def test_progress_counts_trials(tmp_path: Path) -> None:
