@@ -24,14 +24,17 @@ class ArrowShard:
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `data.sources.Shard.read`."""
         try:
-            with pa.memory_map(self.path) as file:
-                batch = pa.ipc.open_file(file).get_batch(self.number)
+            with pa.memory_map(self.path) as mapped:
+                file = pa.ipc.open_file(mapped)
+                if self.number >= file.num_record_batches or not {*schema.names} <= {*file.schema.names}:
+                    raise changed_in_use(self.path)
+                batch = file.get_batch(self.number)
                 if batch.num_rows != self.rows:
                     raise changed_in_use(self.path)
                 batch = restore(batch, schema, dictionaries=dictionaries)
                 for begin in range(0, self.rows, batch_rows):
                     yield batch.slice(begin, batch_rows)
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise _damaged(self.path, error) from error
 
 

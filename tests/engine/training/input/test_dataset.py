@@ -654,3 +654,25 @@ def test_memory_is_bounded_by_what_is_shuffled_together(tmp_path: Path) -> None:
     count, grown = map(int, done.stdout.split())
     assert count == 10_000_000 // 4096 * 4096
     assert grown < 250  # MB
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("other", [{"row": []}, {"row": range(20)}, {"row": range(41)}, {"x": range(40)}])
+def test_a_file_that_changes_between_two_epochs_is_named(tmp_path: Path, kind: str, other: dict[str, Any]) -> None:
+    path = tmp_path / f"a.{kind}"
+
+    def write(columns: dict[str, Any]) -> None:
+        table = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
+        if kind == "parquet":
+            pq.write_table(table, path, row_group_size=30)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table, max_chunksize=30)
+
+    write({"row": range(40)})
+    iterator = iter(from_source(open_files([path]) if kind == "parquet" else open_arrow([path])).batch(10).repeat(2))
+    for _ in range(4):
+        next(iterator)
+    write(other)
+    with pytest.raises(InputError, match=rf"a\.{kind} changed while in use"):
+        list(iterator)

@@ -83,7 +83,10 @@ def test_moved_images_are_windows_of_the_padded_ones(flip: bool) -> None:
     assert len(kinds) > 20
 
 
-@pytest.mark.parametrize("raw", [b"no image", encoded(picture(60, 60), "JPEG")[:300]])
+@pytest.mark.parametrize(
+    "raw",
+    [b"no image", encoded(picture(60, 60), "JPEG")[:300], encoded(picture(60, 60), "BMP")[:300], b"P6 \xf60 60 255\n"],
+)
 def test_what_is_no_image_is_named_with_its_row(raw: bytes) -> None:
     files = [encoded(picture(20, 20), "PNG")] * 3 + [raw]
     dataset = from_arrays({"image": files}).batch(2).map(DecodeImages("image", 8, 8), by_row=True)
