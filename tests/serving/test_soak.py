@@ -15,7 +15,7 @@ from drivetrain.tests.serving.soak import soak
 @pytest.mark.slow
 @pytest.mark.engine
 def test_nothing_is_lost_or_wrong_while_versions_come_and_go(tmp_path: Path) -> None:
-    report = soak(tmp_path, 20, swaps=6, rollbacks=2, ramps=1, kills=1, connections=8, seed=1, pause=0.02)
+    report = soak(tmp_path, 20, swaps=6, rollbacks=2, ramps=1, kills=1, connections=8, seed=1, pause=0.005)
     assert (len(report.swaps), len(report.rollbacks), len(report.ramps), len(report.kills)) == (6, 2, 1, 1)
     assert report.problems() == []
     assert set(report.by_door) == {"rows", "columns", "oip", "binary", "grpc"}
