@@ -72,14 +72,14 @@ def test_forty_kills_on_a_sample(tmp_path: Path, forks: Forks) -> None:
 @pytest.mark.timeout(1200)
 def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path, forks: Forks) -> None:
     options = ("--param", "epochs=16")  # long enough that a checkpoint is worth its cost
-    undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
+    alone = tmp_path / "undisturbed" / ".drivetrain"
+    undisturbed = drive(forks, "run", str(job.PROJECT), "--root", str(alone), *options)
     assert undisturbed.code == 0, undisturbed.err
-    whole = seconds_undisturbed(forks, tmp_path / "forked" / ".drivetrain", undisturbed, *options)
     moments = random.Random(1)
     for index in range(4):
         root = tmp_path / f"kill-{index}" / ".drivetrain"
         root.parent.mkdir()
-        killed(forks, root, moments.uniform(0.2, whole), *options)
+        killed(forks, root, moments.uniform(0.2, undisturbed.wall), *options)
         check_resumed(forks, root, undisturbed)
 
     # The fifth dies in its training, after a checkpoint: it resumes there, and trains less than a whole run.
@@ -96,7 +96,7 @@ def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path, forks: F
     done = check_resumed(forks, root, undisturbed)
     assert done is not None
     history = json.loads((done.path(root, "Trainer", "model") / "extra" / "history.json").read_text())
-    fresh = undisturbed.path(tmp_path / "undisturbed" / ".drivetrain", "Trainer", "model") / "extra" / "history.json"
+    fresh = undisturbed.path(alone, "Trainer", "model") / "extra" / "history.json"
     assert history["resumed_at_step"] > 0
     assert history["examples"] < json.loads(fresh.read_text())["examples"]
 
