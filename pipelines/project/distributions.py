@@ -33,28 +33,36 @@ def version_of(module: str) -> str | None:
     Returns:
         None where none does, as of a module of the project.
     """
-    for read in _distributions(_NAMES.get(module, module)):
+    for read, _ in _distributions(_NAMES.get(module, module)):
         return _version(read)
     # As `packages_distributions` does, which reads all of every distribution's lists: half of a cached run's time.
     named = re.compile(rf"^{re.escape(module)}(?:/|\.py,|\.[^/,]*\.so,)", re.MULTILINE)
-    for read in _distributions():
+    for read, _ in _distributions():
         if module in read("top_level.txt").split() or named.search(read("RECORD")):
             return _version(read)
     return None
 
 
-def _distributions(name: str | None = None) -> Iterator[Callable[[str], str]]:
-    """The distributions of a name, or all: of each what gives the text of one of its files, "" where there is none."""
+def file_of(distribution: str, file: str) -> Path | None:
+    """Where a file of an installed distribution is to lie; None where that distribution is not installed."""
+    return next((Path(str(locate(file))) for _, locate in _distributions(distribution)), None)
+
+
+def _distributions(name: str | None = None) -> Iterator[tuple[Callable[[str], str], Callable[[str], object]]]:
+    """The distributions of a name, or all: what gives the text of a file of its metadata, and where a file of it lies.
+
+    The text is "" where there is no such file.
+    """
     folders = _folders()
     if folders is None:
         from importlib import metadata
 
-        for distribution in metadata.distributions(name=name):
-            yield lambda file, read=distribution.read_text: read(file) or ""  # type: ignore[misc]
+        for each in metadata.distributions(name=name):
+            yield lambda file, read=each.read_text: read(file) or "", each.locate_file  # type: ignore[misc]
         return
     for infos in folders:
         for info in infos.get(_normalized(name), ()) if name else chain.from_iterable(infos.values()):
-            yield partial(_text, info)
+            yield partial(_text, info), info.parent.joinpath
 
 
 def _version(read: Callable[[str], str]) -> str | None:

@@ -26,6 +26,7 @@ from ...inputs import PACKAGED, READERS
 from ...progress import Progress, no_progress
 from ...redaction import holds_credentials, mark_secret
 from .context import current
+from .distributions import file_of
 from .functions import FunctionRef, user_line
 from .spans import (
     Lister,
@@ -379,15 +380,10 @@ def _beside(pattern: str, folders: tuple[Path, ...]) -> list[str]:
 
 
 def _packaged(name: str) -> Path:
-    import importlib.metadata
-
     distribution, file = PACKAGED[name]
-    try:
-        path = Path(str(importlib.metadata.distribution(distribution).locate_file(file)))
-    except importlib.metadata.PackageNotFoundError:
-        raise InputError(
-            f"the packaged data set {name!r} is not installed", fix="pip install 'drivetrain[datasets]'"
-        ) from None
+    path = file_of(distribution, file)
+    if path is None:
+        raise InputError(f"the packaged data set {name!r} is not installed", fix="pip install 'drivetrain[datasets]'")
     if not path.is_file():
         raise InputError(f"{distribution} does not hold {file}", fix=f"pip install --force-reinstall {distribution}")
     return path

@@ -215,9 +215,9 @@ class Supervisor:
         """How a task ends that need not or must not run, recorded; it is looked up in this process.
 
         Returns:
-            None where a child has to see: the task may have to run; the look counts against its time limit; it would
-            import modules of the project, and only a child is to be harmed by them; or it would ask a database, which
-            is to be asked once.
+            None where a child has to see: the task may have to run, as does mostly what never ran in any run; the look
+            counts against its time limit; it would import modules of the project, and only a child is to be harmed by
+            them; or it would ask a database, which is to be asked once.
         """
         launcher = self.launcher
         node = launcher.run.pipeline[parse_task(name)[0]]
@@ -227,7 +227,8 @@ class Supervisor:
             return None
         result = None
         with suppress(Exception):  # whatever it is, a child meets it too, and its end and its log say so
-            result = launcher.end_without_running(name)
+            if launcher.home.store.find_context("node", f"{launcher.run.pipeline.name}.{node.id}") is not None:
+                result = launcher.end_without_running(name)
         if result is not None:
             launcher.logs.end(result)
         return result

@@ -7,14 +7,17 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from drivetrain.tests.pipelines.faulty import waits
 
 HOME = Path(__file__).resolve().parents[2]
+Command = Callable[..., Result]
 COMMAND = [sys.executable, "-m", "drivetrain"]
 HEAVY = ("jax", "flax", "apache_beam", "great_expectations", "pandas", "pyarrow", "scipy", "numpy")
 
@@ -160,8 +163,8 @@ def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float
     raise AssertionError("the node did not start")
 
 
-def test_a_reader_that_leaves_is_no_error(shop: Path) -> None:
-    assert run("run", "shop").returncode == 0
+def test_a_reader_that_leaves_is_no_error(shop: Path, drivetrain: Command) -> None:
+    assert drivetrain("run", "shop").exit_code == 0
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{' '.join(COMMAND)} doctor --help | true; {' '.join(COMMAND)} runs | true"],
         capture_output=True, text=True, timeout=120, check=False,
@@ -171,8 +174,8 @@ def test_a_reader_that_leaves_is_no_error(shop: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["", "--json"])
-def test_a_reader_that_leaves_changes_no_verdict(shop: Path, option: str) -> None:
-    assert run("run", "shop").returncode == 0
+def test_a_reader_that_leaves_changes_no_verdict(shop: Path, drivetrain: Command, option: str) -> None:
+    assert drivetrain("run", "shop").exit_code == 0
     with closing(sqlite3.connect(shop.parent / ".drivetrain" / "metadata.db")) as connection, connection:
         connection.execute("UPDATE execution SET state = 'FAILED'")
     done = subprocess.run(

@@ -50,7 +50,7 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert f"run {run['run']}: Every('1s') was due at" in drivetrain("schedule", "log", "shop").stdout
     assert drivetrain("schedule", "pause", "shop").stdout == "paused shop\n"
     assert "shop (paused)  Every('1s')" in drivetrain("schedule", "list").stdout
-    subprocess.run(command, check=True)
+    assert drivetrain("schedule", "run", "--once").exit_code == 0
     assert last_json(drivetrain("schedule", "list", "--json"))["schedules"][0]["paused"]
     assert drivetrain("schedule", "resume", "shop").stdout == "resumed shop\n"
     assert drivetrain("schedule", "remove", "shop").stdout == "removed shop\n"
