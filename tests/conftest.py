@@ -217,6 +217,18 @@ def _loopback_only() -> Iterator[None]:
     socket.socket.connect, socket.socket.connect_ex = real, real_ex  # type: ignore[method-assign]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _programs_written_in_a_hurry() -> Iterator[None]:
+    """Where tests that were collected have imported JAX."""
+    if "jax" not in sys.modules:
+        yield
+        return
+    from drivetrain.tests.engine.hurry import mlir_context_kept
+
+    with mlir_context_kept():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _root_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the runs of a test lie that names no root: `.drivetrain` in its temporary folder, if it asks for one.

@@ -40,7 +40,8 @@ def keras_model(build: Callable[[], Any], *, seed: int = 0) -> Model:
         raise InputError(
             f"Keras computes with {keras.backend.backend()}", fix="set KERAS_BACKEND=jax before Keras is imported"
         )
-    keras.utils.clear_session()  # so that the weights' names do not depend on what was built before
+    # So that the weights' names do not depend on what was built before. To collect garbage is not what it is for.
+    keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(seed)
     module = build()
     if not module.built:
