@@ -404,8 +404,9 @@ list(from_arrays({{"row": np.arange(3)}}).map(wait).cache({str(tmp_path / "[cach
 """
     options: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with ExitStack() as ending:
-        killed, living = (subprocess.Popen([sys.executable, "-c", code], **options) for _ in range(2))
-        for process in (killed, living):
+        processes: list[Any] = [subprocess.Popen([sys.executable, "-c", code], **options) for _ in range(2)]
+        killed, living = processes
+        for process in processes:
             ending.enter_context(process)
             ending.callback(process.kill)
             assert process.stdout.readline() == b"at work\n"
