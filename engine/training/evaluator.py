@@ -158,8 +158,8 @@ class EvaluationWriter:
 
     def _write_events(self, step: int, values: dict[str, float]) -> None:
         """A file for each step: checkpoints are rare, and an evaluator that is killed leaves whole files."""
-        from tensorboardX import SummaryWriter
+        from .event_files import EventFile
 
-        with SummaryWriter(str(self._run.log_dir / FOLDER), filename_suffix=f".{step:012}") as writer:
+        with EventFile(str(self._run.log_dir / FOLDER), filename_suffix=f".{step:012}") as writer:
             for name, value in values.items():
                 add_scalar(writer, f"epoch/{name}", value, step)

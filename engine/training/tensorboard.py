@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
 
     from .callbacks import Json, TrainingProgress
+    from .event_files import EventFile
     from .rollback import RollbackRecord
     from .training import EpochRecord
 
 _POINTS = 1000
 """Of the loss curve, where `every` does not say otherwise: writing a point takes some 200 microseconds."""
-_FLUSH_SECONDS = 5
 _FAR = 9e19
 """Where the bins of a histogram end; one that holds none is an error of tensorboardX."""
 _PROJECTED = 10_000
@@ -81,7 +81,7 @@ class TensorBoard(Callback):
             raise missing_extra("tensorboardX", "tensorboard") from error
         self._every, self._histograms, self._graph = every, histograms, graph
         self._embeddings = embeddings or {}
-        self._writer: SummaryWriter | None = None
+        self._writer: EventFile | None = None
         self._step = 0
 
     @property
@@ -100,17 +100,16 @@ class TensorBoard(Callback):
 
     def on_train_begin(self, progress: TrainingProgress) -> None:
         """Open a file; in the first attempt, write what is known before the first step."""
-        from tensorboardX import SummaryWriter
+        from .event_files import EventFile
 
         variables = named_arrays(progress.variables())
         for name, labels in self._embeddings.items():
             _check_labels(name, labels, _embedding(name, variables))
         if self._every is None:
             self._every = max(1, progress.epochs * progress.steps_per_epoch // _POINTS)
-        self._writer = SummaryWriter(
+        self._writer = EventFile(
             str(progress.log_dir),
             purge_step=self._step + 1 if self._step else None,
-            flush_secs=_FLUSH_SECONDS,
             filename_suffix=f".{self._step:012}",  # or an attempt begun in the same second overwrites the one before
         )
         if self._step:
@@ -129,6 +128,8 @@ class TensorBoard(Callback):
         self._step = step
         if step % self._every == 0:
             add_scalar(self.writer, "step/loss", loss, step)
+        elif self._writer is not None:
+            self._writer.flush_late()
 
     def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
         """Write losses, metrics and histograms."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -86,17 +88,60 @@ class Cached(IndexedDataset):
         if not (folder / _MANIFEST).is_file():
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise InputError(f"{folder} is not empty, and holds no cache", fix="name a folder of its own")
-            # Beside, so that a rename publishes it: who finds the folder finds all of it. A killed process leaves this.
-            with _writing(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
-            try:
+            with _aside(folder) as aside:
                 _write(self.parent, aside, folder)
                 with suppress(OSError):  # another process was faster; what it wrote is the same
                     aside.rename(folder)
+        return _mapped(folder, str(self.parent))
+
+
+@contextmanager
+def _aside(folder: Path) -> Iterator[Path]:
+    """A folder beside a cache's, which is written there and then renamed: who finds a cache finds all of it.
+
+    What is left of it goes in the end; what killed processes left, when the next one begins.
+    """
+    with _writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob(f"{glob.escape(folder.name)}.part-*"):
+            with _held(left, fcntl.LOCK_NB) as held:
+                if held:
+                    shutil.rmtree(left, ignore_errors=True)
+    while True:
+        with _writing(folder):
+            aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.part-", dir=folder.parent))
+        with _held(aside):
+            if not aside.exists():  # another process took it for what is left, before it was held
+                continue
+            try:
+                yield aside
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
-        return _mapped(folder, str(self.parent))
+            return
+
+
+@contextmanager
+def _held(folder: Path, how: int = 0) -> Iterator[bool]:
+    """Hold a folder by the system's lock, which goes with the process; False where it cannot be, or is gone.
+
+    Args:
+        folder: It.
+        how: 0 to wait until no other holds it, which takes as long as to remove it; LOCK_NB to give up then.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | how)
+        except OSError:  # another's, or a file system without locks
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pytest
 from drivetrain.engine import Callback, EpochRecord, Model, TensorBoard, Trained, TrainingProgress, TrainingRun
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.errors import InputError
+from drivetrain.errors import DrivetrainError, InputError
 
 pytest.importorskip("tensorboardX")
 pytestmark = pytest.mark.engine
@@ -275,3 +277,42 @@ def test_a_training_whose_parameters_have_gone_far_has_histograms(
     text = table.tensor_proto.string_val[0].decode()
     assert "| big | 1000000000000000000000000000000 |" in text
     assert "| table\\|cell line | a\\|b |" in text
+
+
+@pytest.mark.timeout(120)  # a thread that nobody waits for would be a training that never ends
+def test_a_disk_that_fills_up_is_named_and_the_checkpoint_before_stays(
+    whole: tuple[Trained, Path], content: Path, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+
+    class Fills(Callback):
+        """Takes the rest of the disk after the first epoch, once."""
+
+        def on_epoch_end(self, progress: TrainingProgress, record: EpochRecord) -> None:
+            if record.epoch == 1 and not (small / "filled").exists():
+                with suppress(OSError), (small / "filled").open("wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(512))
+
+    try:
+        run = dataclasses.replace(
+            training(content, small / "logs"), work_dir=tmp_path / "work", checkpoint_seconds=0.0, depth=1
+        )
+        with pytest.raises(
+            DrivetrainError, match=r"TensorBoard's events could not be written to .*No space left"
+        ) as caught:
+            fit(run, TensorBoard(every=1, graph=False), Fills())
+        assert "make room" in (caught.value.fix or "")
+        (small / "filled").write_bytes(b"")
+        notes: list[str] = []
+        trained = fit(dataclasses.replace(run, note=notes.append), TensorBoard(every=1, graph=False), Fills())
+        assert any(note.startswith("training resumed at step") for note in notes)
+        assert trained.curve[-1] == whole[0].curve[-1]
+        assert [point.step for point in read(small / "logs").Scalars("epoch/loss")] == [8, 16, 24]
+        assert read(small / "logs").Scalars("step/loss")[-1].step == 24
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

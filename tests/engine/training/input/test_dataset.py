@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -387,6 +387,43 @@ def test_a_cache_that_was_not_finished_is_written_again(folder: Path, tmp_path: 
         next(iter(files(folder).map(broken).cache(tmp_path / "cache")))
     assert not (tmp_path / "cache").exists()
     assert numbers(files(folder).cache(tmp_path / "cache")) == list(range(ROWS))
+
+
+def test_what_a_killed_process_left_of_a_cache_goes_and_that_of_a_living_one_stays(tmp_path: Path) -> None:
+    code = f"""
+import sys
+import numpy as np
+from drivetrain.engine.training.input import from_arrays
+
+def wait(columns):
+    print("at work", flush=True)
+    sys.stdin.read()
+    return columns
+
+list(from_arrays({{"row": np.arange(3)}}).map(wait).cache({str(tmp_path / "[cache]")!r}))
+"""
+    options: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ExitStack() as ending:
+        processes: list[Any] = [subprocess.Popen([sys.executable, "-c", code], **options) for _ in range(2)]
+        killed, living = processes
+        for process in processes:
+            ending.enter_context(process)
+            ending.callback(process.kill)
+            assert process.stdout.readline() == b"at work\n"
+        assert len(list(tmp_path.iterdir())) == 2
+        killed.kill()
+        killed.wait()
+        rows = from_arrays({"row": np.arange(3)})
+        with pytest.raises(InputError, match="enough"):
+            everything(rows.map(_fail).cache(tmp_path / "[cache]"))
+        assert len(list(tmp_path.iterdir())) == 1
+        living.communicate()
+        assert living.returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["[cache]"]
+
+
+def _fail(columns: Mapping[str, Any]) -> Any:
+    raise ValueError("enough")
 
 
 def test_prefetch_works_ahead_and_no_further() -> None:
