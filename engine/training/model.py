@@ -54,6 +54,10 @@ class Model:
         return self.train(params, state, features, key)
 
 
+_CHECKED = 1 << 20
+"""Numbers of an array that are looked at together."""
+
+
 def first_broken(params: Params) -> str | None:
     """The path of the first array that holds NaN or infinity, such as "hidden.kernel"; None where all are finite."""
     import jax
@@ -62,8 +66,11 @@ def first_broken(params: Params) -> str | None:
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         if not jax.numpy.issubdtype(jax.numpy.result_type(leaf), jax.numpy.inexact):
             continue
-        array = np.asarray(leaf)
-        if not np.isfinite(array.astype(np.float32) if array.dtype.kind == "V" else array).all():  # V: bfloat16
+        array = np.asarray(leaf).reshape(-1)
+        # Part by part: of a table of gigabytes all answers at once would be one more.
+        parts = (array[begin : begin + _CHECKED] for begin in range(0, array.size, _CHECKED))
+        as_floats = (part.astype(np.float32) if part.dtype.kind == "V" else part for part in parts)  # V: bfloat16
+        if not all(np.isfinite(part).all() for part in as_floats):
             return jax.tree_util.keystr(path, simple=True, separator=".")
     return None
 
