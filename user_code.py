@@ -22,6 +22,7 @@ _TYPED: Final = ("<ipython-input", "<python-input", "<stdin>")
 """What a person types has no file."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/")
 _PROJECTS: Final[set[str]] = set()
+"""The folders of projects that lie where libraries do, each with a slash at its end."""
 _NOWHERE: Final = object()
 _CONTRACTION: Final = re.compile(r"contracting dimensions to have the same shape, got \((\d+),\) and \((\d+),\)")
 
@@ -63,8 +64,9 @@ def is_drivetrains(file: str) -> bool:
 
 def is_project(folder: Path) -> None:
     """Say that a folder is a user's project: its files are his, even where it was installed among the libraries."""
-    if f"{folder}/" not in _PROJECTS:
-        _PROJECTS.add(f"{folder}/")
+    inside = f"{folder}/"
+    if inside not in _PROJECTS and (is_library(inside) or inside.startswith(_pythons_folders())):
+        _PROJECTS.add(inside)
         is_users.cache_clear()
 
 

@@ -273,7 +273,7 @@ def _forget(package: str) -> None:
     project = _PROJECTS.pop(package, None)
     sys.path_importer_cache.pop(str(project), None)  # or each project that was ever imported is looked at with the next
     inside = f"{package}."
-    names = {name for name in (*sys.modules, *_SOURCES) if name == package or name.startswith(inside)}
+    names = {package, *(name for name in (*sys.modules, *_SOURCES) if name.startswith(inside))}
     files = {str(getattr(sys.modules.pop(name, None), "__file__", None)) for name in names}
     for name in names:
         _SOURCES.pop(name, None)

@@ -137,7 +137,7 @@ class Reads:
         names = []
         for name, stamp in sorted(stamps.items()):
             path = _path(name)
-            if (path in apart and path not in texts) or path.startswith(folders) or not _counts(path, project):
+            if (path in apart and path not in texts) or path.startswith(folders) or not _counts(path, str(project)):
                 continue
             if path in self._written:  # its own result, or what it keeps for the next time
                 continue
@@ -415,7 +415,7 @@ def _note(opener: FrameType, path: str, name: str, *, listing: bool = False, wri
         reads.opened(name, stamp, writes=writes, as_text=as_text)
     while frame is not None:
         file = frame.f_code.co_filename
-        if is_users(file) and _counts(path, Path(file).parent):
+        if is_users(file) and _counts(path, os.path.dirname(file)):  # noqa: PTH120 - of each frame
             module = frame.f_globals.get("__name__", "")
             if writes:
                 _add(_WRITTEN, module, path)
@@ -436,8 +436,10 @@ def _add(paths: dict[str, set[str]], module: str, path: str) -> None:
         paths[module].add(path)
 
 
-def _counts(path: str, project: Path) -> bool:
-    """Whether a file may be an input: it is not hidden, nor in a hidden folder that the project is not in."""
+def _counts(path: str, project: str) -> bool:
+    """Whether a file may be an input: it is not hidden, nor in a hidden folder that the project's folder is not in."""
+    if "/." not in path and "/__pycache__" not in path:
+        return True  # of nearly all files that are opened
     inside = path.removeprefix(os.path.commonpath([path, project]))
     return not any(part.startswith(".") or part == "__pycache__" for part in inside.split("/"))
 
