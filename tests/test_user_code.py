@@ -131,5 +131,11 @@ def test_an_installed_project_is_the_users() -> None:
     assert not is_users(f"{library}/numpy/core.py")
     assert not is_users(ModuleType.__name__ and traceback.__file__)
     assert not is_users(user_code.__file__)
-    assert not is_users(f"{sysconfig.get_path('scripts')}/drivetrain"), "it starts the verbs"
     assert is_users(__file__)
+
+
+def test_a_command_in_an_environment_inside_a_project_is_not_the_users() -> None:
+    script = Path(sysconfig.get_path("scripts")) / "drivetrain"  # it starts the verbs
+    assert not is_users(str(script))
+    is_project(script.parents[2])  # as where somebody made `.venv` in his project
+    assert not is_users(str(script))
