@@ -10,7 +10,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -124,6 +125,22 @@ def mistake(error: BaseException, *, fix: str | None = None, where: str | None =
     if isinstance(error, SyntaxError) and error.filename:
         line = f"{error.filename}:{error.lineno}"
     return InputError(text, fix=fix or advice, where=line)
+
+
+@contextmanager
+def mistakes_named(failed: str) -> Iterator[None]:
+    """Have an exception of the user's code within begin with what failed; an error of ours passes as it is.
+
+    Raises:
+        InputError: "FAILED: MESSAGE", with the line and the fix that `mistake` knows.
+    """
+    try:
+        yield
+    except DrivetrainError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        cause = mistake(error)
+        raise InputError(f"{failed}: {cause.message}", fix=cause.fix, where=cause.where) from error
 
 
 def explain(error: BaseException) -> tuple[str, str | None]:

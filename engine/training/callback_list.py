@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ...errors import DrivetrainError, InputError
-from ...user_code import mistake
+from ...user_code import mistakes_named
 from .callbacks import Callback
 
 
@@ -44,16 +43,6 @@ class CallbackList:
                 callback.load_state_dict(state)
 
 
-@contextmanager
-def _named(callback: Callback, method: str, step: int) -> Iterator[None]:
+def _named(callback: Callback, method: str, step: int) -> AbstractContextManager[None]:
     """What a callback raises, as an error of the user's code that names the callback and the step."""
-    try:
-        yield
-    except DrivetrainError:
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        cause = mistake(error)
-        name = f"{type(callback).__name__}.{method}"
-        raise InputError(
-            f"{name} failed after step {step}: {cause.message}", fix=cause.fix, where=cause.where
-        ) from error
+    return mistakes_named(f"{type(callback).__name__}.{method} failed after step {step}")

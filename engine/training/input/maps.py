@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ....errors import DrivetrainError, InputError, suggest
-from ....user_code import mistake
+from ....errors import InputError, suggest
+from ....user_code import mistakes_named
 from .columns import Columns, checked, row_by_row, rows_in, taken
 from .dataset import InputStep, State, Stream, UncountedStep, check_seed, measured, parts_of, random_for
 
@@ -92,7 +92,7 @@ class Mapped(InputStep):
         arguments: list[Any] = []
         if self.seed is not None:
             arguments = [random_for(self, self.seed, epoch, row)]
-        with at_rows(self.label, epoch, row, rows):
+        with _at_rows(self.label, epoch, row, rows):
             if self.by_row:
                 return checked(row_by_row(lambda each: self.fn(each, *arguments), block, self.label), self.label, rows)
             return checked(self.fn(dict(block), *arguments), self.label, rows)
@@ -115,7 +115,7 @@ class Filtered(UncountedStep):
         with closing(measured(self.parent, epoch, at)) as blocks:
             for block, after in blocks:
                 rows = rows_in(block)
-                with at_rows(self.label, epoch, row, rows):
+                with _at_rows(self.label, epoch, row, rows):
                     kept = np.asarray(self.fn(dict(block)))
                 if kept.shape != (rows,) or kept.dtype != bool:
                     raise InputError(
@@ -187,19 +187,10 @@ class Sharded(InputStep):
                     yield taken(block, numbers), [after, row]
 
 
-@contextmanager
-def at_rows(label: str, epoch: int, row: int, rows: int) -> Iterator[None]:
+def _at_rows(label: str, epoch: int, row: int, rows: int) -> AbstractContextManager[None]:
     """What a user's function raises, as an error that names the step, the epoch and the rows."""
-    try:
-        yield
-    except DrivetrainError:
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        cause = mistake(error)
-        at = f"row {row}" if rows == 1 else f"rows {row} to {row + rows - 1}"
-        raise InputError(
-            f"{label} failed at {at} of epoch {epoch + 1}: {cause.message}", fix=cause.fix, where=cause.where
-        ) from error
+    at = f"row {row}" if rows == 1 else f"rows {row} to {row + rows - 1}"
+    return mistakes_named(f"{label} failed at {at} of epoch {epoch + 1}")
 
 
 def _name(fn: Any) -> str:  # Any: whatever can be called
