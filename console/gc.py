@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from ..metadata.retention import Collected, RetentionPlan, RetentionPolicy
     from ..pipelines import Home
+    from ..pipelines.launcher.idle_work import IdleWork
+
+_IDLE = "nobody went on with it for a week"
 
 
 @click.command(
@@ -58,9 +61,12 @@ def gc(
     `lineage` and `why` answer as before. Whatever a policy says, these are kept: pinned artifacts (`drivetrain pin`),
     registered versions, the newest model at each destination, what led to them, and what runs at work use.
 
+    Work folders go too that nobody went on with for a week: checkpoints of a node that failed, and did not run again.
+
     Safe while pipelines run. One that was interrupted is ended by the next.
     """
     from ..metadata.retention import Collected, collect, plan
+    from ..pipelines.launcher.idle_work import idle_work, remove_work
     from ..pipelines.launcher.retention import protections
 
     if undo:
@@ -74,8 +80,12 @@ def gc(
         planned = plan(home.store, home.root, policy, protections(home))
         if asked is not None:
             return _why(settings, home, planned, asked)
+        idle = idle_work(home)
         if not apply:
-            settings.answer({"applied": False, **planned.to_dict()}, lambda console: _show_plan(console, planned))
+            settings.answer(
+                {"applied": False, **planned.to_dict(), "work": _listed(idle)},
+                lambda console: _show_plan(console, planned, idle),
+            )
             return OK
         with showing_progress("collecting") as progress:
             done = collect(home.store, home.root, planned, who(None), progress)
@@ -89,9 +99,18 @@ def gc(
                     done.freed + more.freed,
                     (*done.left, *more.left),
                 )
-        answer = {"applied": True, **vars(done), "over_quota": planned.over_quota}
-        settings.answer(answer, lambda console: _show_collected(console, done, planned, policy))
+            gone = remove_work(home, idle)
+        answer = {"applied": True, **vars(done), "over_quota": planned.over_quota, "work": _listed(gone)}
+        settings.answer(answer, lambda console: _show_collected(console, done, planned, policy, gone))
     return OK
+
+
+def _listed(work: list[IdleWork]) -> dict[str, Any]:
+    return {
+        "count": len(work),
+        "bytes": sum(each.size for each in work),
+        "folders": [str(each.folder) for each in work],
+    }
 
 
 def _policy(
@@ -166,7 +185,7 @@ def _why(settings: ConsoleSettings, home: Home, planned: RetentionPlan, asked: s
     return OK
 
 
-def _show_plan(console: Console, planned: RetentionPlan) -> None:
+def _show_plan(console: Console, planned: RetentionPlan, idle: list[IdleWork]) -> None:
     from rich.table import Table
 
     by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -179,11 +198,15 @@ def _show_plan(console: Console, planned: RetentionPlan) -> None:
     ):
         for artifact in artifacts:
             by_kind[artifact.type, what].append(artifact.uri)
+    sizes = dict(planned.sizes)
+    for each in idle:
+        by_kind["(work folder)", f"remove: {_IDLE}"].append(str(each.folder))
+        sizes[str(each.folder)] = each.size
     table = Table(box=None, pad_edge=False)
     for heading in ("artifact", "what would become of it", "number", "size"):
         table.add_column(heading, justify="right" if heading in ("number", "size") else "left")
     for (kind, what), uris in sorted(by_kind.items()):
-        size = sum(planned.sizes.get(uri, 0) for uri in uris)
+        size = sum(sizes.get(uri, 0) for uri in uris)
         table.add_row(kind, what, f"{len(uris):,}", _bytes(size))
     if by_kind:
         console.print(table)
@@ -193,13 +216,15 @@ def _show_plan(console: Console, planned: RetentionPlan) -> None:
     for reason, count in sorted(reasons.items(), key=lambda item: -item[1]):
         print_text(console, f"kept {count:,}: {reason}")
     _show_quota(console, planned)
-    if planned.mark or planned.delete or planned.restore:
+    if planned.mark or planned.delete or planned.restore or idle:
         print_text(console, "nothing was changed; --apply does it, --why ARTIFACT tells of one")
     else:
         print_text(console, "nothing to collect")
 
 
-def _show_collected(console: Console, done: Collected, planned: RetentionPlan, policy: RetentionPolicy) -> None:
+def _show_collected(
+    console: Console, done: Collected, planned: RetentionPlan, policy: RetentionPolicy, gone: list[IdleWork]
+) -> None:
     size = _bytes(planned.size(each for each, _ in planned.mark))
     if done.marked and policy.grace:
         days = policy.grace / timedelta(days=1)
@@ -211,6 +236,9 @@ def _show_collected(console: Console, done: Collected, planned: RetentionPlan, p
     if done.restored:
         print_text(console, f"{done.restored:,} marked artifacts are in use again: something keeps them now")
     print_text(console, f"removed {done.deleted:,} payloads, {_bytes(done.freed)}")
+    if gone:
+        folders = f"{len(gone):,} work {'folder' if len(gone) == 1 else 'folders'}"
+        print_text(console, f"removed {folders}, {_bytes(sum(each.size for each in gone))}: {_IDLE}")
     if done.left:
         print_text(console, f"{len(done.left):,} changed or are being read, and were left to the next time")
     _show_quota(console, planned)

@@ -1,5 +1,6 @@
 """`gc` and `pin`: a dry run, marking, removal, taking back, and what they say."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -175,3 +176,24 @@ def test_a_quota_alone_keeps_the_rest(runs: list[Json], drivetrain: Command, las
     assert set(answer["reasons"].values()) == {"longest unused, beyond the quota"}
     result = drivetrain("gc", "--quota", "much")
     assert (result.exit_code, result.stderr.splitlines()[0]) == (2, "error: --quota: 'much' is not an amount of bytes")
+
+
+def test_work_that_nobody_went_on_with_goes(shop: Path, runs: list[Json], drivetrain: Command, last_json: Read) -> None:
+    source = (shop / "pipeline.py").read_text()
+    written = "(current().work_dir / 'checkpoint').write_bytes(bytes(2_000_000))"
+    crash = 'raise ValueError("boom [in here]")'
+    (shop / "pipeline.py").write_text(source.replace(crash, f"{written}\n        {crash}"))
+    assert drivetrain("run", "shop", "--param", "fail=crash").exit_code == 2
+    (folder,) = (path for path in (shop.parent / ".drivetrain/work/nodes").iterdir() if (path / "checkpoint").exists())
+    gc = ("gc", "--keep-last", "5")
+    assert last_json(drivetrain(*gc, "--json"))["work"] == {"count": 0, "bytes": 0, "folders": []}
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (0, 0))
+    text = drivetrain(*gc).stdout
+    assert re.search(r"\(work folder\) +remove: nobody went on with it for a week +1 +2 MB", text)
+    assert "nothing was changed" in text
+    applied = drivetrain(*gc, "--apply").stdout
+    assert "removed 1 work folder, 2 MB: nobody went on with it for a week" in applied
+    assert not folder.exists()
+    assert drivetrain(*gc).stdout.endswith("nothing to collect\n")
+    assert drivetrain("fsck").exit_code == 0
