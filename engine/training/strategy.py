@@ -34,11 +34,25 @@ class Strategy:
     batch: tuple[str, ...] = ()
     rules: tuple[tuple[str, Axes], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check the axes.
+
+        Raises:
+            InputError: A size is neither -1 nor 1 or more, or two are -1.
+        """
+        sizes = [size for _, size in self.axes]
+        if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
+            raise InputError(
+                f"strategy {self.name!r} has axes of the sizes {', '.join(map(str, sizes))}",
+                fix="give each 1 or more; one may be -1, and takes all devices that are left",
+            )
+
     def placement(self, devices: Sequence[jax.Device] | None = None) -> Placement:
         """The strategy on devices (by default all of this process, or of all processes that train together).
 
         Raises:
-            InputError: The mesh needs more devices than there are, or leaves a process without any.
+            InputError: The mesh needs more devices than there are, leaves a process without any, or has an axis of size
+                -1 that cannot take all that are left.
         """
         import jax
         import numpy as np
@@ -52,6 +66,11 @@ class Strategy:
             raise InputError(
                 f"strategy {self.name!r} needs {max(count, fixed)} devices, here are {len(devices)}",
                 fix="choose a smaller mesh",
+            )
+        if count < len(devices) and any(size == -1 for _, size in self.axes):
+            raise InputError(
+                f"strategy {self.name!r} has {len(devices)} devices, no multiple of the {fixed} of its other axes",
+                fix=f"use {count} devices, or other sizes",
             )
         idle = {device.process_index for device in devices} - {device.process_index for device in devices[:count]}
         if idle:

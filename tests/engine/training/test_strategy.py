@@ -111,6 +111,21 @@ def test_unknown_names_and_too_few_devices() -> None:
         Strategy("wide", axes=(("data", -1), ("model", 4096)), batch=("data",)).placement()
 
 
+@pytest.mark.parametrize("sizes", [(-1, -1), (0, 1), (-2, 2)])
+def test_sizes_that_mean_nothing_are_refused(sizes: tuple[int, int]) -> None:
+    axes = tuple(zip(("data", "model"), sizes, strict=True))
+    with pytest.raises(InputError, match=f"axes of the sizes {sizes[0]}, {sizes[1]}"):
+        Strategy("odd", axes=axes)
+
+
+def test_an_axis_that_cannot_take_all_devices_is_refused() -> None:
+    import jax
+
+    shared = Strategy("shared", axes=(("data", -1), ("model", 2)), batch=("data",))
+    with pytest.raises(InputError, match="has 5 devices, no multiple of the 2 of its other axes"):
+        shared.placement(jax.devices()[:1] * 5)
+
+
 def test_rules_choose_by_path() -> None:
     import numpy as np
     from jax.sharding import PartitionSpec
