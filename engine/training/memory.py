@@ -28,7 +28,7 @@ def state_bytes(state: Any, placement: Placement) -> int:
             return int(math.prod(leaf.shape)) * int(leaf.dtype.itemsize)
         return int(math.prod(sharding.shard_shape(leaf.shape))) * int(leaf.dtype.itemsize)
 
-    return sum(jax.tree.leaves(jax.tree.map(part, state, placement.state(state))))
+    return sum(jax.tree.leaves(jax.tree.map(part, state, placement.state_shardings(state))))
 
 
 def step_bytes(compiled: Any, stack: Any, ahead: int) -> dict[str, int]:

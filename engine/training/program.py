@@ -124,9 +124,9 @@ class Program:
             optimizer = self._row_updates.optimizer
         self._optimizer = optax.with_extra_args_support(optimizer)  # some look at the loss (reduce_on_plateau)
         self._placement = placement
-        self._stacked = placement.batches(leading=1)
+        self._stacked = placement.batch_sharding(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
-        self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
+        self._losses_sharding = placement.replicated() if placement.processes > 1 else None
         self._options = {"gpu": _SAME_BITS, "cpu": _IN_PLACE}.get(placement.mesh.devices.flat[0].platform)
         self._train: Any = None  # jitted when the state's structure is known
         self._evaluate: Any = None
@@ -159,7 +159,7 @@ class Program:
         """The shapes with the shardings on the devices: for what the steps are compiled before there is a state."""
         shapes = self.shapes(key)
         placed: State = jax.tree.map(
-            lambda leaf, sharding: leaf.update(sharding=sharding), shapes, self._placement.state(shapes)
+            lambda leaf, sharding: leaf.update(sharding=sharding), shapes, self._placement.state_shardings(shapes)
         )
         return placed
 
@@ -170,12 +170,12 @@ class Program:
             key: The run's.
             base: Variables of another model, by name.
         """
-        sharding = self._placement.state(self.shapes(key))
+        sharding = self._placement.state_shardings(self.shapes(key))
         return jax.jit(self._initial, out_shardings=sharding, compiler_options=_RUN_ONCE).lower(key, base or {})
 
     def put(self, state: State) -> State:
         """A state from the host on the devices."""
-        placed: State = jax.device_put(state, self._placement.state(state))
+        placed: State = jax.device_put(state, self._placement.state_shardings(state))
         return placed
 
     def feed(self, stack: Batch) -> Arrays:
@@ -185,7 +185,7 @@ class Program:
         and XLA adds up what the devices have of it. A bucket that does not split evenly goes to every device.
         """
         shards = self._placement.shards
-        whole = self._placement.everywhere()
+        whole = self._placement.replicated()
         wanted = jax.tree.map(lambda array: whole if array.shape[1] % shards else self._stacked, stack)
         arrays: Arrays = jax.device_put(stack, wanted)
         return arrays
@@ -219,7 +219,7 @@ class Program:
             jitted = partial(
                 jax.jit,
                 donate_argnums=0,
-                out_shardings=(self._placement.state(state), self._losses_sharding),
+                out_shardings=(self._placement.state_shardings(state), self._losses_sharding),
                 compiler_options=self._options,
             )
             self._train = jitted(self._steps)

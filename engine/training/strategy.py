@@ -106,7 +106,7 @@ class Placement:
         """
         return self.mesh.size > 1 and self.mesh.devices.flat[0].platform == "cpu"
 
-    def batches(self, leading: int) -> NamedSharding:
+    def batch_sharding(self, leading: int) -> NamedSharding:
         """The sharding of feature arrays whose batch dimension comes after `leading` others."""
         from jax.sharding import NamedSharding
 
@@ -118,13 +118,13 @@ class Placement:
         """How many processes have a part of it."""
         return len({device.process_index for device in self.mesh.devices.flat})
 
-    def everywhere(self) -> NamedSharding:
+    def replicated(self) -> NamedSharding:
         """The sharding of what every device has a copy of."""
         from jax.sharding import NamedSharding
 
         return NamedSharding(self.mesh, _spec())
 
-    def state(self, tree: Any) -> Any:  # Any: pytrees have no type
+    def state_shardings(self, tree: Any) -> Any:  # Any: pytrees have no type
         """The sharding of every array of a training state, as a tree of the same structure."""
         import jax
         from jax.sharding import NamedSharding

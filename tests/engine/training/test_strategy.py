@@ -134,9 +134,9 @@ def test_rules_choose_by_path() -> None:
     placement = Strategy("rows", axes=(("data", -1),), batch=("data",), rules=rules).placement()
     state = {"params": {"table": np.zeros((8, 2)), "bias": np.zeros(2)}, "optimizer": [{"mu": {"table": np.zeros(8)}}]}
     split, whole = tuple(PartitionSpec("data")), ()  # type: ignore[no-untyped-call]  # jax leaves it untyped
-    specs = {name: tuple(leaf.spec) for name, leaf in placement.state(state)["params"].items()}
+    specs = {name: tuple(leaf.spec) for name, leaf in placement.state_shardings(state)["params"].items()}
     assert specs == {"table": split, "bias": whole}
-    assert tuple(placement.state(state)["optimizer"][0]["mu"]["table"].spec) == split
+    assert tuple(placement.state_shardings(state)["optimizer"][0]["mu"]["table"].spec) == split
 
 
 def test_one_device_needs_no_multiple() -> None:

@@ -318,7 +318,7 @@ def test_rows_over_devices_have_their_memory_beside_them(run: TrainingRun) -> No
     options = StepOptions(tables=SparseTables(IDS, rowwise_adam(0.1)))
     placement = strategy.placement()
     program = Program(MODEL, loss, optax.sgd(0.1), "rating", placement, options)
-    shardings = placement.state(program.shapes(run.key()))
+    shardings = placement.state_shardings(program.shapes(run.key()))
     split = {
         jax.tree_util.keystr(path, simple=True, separator="."): tuple(leaf.spec)
         for path, leaf in jax.tree_util.tree_flatten_with_path(shardings)[0]
