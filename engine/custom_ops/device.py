@@ -33,7 +33,7 @@ def exporting() -> Iterator[None]:
     JAX keeps what it traced by function and shapes, and does not know of this: where there are Pallas ops, nothing
     traced before or meanwhile is used again.
     """
-    forget = any(op.export == "inline" and "cpu" in op.kernels for op in registered())
+    forget = any(op.is_interpreted for op in registered())
     token = _EXPORTING.set(True)
     try:
         if forget:
@@ -60,7 +60,9 @@ def register_op(name: str, *, gradient: Fn | None = None) -> Callable[[Fn], Op]:
     def decorate(fn: Fn) -> Op:
         call = fn if gradient is None else _differentiable(name, fn, gradient)
         shape = partial(_traced_shape, fn)
-        return register(Op(name, {"default": fn}, call, shape, "inline", gradient, None, _defined(fn)))
+        return register(
+            Op(name, {"default": fn}, call, shape, export="inline", gradient=gradient, defined=_defined(fn))
+        )
 
     return decorate
 
@@ -96,7 +98,8 @@ def pallas_op(
         backward = gradient or _gradient_of(plain)
         call = _differentiable(name, run, backward)
         every: dict[str, Fn] = {**kernels, "default": plain}
-        return register(Op(name, every, call, partial(_traced_shape, plain), "inline", backward, None, _defined(fn)))
+        shape = partial(_traced_shape, plain)
+        return register(Op(name, every, call, shape, export="inline", gradient=backward, defined=_defined(fn)))
 
     return decorate
 
@@ -132,7 +135,7 @@ def ffi_op(
         InputError: Neither `plain` nor `shape` is given, a library cannot be used, the name is taken, or its namespace
             is another's.
     """
-    module = str(sys._getframe(1).f_globals.get("__name__", ""))
+    module = str(sys._getframe(1).f_globals.get("__name__", ""))  # the caller's: a kernel of C++ has none itself
     extension = owner(name, module)
     rule = shape if plain is None or shape is not None else partial(_traced_shape, plain)
     if rule is None:
@@ -150,16 +153,16 @@ def ffi_op(
     run = target if plain is None else _by_platform(by_platform, plain)
     backward = gradient or (None if plain is None else _gradient_of(plain))
     every: dict[str, Fn] = by_platform if plain is None else {**by_platform, "default": plain}
-    places = ",".join(f"{on}={native.library}:{native.symbol}" for on, native in sorted(kernels.items()))
-    for on, native in kernels.items():
-        register_target(name, native, on)
-    call = _differentiable(name, run, backward)
-    return register(Op(name, every, call, rule, "call", backward, extension, f"{module}:{places}"))
+    symbols = ",".join(f"{platform}={native.library}:{native.symbol}" for platform, native in sorted(kernels.items()))
+    for platform, native in kernels.items():
+        register_target(name, native, platform)
+    call, defined = _differentiable(name, run, backward), f"{module}:{symbols}"
+    return register(Op(name, every, call, rule, export="call", gradient=backward, extension=extension, defined=defined))
 
 
 def _by_platform(kernels: Mapping[str, Fn], plain: Fn) -> Fn:
     def run(*arrays: Any, **settings: Any) -> Any:
-        bound = {on: partial(kernel, **settings) for on, kernel in kernels.items()}
+        bound = {platform: partial(kernel, **settings) for platform, kernel in kernels.items()}
         return jax.lax.platform_dependent(*arrays, default=partial(plain, **settings), **bound)
 
     return run

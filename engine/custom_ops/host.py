@@ -86,7 +86,9 @@ def host_op(
         python = _PythonOp(name, fn, returns, by, row)
         defined = f"{fn.__module__}:{fn.__qualname__}"
         kernels = {"batch": python.batch, "row": python.row}
-        return register(Op(name, kernels, python.call, python.output, "node", None, extension, defined))
+        return register(
+            Op(name, kernels, python.call, python.output, export="node", extension=extension, defined=defined)
+        )
 
     return decorate
 

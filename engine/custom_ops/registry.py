@@ -48,6 +48,11 @@ class Op:
     extension: Extension | None = None
     defined: str = ""
 
+    @property
+    def is_interpreted(self) -> bool:
+        """Whether a CPU interprets its kernel, as Pallas's: a bundle then holds the plain form."""
+        return self.export == "inline" and "cpu" in self.kernels
+
     def __call__(self, *args: Any, **settings: Any) -> Any:  # Any: as call
         """Apply it to columns or arrays; settings, by keyword, are constants."""
         return self.call(*args, **settings)

@@ -40,8 +40,8 @@ def canonical(graph: Graph, contents: Contents) -> tuple[Graph, dict[str, str]]:
         contents: Of the programs, weights and assets that it names.
 
     Returns:
-        The graph, in which programs go by their digests; and the new name of each tensor. A raw column's, which says
-        its dtype too, stands in the second alone.
+        The graph, in which programs go by their digests; and the new name of each tensor. Raw columns keep their ids
+        in the graph: only this mapping has their digests, which include the dtype.
     """
     new_ids = {tensor.id: tensor.id for tensor in graph.inputs.values()}
     names = {tensor.id: _digest(["column", tensor.id, tensor.dtype]) for tensor in graph.inputs.values()}
@@ -87,5 +87,9 @@ def _described(node: GraphNode, contents: Contents) -> list[Any]:  # Any: JSON
 
 
 def _digest(value: object) -> str:
-    """SHA-256 (hex) of JSON; text counts as it is spelled, without Unicode normalisation."""
+    """SHA-256 (hex) of JSON; text counts as it is spelled.
+
+    `drivetrain.digest` would normalise text, and two vocabularies that differ by that alone give different results.
+    """
+    # dict: the mappings of a graph are read-only ones, which JSON does not know.
     return sha256(json.dumps(value, sort_keys=True, default=dict).encode()).hexdigest()
