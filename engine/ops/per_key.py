@@ -16,7 +16,7 @@ from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_analyzer, bind_host, current
 from .arguments import Array, Value, at_least
-from .scaling import as_float, between, check_range, standardized
+from .scaling import as_float, check_range, rescaled, standardized
 from .statistics import operands, weight_of
 
 __all__ = [
@@ -75,7 +75,7 @@ def min_max_per_key(x: Value, key: Value, low: float = 0.0, high: float = 1.0) -
     check_range(low, high)
     values = as_float(x, "given to min_max_per_key")
     statistics = _statistics("min_max_per_key", x, key, "min", "max")
-    return between(values, statistics[:, 0], statistics[:, 1], low, high)
+    return rescaled(values, statistics[:, 0], statistics[:, 1], low, high)
 
 
 def bucketize_per_key(x: Value, key: Value, buckets: int, *, weights: Value = None) -> Array:
@@ -108,13 +108,13 @@ def _learnt(
             where=caller(),
         )
     by = _key(key)
-    named = {**params, "roles": [*roles, "key"], "key": by.name, "column": column.name}
+    params = {**params, "roles": [*roles, "key"], "key": by.name, "column": column.name}
     inputs = [*inputs, by.handle]
     if weights is not None:
         counts = weight_of(weights)
         inputs = [*inputs, counts.handle]
-        named |= {"roles": [*named["roles"], "weight"], "weight": counts.name}
-    table = bind_analyzer(kind, inputs, ("vocabulary", ()), named)
+        params |= {"roles": [*params["roles"], "weight"], "weight": counts.name}
+    table = bind_analyzer(kind, inputs, ("vocabulary", ()), params)
     return _looked_up(by, table, (width,), None, "float32")
 
 

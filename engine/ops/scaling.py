@@ -62,12 +62,12 @@ def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool 
         span = most - least
         scale = jnp.where(span > 0, span / (high - low), jnp.inf)
         return affine(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
-    scaled = between(as_float(column, "given to min_max"), least, most, low, high)
+    scaled = rescaled(as_float(column, "given to min_max"), least, most, low, high)
     inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
     return current().note(scaled, Fact(column.name, inverse=inverse))
 
 
-def between(values: Array, least: Array, most: Array, low: float, high: float) -> Array:
+def rescaled(values: Array, least: Array, most: Array, low: float, high: float) -> Array:
     """Values with `least` moved to `low` and `most` to `high`; midway where these are the same or unknown."""
     span = most - least
     share = jnp.where(span > 0, (values - least) / jnp.where(span > 0, span, 1.0), 0.5)

@@ -78,15 +78,15 @@ def quantiles(x: Value, buckets: int, *, weights: Value = None, elementwise: boo
         elementwise: Of an array [batch, d]: the boundaries of each element, [d, buckets − 1].
     """
     at_least("buckets", buckets, 2)
-    params = {"buckets": buckets}
+    params: dict[str, object] = {"buckets": buckets}
     if weights is None:
         return _analyze("quantiles", x, None, params, (buckets - 1,), elementwise=elementwise)
     if elementwise:
         raise InputError("weighted quantiles are not elementwise", fix="take one element at a time", where=caller())
     inputs, roles, column = operands(x, "given to quantiles")
     by = weight_of(weights)
-    named = {**params, "roles": [*roles, "weight"], "weight": by.name, "column": column.name}
-    return bind_analyzer("quantiles", [*inputs, by.handle], ("float32", (buckets - 1,)), named)
+    params = {**params, "roles": [*roles, "weight"], "weight": by.name, "column": column.name}
+    return bind_analyzer("quantiles", [*inputs, by.handle], ("float32", (buckets - 1,)), params)
 
 
 def median(x: Value, *, elementwise: bool = False) -> Array:
@@ -206,19 +206,19 @@ def _analyze(
     inputs, roles, column = operands(x, f"given to {kind}")
     if dtype is None:
         dtype = _DEVICE.get(column.dtype, column.dtype)
-    named = {**(params or {}), "roles": roles, "column": column.name}
+    params = {**(params or {}), "roles": roles, "column": column.name}
     if elementwise:
         width = _width(column, kind)
-        named["width"] = width
+        params["width"] = width
         shape = (width, *shape)
-    return bind_analyzer(kind, inputs, (dtype, shape), named)
+    return bind_analyzer(kind, inputs, (dtype, shape), params)
 
 
 def _products(kind: str, x: Value, params: dict[str, Any] | None = None, shape: tuple[int, ...] | None = None) -> Array:
     inputs, roles, column = operands(x, f"given to {kind}")
     width = _width(column, kind)
-    named = {**(params or {}), "roles": roles, "width": width, "column": column.name}
-    return bind_analyzer(kind, inputs, ("float32", shape or (width, width)), named)
+    params = {**(params or {}), "roles": roles, "width": width, "column": column.name}
+    return bind_analyzer(kind, inputs, ("float32", shape or (width, width)), params)
 
 
 def _width(column: Column, kind: str) -> int:
