@@ -29,15 +29,16 @@ class Calibration:
     probabilities: Floats
 
     @classmethod
-    def fit(cls, scores: Floats, happened: Floats, weight: Floats) -> Self:
+    def fit(cls, scores: Floats, outcomes: Floats, weight: Floats) -> Self:
         """The rising function of the scores that is nearest to what happened (Zadrozny and Elkan 2002).
 
-        Each of its steps counts one more row, that has the mean of all: the outer steps are often 0 and 1 for want of
-        rows, which would make a model look better than it is.
+        Each step is shrunk towards the mean of all by one pseudo-row: the outer steps are often 0 and 1 for want of
+        rows, which would make a model look better than it is. Of how many rows a step is, is Kish's effective sample
+        size, (Σw)² / Σw² (Kish 1965).
 
         Args:
             scores: (n,).
-            happened: (n,) of 0 and 1.
+            outcomes: (n,) of 0 and 1.
             weight: (n,), some above 0.
         """
         from scipy.optimize import isotonic_regression  # late: half a second to import
@@ -45,7 +46,7 @@ class Calibration:
         some = weight > 0
         distinct, at = np.unique(scores[some], return_inverse=True)
         mass = np.bincount(at, weight[some])
-        means = np.bincount(at, weight[some] * happened[some]) / mass
+        means = np.bincount(at, weight[some] * outcomes[some]) / mass
         steps = isotonic_regression(means, weights=mass)
         first, size = steps.blocks[:-1], np.diff(steps.blocks)
         rows = np.add.reduceat(mass, first) ** 2 / np.add.reduceat(np.bincount(at, weight[some] ** 2), first)

@@ -60,7 +60,7 @@ class Rankings:
 
     @property
     def relevant(self) -> NDArray[np.bool_]:
-        """(n,)."""
+        """Which documents are relevant, i.e. have a label above 0; (n,)."""
         return self.label > 0
 
     def total(self, values: Floats) -> Floats:
@@ -99,7 +99,7 @@ def _gains(ranked: Rankings, gain: Gain) -> Floats:
         return ranked.label / largest
     few = np.minimum(largest, _FAR)
     exact = np.expm1(np.minimum(ranked.label, few) * np.log(2)) / np.expm1(few * np.log(2))
-    # Beyond, 1 is nothing to 2^label, which may be no float.
+    # Above _FAR, 2^label - 1 rounds to 2^label, which may overflow.
     far: Floats = np.where(largest > _FAR, np.exp2(ranked.label - largest), exact)
     return np.where(ranked.label > 0, far, 0.0)
 
@@ -110,23 +110,23 @@ def _discount(position: NDArray[np.int64], k: int | None) -> Floats:
 
 
 def _or_one(values: Floats) -> Floats:
-    """Where there is nothing, 1: such queries do not count."""
+    """1 in place of 0, so that one may divide by it: queries without relevant documents are left out later."""
     return np.where(values > 0, values, 1.0)
 
 
-def _first(ranked: Rankings, k: int | None) -> Floats:
-    """The position, from 1, of the first relevant document; infinite where none is among the first k."""
+def _first_relevant(ranked: Rankings, k: int | None) -> Floats:
+    """The rank, from 1, of the first relevant document; infinite where none is among the first k."""
     among = ranked.relevant if k is None else ranked.relevant & (ranked.position < k)
     positions: Floats = np.minimum.reduceat(np.where(among, ranked.position + 1.0, np.inf), ranked.starts)
     return positions
 
 
 def _reciprocal(ranked: Rankings, k: int | None) -> Floats:
-    return 1 / _first(ranked, k)
+    return 1 / _first_relevant(ranked, k)
 
 
-def _hit(ranked: Rankings, k: int | None) -> Floats:
-    return np.isfinite(_first(ranked, k)).astype(np.float64)
+def _any_hit(ranked: Rankings, k: int | None) -> Floats:
+    return np.isfinite(_first_relevant(ranked, k)).astype(np.float64)
 
 
 def _average_precision(ranked: Rankings, k: int | None) -> Floats:
@@ -155,8 +155,8 @@ def _hits(ranked: Rankings, k: int) -> Floats:
 _MEASURES: Final[Mapping[str, Callable[..., Floats]]] = {
     "ndcg": _ndcg,
     "reciprocal": _reciprocal,
-    "first": _first,
-    "hit": _hit,
+    "first": _first_relevant,
+    "hit": _any_hit,
     "average_precision": _average_precision,
     "precision": _precision,
     "recall": _recall,
@@ -173,7 +173,7 @@ class QueryMeasure(Sums):
     names: ClassVar[tuple[str, ...]] = ("weight", "measure")
 
     def terms(self, rows: SliceRows) -> Iterator[Term]:
-        """Each query's."""
+        """The weight of each query with a relevant document, and that times its measure."""
         if not len(rows):
             return
         ranked = Rankings.of(rows)
@@ -183,7 +183,7 @@ class QueryMeasure(Sums):
         yield Term("measure", ranked.weight[some] * _MEASURES[self.measure](ranked, *self.options)[some], first)
 
     def summed(self, sums: Mapping[str, float]) -> Mapping[str, float]:
-        """The sums."""
+        """The sums, 0 where no query had a relevant document."""
         return {"weight": 0.0, "measure": 0.0, **sums}
 
 
@@ -243,7 +243,7 @@ class QuerySizes(MetricState):
     """How many queries and documents there are, and the fewest and most documents of a query."""
 
     def init(self) -> Leaves:
-        """None."""
+        """No query and no document."""
         return {"queries": np.zeros(1), "documents": np.zeros(1), "fewest": np.full(1, np.inf), "most": np.zeros(1)}
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
@@ -257,7 +257,7 @@ class QuerySizes(MetricState):
         return {name: np.full(1, float(count)) for name, count in zip(self.init(), counts, strict=True)}
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
-        """Of both."""
+        """The counts of the queries of both, none of which is in both."""
         joins = {"fewest": np.minimum, "most": np.maximum}
         return {name: joins.get(name, np.add)(left[name], right[name]) for name in left}
 

@@ -98,8 +98,8 @@ def find_slices(
     candidates = (
         [name for name in source.columns if name not in needed] if columns is None else [*dict.fromkeys(columns)]
     )
-    hidden = (label,) if weight is None else (label, weight)
-    model = TableModel(label, model_name, predictor, hidden=hidden)
+    excluded = (label,) if weight is None else (label, weight)
+    model = TableModel(label, model_name, predictor, excluded=excluded)
     if predicted_classes(source, model, {model_name: predictor}, task, None, classes) is not None:
         raise InputError(
             f"find_slices: the predictions {model_name!r} are classes, and the loss of a row is that of its scores",

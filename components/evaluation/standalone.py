@@ -108,8 +108,8 @@ def evaluate(
     frames = Frames(data) if any(map(callable, models.values())) and _is_dataframe(data) else None
     if frames is not None:
         source = frames.source
-    hidden = tuple(name for name in (label, weight, query) if name is not None)
-    first = TableModel(label, "prediction", next(iter(models.values())), frames, hidden)
+    excluded = tuple(name for name in (label, weight, query) if name is not None)
+    first = TableModel(label, "prediction", next(iter(models.values())), frames, excluded)
     predicted = None if query is not None else predicted_classes(source, first, models, task, metrics, classes)
     if predicted is not None:
         task, classes, metrics = "multiclass", predicted, _without_scores(metrics)

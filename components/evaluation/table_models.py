@@ -35,7 +35,7 @@ class TableModel:
         name: What the prediction is called.
         predictor: The model.
         frames: The user's rows as they are; None where they are no DataFrame.
-        hidden: Columns that no model's features are: label, weight, query.
+        excluded: Columns that are never a model's features: label, weight, query.
         classes: Where the predictions are classes instead of scores, all there are: a prediction becomes a score of 1
             for its class and of 0 for the others.
     """
@@ -44,7 +44,7 @@ class TableModel:
     name: str
     predictor: Predictor | BundleModel
     frames: Frames | None = None
-    hidden: Sequence[str] = ()
+    excluded: Sequence[str] = ()
     classes: Classes | None = None
 
     def setup(self) -> None:
@@ -57,7 +57,7 @@ class TableModel:
     def scores(self, batch: pa.RecordBatch) -> pa.Array:
         """The prediction of each row."""
         column = self.predictions(batch)
-        return column if self.classes is None else _scores_of_classes(column, self.classes, self.name)
+        return column if self.classes is None else _one_hot_scores(column, self.classes, self.name)
 
     def predictions(self, batch: pa.RecordBatch) -> pa.Array:
         """What the model gives for each row, classes as they are."""
@@ -65,7 +65,7 @@ class TableModel:
         if isinstance(predictor, BundleModel):
             return predictor(batch)
         if callable(predictor):
-            rows = features_of(predictor, self._rows(batch), self.name, self.hidden)
+            rows = features_of(predictor, self._rows(batch), self.name, self.excluded)
             return _column(predictor(rows), self.name, batch.num_rows)
         if isinstance(predictor, str):
             return batch.column(predictor)
@@ -114,14 +114,14 @@ def _dataframe(batch: pa.RecordBatch) -> Any:
         raise missing_extra("pandas", "pandas") from error
 
 
-def features_of(function: Callable[[Any], Any], rows: Any, name: str, hidden: Sequence[str] = ()) -> Any:
-    """The columns that a model gets: of a method of a fitted scikit-learn estimator its features, else all.
+def features_of(function: Callable[[Any], Any], rows: Any, name: str, excluded: Sequence[str] = ()) -> Any:
+    """The columns that a model gets: all, or where it is a method of a fitted scikit-learn estimator, its features.
 
     Args:
         function: The model.
         rows: A DataFrame.
         name: What the model is called, for errors.
-        hidden: Columns that are no features of an estimator that was fitted without names.
+        excluded: Columns that are no features of an estimator that was fitted without names.
 
     Raises:
         InputError: The rows lack a feature, or have more columns than an estimator without names was fitted on.
@@ -134,7 +134,7 @@ def features_of(function: Callable[[Any], Any], rows: Any, name: str, hidden: Se
     count = getattr(estimator, "n_features_in_", None)
     if not isinstance(count, int):
         return rows
-    rows = rows.drop(columns=[column for column in (*hidden, _ROW) if column in rows.columns])
+    rows = rows.drop(columns=[column for column in (*excluded, _ROW) if column in rows.columns])
     if rows.shape[1] != count:
         raise InputError(
             f"the model {name!r} was fitted on {count} columns without names, and the rows have {rows.shape[1]} beside "
@@ -150,10 +150,10 @@ def _column(values: Any, name: str, rows: int) -> pa.Array:
     Raises:
         InputError: It is no array with a prediction for each row.
     """
-    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
+    masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
-        array, hidden = array[:, 0], None if hidden is None else hidden[:, 0]
+        array, masked = array[:, 0], None if masked is None else masked[:, 0]
     texts = array.ndim == 1 and array.dtype.kind in "UOT" and all(isinstance(each, str) for each in array.tolist())
     if array.ndim not in (1, 2) or len(array) != rows or not (texts or array.dtype.kind in "biuf"):
         raise InputError(
@@ -161,9 +161,9 @@ def _column(values: Any, name: str, rows: int) -> pa.Array:
             fix="return a number, or one for each class, for each row: predict_proba(rows)[:, 1]",
         )
     if array.ndim == 1:
-        return pa.array(array.tolist() if texts else array, mask=hidden)
-    if hidden is not None:
-        array = np.where(hidden, np.nan, array)
+        return pa.array(array.tolist() if texts else array, mask=masked)
+    if masked is not None:
+        array = np.where(masked, np.nan, array)
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(array).reshape(-1)), array.shape[1])
 
 
@@ -181,7 +181,7 @@ def _joined(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(scores.reshape(-1)), len(columns))
 
 
-def _scores_of_classes(column: pa.Array, classes: Classes, name: str) -> pa.Array:
+def _one_hot_scores(column: pa.Array, classes: Classes, name: str) -> pa.Array:
     """A score of 1 for the class that each row holds, and of 0 for the others; NaN where it is missing.
 
     Raises:

@@ -19,20 +19,20 @@ ModelLike: TypeAlias = "Callable[[Any], Any] | Bundle | str | Path"
 """A function from a DataFrame of rows to an array, or a bundle, or its folder."""
 
 
-def scorer_of(model: ModelLike, prediction: str | None, hidden: Sequence[str] = ()) -> Scorer:
+def scorer_of(model: ModelLike, prediction: str | None, excluded: Sequence[str] = ()) -> Scorer:
     """The model as a function of tables.
 
     Args:
         model: A function, a bundle, or the folder of one.
         prediction: Of a bundle, the output of `predict`; None: its only one.
-        hidden: Columns that are no features: label and weight.
+        excluded: Columns that are no features: label and weight.
 
     Raises:
         InputError: No such bundle, signature or output.
     """
     if callable(model):
         name = getattr(model, "__name__", "model")
-        return lambda rows: checked_scores(model(features_of(model, _dataframe(rows), name, hidden)), rows.num_rows)
+        return lambda rows: checked_scores(model(features_of(model, _dataframe(rows), name, excluded)), rows.num_rows)
     from ...engine import Bundle  # late: JAX
 
     bundle = model if isinstance(model, Bundle) else Bundle.load(model)
