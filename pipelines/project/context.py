@@ -10,12 +10,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, SupportsFloat
+from typing import TYPE_CHECKING, Literal, Protocol, SupportsFloat
 
 from ...errors import InputError
-from ...metadata import Artifact
 from ...progress import Progress, no_progress
 from .metrics import Metrics
+
+if TYPE_CHECKING:
+    from ...metadata import Artifact
 
 
 def _ignore_note(text: str) -> None:

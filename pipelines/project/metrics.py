@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final, SupportsFloat, TextIO
 
 from ...errors import InputError
-from ...metadata.rows import name_text
 from ...redaction import redact
 
 _METRICS: Final = 1000
@@ -35,6 +34,8 @@ class Metrics:
 
     def record(self, name: str, value: SupportsFloat, step: int | None = None) -> None:
         """Keep a value of a metric; see `LaunchContext.metric`."""
+        from ...metadata.rows import name_text  # late: the store, which a process of trials does without
+
         name = name_text(name, "name of a metric")
         try:
             number = float(value) if not isinstance(value, str) else None

@@ -10,27 +10,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import drivetrain as dt
 import pytest
-from drivetrain.components.tuning.objective import objectives_of
-from drivetrain.components.tuning.recording import TrialRecording
-from drivetrain.components.tuning.results import document
-from drivetrain.components.tuning.search import Search, best_of
-from drivetrain.components.tuning.space import SearchSpace
-from drivetrain.components.tuning.study import Outcome, SearchBudget, Study, StudySettings, TrialAttempt
+from drivetrain.components.tuning.search import best_of
+from drivetrain.components.tuning.study import Outcome, Study, TrialAttempt
 from drivetrain.components.tuning.trial import Link
 from drivetrain.errors import Canceled, InputError
-from drivetrain.pipelines.project.context import UnrecordedTrials
+from drivetrain.tests.components.tuning.searching import Launch, results, search_of, settings, train, value
 
 pytest.importorskip("optuna")
-
-SPACE = {"x": dt.uniform(-2.0, 2.0, step=0.5), "kind": dt.choice("a", "b")}
 
 BODIES = '''
 """What processes of trials do in tests: no JAX, and no longer than they are told."""
@@ -108,27 +99,6 @@ def ask(task, link):
 '''
 
 
-@dataclass
-class Launch:
-    """A launch that keeps what it is told."""
-
-    notes: list[str] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    done: list[tuple[int, int | None]] = field(default_factory=list)
-    cancel: Callable[[], bool] = lambda: False
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def printed(self, text: str, last: str) -> None:
-        self.lines.append(text)
-
-    def progress(self, done: int, total: int | None, unit: str) -> None:
-        if self.cancel():
-            raise Canceled("stopped")
-        self.done.append((done, total))
-
-
 @pytest.fixture
 def bodies(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module that processes can import."""
@@ -136,36 +106,6 @@ def bodies(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     (folder / "bodies_of_trials.py").write_text(BODIES)
     monkeypatch.syspath_prepend(folder)
     return "bodies_of_trials"
-
-
-def settings(sampler: Any, **options: Any) -> StudySettings:
-    chosen = StudySettings(SearchSpace.read(SPACE), objectives_of("eval_loss"), sampler, seed=5, epochs=3, **options)
-    chosen.check()
-    return chosen
-
-
-def search_of(folder: Path, chosen: StudySettings, launch: Any, **budget: Any) -> tuple[Study, Search]:
-    study = Study(folder / "journal.log", chosen)
-    limits = SearchBudget(**{"trials": None, "seconds": None, **budget})
-    recording = TrialRecording(UnrecordedTrials(""), chosen.objectives, {}, 0)
-    return study, Search(study, chosen.objectives, limits, folder / "trials", launch, recording)
-
-
-def results(chosen: StudySettings, study: Study) -> dict[str, Any]:
-    return document(chosen, study.trials(), {}, {})
-
-
-def value(hyperparameters: Mapping[str, Any]) -> float:
-    return float((hyperparameters["x"] - 0.6) ** 2 + (hyperparameters["kind"] == "a"))
-
-
-def train(attempt: TrialAttempt, work: Path, link: Link) -> Outcome:
-    """The same as the processes' `train`."""
-    reached = value(attempt.hyperparameters)
-    curve = [[reached + 1 / epoch] for epoch in range(1, 4)]
-    for epoch in range(1, 4):
-        link.epoch(curve[:epoch])
-    return Outcome("COMPLETE", (reached,), tuple(map(tuple, curve)))
 
 
 def kill_some(folder: Path, processes: int, kills: int) -> None:
@@ -298,8 +238,7 @@ def test_a_stop_ends_the_processes(bodies: str, tmp_path: Path) -> None:
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-import test_search as t
+from drivetrain.tests.components.tuning import searching as t
 folder, left, sampler = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 study, search = t.search_of(folder, t.settings(sampler), t.Launch(), trials=8)
 count = 0
@@ -318,9 +257,8 @@ search.run_here(train)
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_search_that_is_killed_goes_on_to_the_same_results(sampler: str, tmp_path: Path) -> None:
-    script = SCRIPT.format(tests=str(Path(__file__).parent))
     for left in (0, 3):
-        command = [sys.executable, "-c", script, str(tmp_path / "killed"), str(left), sampler]
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / "killed"), str(left), sampler]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
