@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...errors import DrivetrainError
 from ...lazy import kept_imports
+from ..lowering.lapack import load_lapack
 from .child import Answer, framed, read_message
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def _limit_memory(extra: int) -> None:
 
         with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without these
             import jax
-            import scipy.linalg  # noqa: F401 - JAX would load it later, and OpenBLAS without room for threads raises SIGINT
 
+            load_lapack()  # JAX would do so later, and OpenBLAS without room for threads raises SIGINT
             jax.local_devices()
     if sys.platform == "linux":  # elsewhere the system does not hold to it
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

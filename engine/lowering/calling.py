@@ -12,6 +12,7 @@ from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
+from .lapack import load_lapack
 
 Arrays = Mapping[str, Any]  # name → a JAX or numpy array
 
@@ -30,6 +31,7 @@ def callable_of(graph: Graph, signature: str | None = None) -> Callable[[Arrays]
     avals = {**{name: aval_of(t, part.dims) for name, t in part.inputs.items()}}
     avals.update((name, aval_of(tensor, part.dims)) for name, tensor in part.weights.items())
     if part.dims:  # a symbolic dimension stands in the equations too: only an exported program takes any size
+        load_lapack()
         shapes = [shaped(aval.shape, aval.dtype) for aval in avals.values()]
         run = jax.export.export(jax.jit(run))(*shapes).call
     jitted = jax.jit(run)

@@ -27,6 +27,7 @@ from ..passes.text import fuse_text
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
+from .lapack import load_lapack
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""
@@ -213,6 +214,7 @@ class _Stage:
         """The stage as a node, and its program."""
         arguments = [*self.inputs, *self.weights]
         avals = [aval_of(tensor, graph.dims) for tensor in arguments]
+        load_lapack()
         calls = {
             node.program: jax.export.deserialize(bytearray(programs[node.program])).call
             for node in self.nodes

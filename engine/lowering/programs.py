@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ...errors import InputError, missing_extra
 from ..graphs.nodes import BATCH, DeviceStage
 from .custom_calls import FalseTypesError, admitted, check_types, to_check
+from .lapack import load_lapack
 from .placement import device_of
 from .single import SingleRow, row_program
 
@@ -239,6 +240,7 @@ def checked_call(exported: Any, texts: Sequence[str], program: str) -> Callable[
     import jax.numpy as jnp
     from jax.interpreters.mlir import module_to_bytecode
 
+    load_lapack()
     call = jax.jit(exported.call)
     if not any(to_check(name) for text in texts for name in _called(text)):
         return call
