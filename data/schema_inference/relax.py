@@ -121,12 +121,18 @@ def _presence(feature: Feature, seen: ObservedFeature) -> Feature:
     share, count = feature.presence.min_fraction, feature.presence.min_count
     present = seen.column.count
     if share is not None and Fraction(present, seen.rows) < Fraction(str(share)):
-        share = _floor(Fraction(present, seen.rows))
+        share = rounded_down(Fraction(present, seen.rows))
     return replace(feature, presence=Presence(share, count if count is None else min(count, present)))
 
 
-def _floor(share: Fraction) -> float:
+def rounded_down(share: Fraction) -> float:
+    """The share in six decimals, so that a person can read it; down, so that the data still meets it as a minimum."""
     return math.floor(share * 10**6) / 10**6
+
+
+def rounded_up(share: Fraction) -> float:
+    """As `rounded_down`, for a maximum."""
+    return math.ceil(share * 10**6) / 10**6
 
 
 def _type(feature: Feature, seen: ObservedFeature) -> Feature:
@@ -209,7 +215,7 @@ def _time(feature: Feature, seen: ObservedFeature) -> Feature:
     if not isinstance(domain, Time) or table is None:
         return replace(feature, domain=None)
     domain = replace(domain, years=None)  # as likely other years as wrong times
-    mass = _floor(Fraction(int(table.counts[is_time(table, domain)].sum()), table.total))
+    mass = rounded_down(Fraction(int(table.counts[is_time(table, domain)].sum()), table.total))
     return replace(feature, domain=replace(domain, min_mass=mass) if mass else None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -19,11 +18,13 @@ from ..validation.frame_types import statistics_against
 from ..validation.validate import validate
 from .infer import InferenceRules, infer_feature
 from .patch import SchemaChange, SchemaPatch, merged, without_stale
-from .relax import DOMAIN_LIMIT, ObservedFeature, relax
+from .relax import DOMAIN_LIMIT, ObservedFeature, relax, rounded_down, rounded_up
 
-# A relaxed type may uncover what it hid, and data sets may want different things; a feature that is not at rest after
-# half of the rounds is DEPRECATED.
+# A relaxed type may uncover what it hid, and data sets may want different things; a feature that is still changing
+# after half of the rounds is DEPRECATED.
 _ROUNDS: Final = 8
+_CONTROL_OF: Final = {"drift": "previous", "skew": "serving"}
+"""Which of the controls each of a feature's comparators compares with."""
 
 
 def update_schema(
@@ -57,7 +58,11 @@ def update_schema(
 
 
 class _UpdateRounds:
-    """Rounds of validating and relaxing, and the changes so far."""
+    """Rounds of validating and relaxing, and the changes so far.
+
+    Attributes:
+        controls: What the data is compared with, by the parameter of `update_schema`.
+    """
 
     def __init__(
         self,
@@ -129,7 +134,7 @@ class _UpdateRounds:
     def relaxed(self, now: Schema, path: Path, kind: str, group: Sequence[Anomaly], *, late: bool) -> Schema:
         """The part of the schema that an anomaly is about, relaxed."""
         if not path:
-            return self.rows(self.part(now, None), kind)
+            return self.with_row_bounds(self.part(now, None), kind)
         if any(pair.name == path[0] for pair in now.weighted):
             return self.part(now, path[0])  # the rows are wrong, or a column has a weighted feature's name
         feature = feature_at(now, path)
@@ -148,16 +153,15 @@ class _UpdateRounds:
     ) -> Feature | None:
         if feature is None:
             return replace(infer_feature(describe_column(column), column, InferenceRules()), name=path[-1])
-        changes = {"drift": "previous", "skew": "serving"}
-        controls = {change: self.controls[side] for change, side in changes.items() if side in self.controls}
+        controls = {change: self.controls[side] for change, side in _CONTROL_OF.items() if side in self.controls}
         rows = self.statistics.splits[split]
         if len(path) > 1:
             rows = column.rows  # the structs that are there
         seen = ObservedFeature(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
         return without_stale(feature, relax(feature, kind, seen) or feature)
 
-    def rows(self, part: Schema, kind: str) -> Schema:
-        """The bounds on the number of rows relaxed to what is there."""
+    def with_row_bounds(self, part: Schema, kind: str) -> Schema:
+        """The part with its bounds on the number of rows relaxed to what is there."""
         counts = [rows for rows in self.statistics.splits.values() if rows]
         if kind == "DATASET_LOW_NUM_EXAMPLES":
             return replace(part, min_rows=min(counts))
@@ -168,11 +172,11 @@ class _UpdateRounds:
         low = "LOW" in kind
         return replace(
             part,
-            rows_drift=self.ratio(part.rows_drift, "previous", low=low),
-            rows_version=self.ratio(part.rows_version, "previous_version", low=low),
+            rows_drift=self.relaxed_ratio(part.rows_drift, "previous", low=low),
+            rows_version=self.relaxed_ratio(part.rows_version, "previous_version", low=low),
         )
 
-    def ratio(self, wanted: Ratio | None, side: str, *, low: bool) -> Ratio | None:
+    def relaxed_ratio(self, wanted: Ratio | None, side: str, *, low: bool) -> Ratio | None:
         if wanted is None or side not in self.controls:
             return wanted
         control = self.controls[side].splits
@@ -184,10 +188,10 @@ class _UpdateRounds:
         ]
         shares = [Fraction(rows, before) for rows, before in pairs if before]
         if low and wanted.min is not None and shares:
-            return replace(wanted, min=min(wanted.min, math.floor(min(shares) * 10**6) / 10**6))
-        if not low and wanted.max is not None:
+            return replace(wanted, min=min(wanted.min, rounded_down(min(shares))))
+        if not low and wanted.max is not None and pairs:
             endless = any(not before for _, before in pairs)
-            most = None if endless else max(wanted.max, math.ceil(max(shares) * 10**6) / 10**6)
+            most = None if endless else max(wanted.max, rounded_up(max(shares)))
             return replace(wanted, max=most)
         return wanted
 

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ Decode = Callable[[bytes], Mapping[str, Any]]
 
 _MOST: Final = 10_000  # messages taken at once
 _REFRESH: Final = 30.0  # seconds after which new partitions are looked for
-_PATIENCE: Final = 10.0  # seconds to reach the broker in
+_TIMEOUT: Final = 10.0  # seconds to reach the broker in
+_SECRETS: Final = ("password", "passphrase", "secret", "pem")  # how the names of settings end that hold a secret
 
 
 def kafka_topic(
@@ -43,8 +44,8 @@ def kafka_topic(
         decode: What makes a row of a message's value, raising ValueError or KeyError for any other value; a JSON
             object where None.
         metadata: Also give columns kafka_partition, kafka_offset, kafka_timestamp and kafka_key.
-        config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; they are not
-            kept or shown.
+        config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; no span
+            holds them, and errors and logs show `***` in their place.
 
     Raises:
         DrivetrainError: The extra is not installed.
@@ -57,7 +58,7 @@ def fetch_offsets(servers: str, topic: str) -> dict[int, int]:
 
     Args:
         servers: As of `kafka_topic`; or `env:NAME`, a variable that holds this, or a JSON object of librdkafka's
-            settings with `bootstrap.servers`, which no error shows.
+            settings with `bootstrap.servers`, of which no error shows a secret.
         topic: Its name.
 
     Raises:
@@ -65,29 +66,15 @@ def fetch_offsets(servers: str, topic: str) -> dict[int, int]:
         BrokerError: No broker answers.
         DrivetrainError: There is no such topic, or the extra is not installed.
     """
+    kafka = _client()
+    name = f"kafka:{topic}"
+    consumer = _consumer(servers, {"group.id": "drivetrain", **_settings(servers)})
     try:
-        import confluent_kafka
-    except ModuleNotFoundError:
-        raise missing_extra("confluent-kafka", "kafka") from None
-    kafka: Any = confluent_kafka  # its stubs leave much of the client untyped
-    try:
-        consumer = kafka.Consumer({"group.id": "drivetrain", **_settings(servers)}, logger=logging.getLogger(__name__))
-    except kafka.KafkaException as error:
-        raise InputError(
-            f"{servers}: librdkafka refuses a setting ({error.args[0].name()})", fix="correct it"
-        ) from None
-    try:
-        metadata = consumer.list_topics(topic, timeout=_PATIENCE).topics[topic]
-        if metadata.error is not None:
-            raise DrivetrainError(f"kafka:{topic}: {metadata.error.str()}", fix="check the topic's name")
-        return {
-            partition: consumer.get_watermark_offsets(kafka.TopicPartition(topic, partition), timeout=_PATIENCE)[1]
-            for partition in sorted(metadata.partitions)
-        }
-    except kafka.KafkaException as error:
-        raise BrokerError(
-            f"kafka:{topic}: the broker does not answer ({error.args[0].name()})", fix="check the servers' addresses"
-        ) from None
+        with _answering(name):
+            return {
+                partition: consumer.get_watermark_offsets(kafka.TopicPartition(topic, partition), timeout=_TIMEOUT)[1]
+                for partition in _partitions(consumer, topic)
+            }
     finally:
         consumer.close()
 
@@ -102,35 +89,81 @@ def _settings(servers: str) -> dict[str, Any]:
     if not value.lstrip().startswith("{"):
         return {"bootstrap.servers": value}
     try:
-        settings = json.loads(value)
+        return dict(json.loads(value))
     except ValueError:
         raise InputError(f"the environment variable {name} is not a JSON object", fix="correct it") from None
-    for key, secret in settings.items():
-        if key.endswith(("password", "pem")) and isinstance(secret, str):
-            mark_secret(secret)
-    return dict(settings)
 
 
 class BrokerError(DrivetrainError):
     """None of the Kafka brokers that were named answers."""
 
 
+def _client() -> Any:
+    """The module; Any, because its stubs leave much of the client untyped."""
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError:
+        raise missing_extra("confluent-kafka", "kafka") from None
+    return confluent_kafka
+
+
+def _mark_secrets(settings: Mapping[str, Any]) -> None:
+    """Redact what the settings hold of secrets; not names and paths, which librdkafka hides in its log as well."""
+    for key, value in settings.items():
+        if isinstance(value, str) and (key.endswith(_SECRETS) or key == "sasl.oauthbearer.config"):
+            mark_secret(value)
+
+
+def _consumer(name: str, settings: Mapping[str, Any]) -> Any:
+    """A client that connects when it is asked; `name` is who gave its settings, for the error."""
+    kafka = _client()
+    _mark_secrets(settings)
+    try:
+        return kafka.Consumer(dict(settings), logger=logging.getLogger(__name__))
+    except kafka.KafkaException as error:
+        # Its text may quote a value, so it is not shown whole: only the settings that it names.
+        refused = [key for key in settings if f'"{key}"' in error.args[0].str()] or [error.args[0].name()]
+        raise InputError(f"{name}: librdkafka refuses a setting ({', '.join(refused)})", fix="correct it") from None
+
+
+@contextlib.contextmanager
+def _answering(name: str) -> Iterator[None]:
+    """What librdkafka raises while a broker is asked, as a BrokerError."""
+    kafka = _client()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        raise BrokerError(
+            f"{name}: the broker does not answer ({error.args[0].str()})", fix="check the servers' addresses"
+        ) from None
+
+
+def _partitions(consumer: Any, topic: str) -> list[int]:
+    """The numbers of a topic's partitions, sorted.
+
+    Raises:
+        BrokerError: No broker answers.
+        DrivetrainError: There is no such topic.
+    """
+    with _answering(f"kafka:{topic}"):
+        metadata = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic]
+    if metadata.error is not None:
+        raise DrivetrainError(f"kafka:{topic}: {metadata.error.str()}", fix="check the topic's name")
+    return sorted(metadata.partitions)
+
+
 class KafkaStream:
     """See `kafka_topic`; a `Stream`. Its position is the next offset of each partition."""
 
     def __init__(self, topic: str, servers: str, decode: Decode, metadata: bool, config: dict[str, Any]) -> None:
-        try:
-            import confluent_kafka
-        except ModuleNotFoundError:
-            raise missing_extra("confluent-kafka", "kafka") from None
         self.name = f"kafka:{topic}"
-        self._kafka: Any = confluent_kafka  # its stubs leave much of the client untyped
+        self._kafka = _client()
         self._topic = topic
         self._decode = decode
         self._metadata = metadata
         self._offsets: dict[int, int] = {}
         self._consumer: Any = None
-        self._looked = 0.0
+        self._refreshed_at = 0.0
         self._config = {
             "group.id": "drivetrain",  # a name that librdkafka wants; nothing is committed to it
             **config,
@@ -138,40 +171,36 @@ class KafkaStream:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",  # rows that the broker no longer has must not be passed over in silence
         }
+        _mark_secrets(self._config)
 
     def start(self, position: Any | None) -> None:
         """See `Stream.start`.
 
         Raises:
+            InputError: librdkafka refuses a setting.
             DrivetrainError: The broker cannot be reached, or has no such topic.
         """
         self._offsets = {int(partition): offset for partition, offset in (position or {}).items()}
-        self._consumer = self._kafka.Consumer(self._config, logger=logging.getLogger(__name__))
+        self._consumer = _consumer(self.name, self._config)
         self._assign()
 
     def _assign(self) -> None:
         """Read every partition there is now, new ones from their beginning."""
-        self._looked = time.monotonic()
-        try:
-            topic = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
-        except self._kafka.KafkaException as error:
-            raise BrokerError(
-                f"{self.name}: the broker does not answer ({error.args[0].str()})", fix="check the servers' addresses"
-            ) from None
-        if topic.error is not None:
-            raise DrivetrainError(f"{self.name}: {topic.error.str()}", fix="check the topic's name")
-        new = topic.partitions.keys() - self._offsets.keys()
+        self._refreshed_at = time.monotonic()
+        new = [each for each in _partitions(self._consumer, self._topic) if each not in self._offsets]
         if new or not self._consumer.assignment():
-            for partition in sorted(new):
-                self._offsets[partition] = self._low(partition)
+            # All of them or none: one whose offset is kept but that is not assigned would never be read.
+            self._offsets |= {partition: self._low(partition) for partition in new}
             self._consumer.assign(
                 [self._kafka.TopicPartition(self._topic, partition, at) for partition, at in self._offsets.items()]
             )
 
     def _low(self, partition: int) -> int:
-        low, _ = self._consumer.get_watermark_offsets(
-            self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE
-        )
+        """The oldest offset that the broker still has of a partition."""
+        with _answering(self.name):
+            low, _ = self._consumer.get_watermark_offsets(
+                self._kafka.TopicPartition(self._topic, partition), timeout=_TIMEOUT
+            )
         return int(low)
 
     def poll(self, rows: int, seconds: float) -> list[Chunk]:
@@ -180,7 +209,7 @@ class KafkaStream:
         Raises:
             DrivetrainError: The broker gives an error, e.g. it no longer has the rows that come next.
         """
-        if time.monotonic() - self._looked > _REFRESH:
+        if time.monotonic() - self._refreshed_at > _REFRESH:
             with contextlib.suppress(BrokerError):  # away for a while: the client connects again by itself
                 self._assign()
         messages = self._consumer.consume(min(rows, _MOST), timeout=seconds)
@@ -227,7 +256,7 @@ class KafkaStream:
                 f"{self.name} partition {partition}: the next row is {wanted}, the broker keeps none before {low}",
                 fix="stream into a new folder, to begin with what is left; and let the broker keep rows for longer",
             )
-        return DrivetrainError(f"{self.name}: {error.str()}", fix="see to the broker; the stream goes on where it was")
+        return DrivetrainError(f"{self.name}: {error.str()}", fix="check the broker; the stream goes on where it was")
 
     def position(self) -> Any:
         """See `Stream.position`."""

@@ -130,6 +130,17 @@ def test_rows_and_earlier_spans() -> None:
     assert lost.features[0].drift == {}
 
 
+@pytest.mark.parametrize("version", [["data"], ["one", "two"]])
+def test_a_bound_with_nothing_to_compare_with_stays(version: list[str]) -> None:
+    schema = Schema((Feature("x", "string"),), rows_drift=Ratio(0.5, 1), rows_version=Ratio(0.5, 4))
+    current, previous = pa.table({"x": ["a"] * 4}), pa.table({"x": ["a", "b"]})
+    patch = update_schema(
+        schema, current, previous=previous, previous_version=statistics(dict.fromkeys(version, previous))
+    )
+    assert [change.anomalies for change in patch.changes] == [("COMPARATOR_HIGH_NUM_EXAMPLES",)]
+    assert patch.accept() == replace(schema, rows_drift=Ratio(0.5, 2.0))
+
+
 def test_environments() -> None:
     schema = Schema((Feature("x", "int", not_in_environments=("SERVING",)),), environments=("TRAINING", "SERVING"))
     found = update_schema(schema, pa.table({"x": [1]}), environment="SERVING").accept()
@@ -221,6 +232,7 @@ def cases(draw: st.DrawFn) -> Case:
         min_rows=draw(st.sampled_from([None, 2, 9])),
         max_rows=draw(st.sampled_from([None, 9])),
         rows_drift=draw(st.sampled_from([None, Ratio(0.9, 0.95), Ratio(2, 3)])),
+        rows_version=draw(st.sampled_from([None, Ratio(0.9, 0.95), Ratio(2, 3)])),
         severity=draw(st.sampled_from([{}, {"STATS_NOT_AVAILABLE": "ERROR"}])),
     )
 
@@ -234,19 +246,20 @@ def cases(draw: st.DrawFn) -> Case:
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=80)
-@given(cases())
-def test_after_all_is_accepted_the_data_passes(case: Case) -> None:
+@given(cases(), st.sampled_from([["data"], ["train", "eval"], ["one", "two"]]))
+def test_after_all_is_accepted_the_data_passes(case: Case, version_splits: list[str]) -> None:
     schema, tables, before = case
     current, previous = statistics(tables), statistics(dict.fromkeys(tables, before))
-    patch = update_schema(schema, current, previous=previous)
+    controls = {"previous": previous, "previous_version": statistics(dict.fromkeys(version_splits, before))}
+    patch = update_schema(schema, current, **controls)
     accepted = patch.accept()
-    found = validate(current, accepted, previous=previous)
+    found = validate(current, accepted, **controls)
     assert found.passed, (found.to_json(), schema_to_yaml(schema), schema_to_yaml(accepted))
     assert not patch.unresolved
     # Nothing that was not violated changes, and a schema that fits is left alone.
-    first = validate(current, schema, previous=previous)
+    first = validate(current, schema, **controls)
     assert {change.feature for change in patch.changes} <= {anomaly.feature for anomaly in first.anomalies}
-    assert update_schema(accepted, current, previous=previous).accept() == accepted
+    assert update_schema(accepted, current, **controls).accept() == accepted
     # The text of the first schema can be edited into that of the second.
     text, kept = edit_yaml(schema_to_yaml(schema), accepted)
     assert schema_from_yaml(text) == accepted

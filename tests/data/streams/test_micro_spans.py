@@ -1,6 +1,7 @@
 """Streams: spans hold every row once, as pyarrow and numpy count them, also after a kill."""
 
 import json
+import logging
 import math
 import os
 import signal
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from drivetrain import redaction
 from drivetrain.data import infer_schema, statistics
 from drivetrain.data.schemas.yaml_read import schema_from_yaml
 from drivetrain.data.streams import kafka as stream_kafka
@@ -26,6 +28,7 @@ from drivetrain.data.streams.directory import growing_directory
 from drivetrain.data.streams.kafka import KafkaStream, kafka_topic
 from drivetrain.data.streams.micro_spans import StreamSpan, stream, stream_spans
 from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.redaction import redact
 
 
 def rows_of(span: StreamSpan) -> list[dict[str, Any]]:
@@ -420,12 +423,106 @@ def test_rows_that_the_broker_no_longer_has(producer: Any, tmp_path: Path) -> No
     source.close()
 
 
+def redacted_by_librdkafka(settings: dict[str, str]) -> set[str]:
+    """The settings whose values librdkafka does not show when it logs its configuration."""
+    lines: list[str] = []
+    logger = logging.Logger("configuration")
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    base = {"group.id": "g", "bootstrap.servers": "127.0.0.1:9", "log_level": 7, "debug": "conf"}
+    consumer = confluent_kafka.Consumer({**base, **settings}, logger=logger)
+    for _ in range(100):
+        consumer.poll(0.05)
+        if all(any(f" {name} = " in line for line in lines) for name in settings):
+            break
+    consumer.close()
+    return {name for name in settings if any(f" {name} = [redacted]" in line for line in lines)}
+
+
+def test_what_librdkafka_hides_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [
+        "sasl.password", "sasl.username", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "ssl.ca.pem",
+        "ssl.certificate.pem", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config", "ssl.key.location",
+        "sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.file", "client.id",
+    ]  # fmt: skip
+    settings = {name: f"open-sesame-{number}" for number, name in enumerate(names, 100)}
+    hidden = redacted_by_librdkafka(settings)
+    assert {"sasl.password", "sasl.oauthbearer.client.secret", "sasl.username", "ssl.key.location"} <= hidden
+    assert "client.id" not in hidden
+    hidden -= {"sasl.username", "ssl.key.location", "sasl.oauthbearer.assertion.private.key.file"}  # names and paths
+    settings["sasl.oauthbearer.client.credentials.client.secret"] = "open-sesame-99"  # another name of client.secret
+    hidden.add("sasl.oauthbearer.client.credentials.client.secret")
+
+    monkeypatch.setattr(redaction, "_secrets", frozenset())
+    kafka_topic("clicks", "127.0.0.1:9", config=settings)
+    assert {name for name in hidden if settings[name] in redact(f"it is {settings[name]}.")} == set()
+    assert redact(settings["client.id"]) == settings["client.id"]
+
+    monkeypatch.setattr(redaction, "_secrets", frozenset())
+    monkeypatch.setenv("KAFKA", json.dumps({**settings, "no.such.setting": "x"}))
+    with pytest.raises(InputError, match=r"env:KAFKA: librdkafka refuses a setting \(no\.such\.setting\)"):
+        stream_kafka.fetch_offsets("env:KAFKA", "clicks")
+    assert {name for name in hidden if settings[name] in redact(f"it is {settings[name]}.")} == set()
+
+
+def test_a_setting_that_librdkafka_refuses(tmp_path: Path) -> None:
+    source = kafka_topic("clicks", "127.0.0.1:9", config={"socket.timeout.ms": "open-sesame"})
+    with pytest.raises(
+        InputError, match=r"^kafka:clicks: librdkafka refuses a setting \(socket\.timeout\.ms\)"
+    ) as caught:
+        next(stream(source, tmp_path / "spans"))
+    assert "sesame" not in str(caught.value)
+
+
+class AwayFor:
+    """A consumer whose broker does not answer what the offsets of some partitions are."""
+
+    def __init__(self, consumer: Any, partitions: set[int]) -> None:
+        self.consumer = consumer
+        self.partitions = partitions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.consumer, name)
+
+    def get_watermark_offsets(self, partition: Any, timeout: float) -> Any:
+        if partition.partition in self.partitions:
+            raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._TRANSPORT))
+        return self.consumer.get_watermark_offsets(partition, timeout=timeout)
+
+
+def test_partitions_that_cannot_be_asked_are_read_later(producer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that goes away while new partitions are looked for: all of them are read when it is back."""
+    address = servers(producer)
+    for partition in range(3):
+        producer.produce("clicks", json.dumps({"n": partition}), partition=partition)
+    assert producer.flush(60) == 0
+    source = kafka_topic("clicks", address)
+    assert isinstance(source, KafkaStream)
+    source.start({"0": 1})
+    source._consumer.assign([confluent_kafka.TopicPartition("clicks", 0, 1)])  # as before 1 and 2 came
+    source._offsets = {0: 1}
+    source._consumer = AwayFor(source._consumer, {2})
+    monkeypatch.setattr(stream_kafka, "_REFRESH", -1.0)
+    assert source.poll(10, 0.0) == []
+    assert source.position() == {"0": 1}
+    source._consumer.partitions.clear()
+    rows: list[dict[str, Any]] = []
+    for _ in range(200):
+        rows += [row for chunk in source.poll(10, 0.1) if chunk.table is not None for row in chunk.table.to_pylist()]
+        if len(rows) == 2:
+            break
+    assert sorted(row["n"] for row in rows) == [1, 2]
+    source.close()
+
+
 def test_no_broker_and_no_secret(tmp_path: Path) -> None:
     source = kafka_topic(
         "clicks", "127.0.0.1:9", config={"sasl.password": "hunter2", "socket.timeout.ms": 500, "log_level": 0}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_kafka, "_PATIENCE", 0.5)
+        patch.setattr(stream_kafka, "_TIMEOUT", 0.5)
         with pytest.raises(DrivetrainError, match="kafka:clicks: the broker does not answer") as caught:
             next(stream(source, tmp_path / "spans"))
     assert "hunter2" not in str(caught.value)

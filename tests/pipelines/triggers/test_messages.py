@@ -86,7 +86,7 @@ def test_offsets_of_a_topic(producer: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert fetch_offsets("env:KAFKA", "clicks") == offsets
     assert "sesame" not in redact("the password open-sesame-77")
     monkeypatch.setenv("KAFKA", json.dumps({**settings, "no.such.setting": "open-sesame-77"}))
-    with pytest.raises(InputError, match="env:KAFKA: librdkafka refuses a setting") as error:
+    with pytest.raises(InputError, match=r"env:KAFKA: librdkafka refuses a setting \(no\.such\.setting\)") as error:
         fetch_offsets("env:KAFKA", "clicks")
     assert "sesame" not in str(error.value)
     monkeypatch.setenv("KAFKA", "{half")
@@ -99,6 +99,6 @@ def test_offsets_of_a_topic(producer: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("confluent_kafka")
-    monkeypatch.setattr("drivetrain.data.streams.kafka._PATIENCE", 0.5)
+    monkeypatch.setattr("drivetrain.data.streams.kafka._TIMEOUT", 0.5)
     with pytest.raises(DrivetrainError, match="kafka:clicks: the broker does not answer"):
         fetch_offsets("127.0.0.1:9", "clicks")
