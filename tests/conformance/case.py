@@ -12,7 +12,8 @@ from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, 
 from drivetrain.pipelines.launcher.partial import Selection
 from drivetrain.pipelines.project.functions import import_project_module
 
-HERE = Path(__file__).parent
+# As the product calls the projects: under another name of theirs each use would import them anew.
+HERE = Path(__file__).resolve().parent
 BEAM: dict[str, tuple[str, ...]] = {}
 """The options of runners that the beam runner hands the pipeline to, by the name they have in the suite."""
 Seen = dict[str, tuple[str, str, bool, dict[str, list[str]]]]
