@@ -681,8 +681,7 @@ def _packed(leaves: Leaves, arrays: dict[str, Any]) -> dict[str, Any]:
         flat = values.reshape(-1)
         form: list[Any] = [values.dtype.str, list(values.shape)]
         # Of booleans it takes a quarter of the time.
-        if len(flat) > _SPARSE and np.count_nonzero(nonzero := flat != 0) < len(flat) // 4:
-            occupied = np.flatnonzero(nonzero)
+        if len(flat) > _SPARSE and len(occupied := np.flatnonzero(flat != 0)) < len(flat) // 4:
             arrays[str(len(arrays))] = _array(occupied)
             form, flat = [*form, len(arrays) - 1], flat[occupied]
         arrays[str(len(arrays))] = _array(flat)
@@ -702,5 +701,5 @@ def _unpacked(packed: Mapping[str, Any], arrays: Mapping[str, Any]) -> Leaves:
             flat = np.zeros(int(np.prod(shape)), dtype=values.dtype)
             flat[numpy_of(arrays[str(numbers[0])])] = values
             values = flat
-        leaves[name] = values.reshape(shape).copy()
+        leaves[name] = values.reshape(shape)  # a copy already, which `add` may change
     return leaves

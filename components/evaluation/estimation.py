@@ -23,7 +23,7 @@ from .confidence import Confidence
 from .config import EvaluationConfig, Slice, SliceColumn
 from .definitions import Result
 from .direct_loss import LOSSES, expected_losses
-from .expected_labels import class_probabilities
+from .expected_labels import ClassProbabilities
 from .intervals import within_bounds
 from .metrics import COUNTS, MetricConfig, MetricLike, name_of
 from .quantile_bins import with_bins
@@ -380,7 +380,8 @@ def _by_classes(
     # The rows themselves are known, and so is how many they are.
     config = replace(config, metrics=[item for item in config.items if name_of(item) not in COUNTS], confidence=None)
     labels = reference.label.astype(np.int64)
-    expected = class_probabilities(rows.scores, reference.scores, labels, reference.weight)
+    probabilities_of = ClassProbabilities(rows.scores, reference.scores, labels)
+    expected = probabilities_of(reference.weight)
     names = pa.array(range(expected.shape[1]) if config.classes is None else config.classes)
 
     def slices(each: _Rows, probabilities: Floats) -> Sequence[Mapping[str, Any]]:
@@ -392,7 +393,7 @@ def _by_classes(
         weighed = pa.array((likely * each.weight[:, None]).ravel())
         return _measure(replace(config, weight="weight"), copies.append_column("weight", weighed))
 
-    again = class_probabilities(reference.scores, reference.scores, labels, reference.weight)
+    again = ClassProbabilities(reference.scores, reference.scores, labels)(reference.weight)
     on_reference = {
         (each["key"], name): value
         for each in slices(reference, again)
@@ -402,7 +403,7 @@ def _by_classes(
     outcomes = []
     for _ in range(_OUTCOMES):
         resampled = reference.weight * generator.poisson(1.0, len(labels))
-        likely = class_probabilities(rows.scores, reference.scores, labels, resampled) if resampled.any() else expected
+        likely = probabilities_of(resampled) if resampled.any() else expected
         drawn = (generator.random((len(expected), 1)) > np.cumsum(likely, axis=1)[:, :-1]).sum(axis=1)
         outcomes.append(_measure(config, rows.table.append_column("label", names.take(drawn))))
     yield _EstimatedPart(config, slices(rows, expected), outcomes, expected.shape[1], on_reference)

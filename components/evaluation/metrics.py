@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -275,7 +275,7 @@ def build(item: str | MetricConfig, task: Task, context: Mapping[str, Any], proj
     several = {key: options.pop(key) for key in SEVERAL & options.keys()}
     wanted: Task = "binary" if several else task
     definition = next(each for each in METRICS[item.metric] if wanted in each.tasks)
-    known = inspect.signature(definition.build).parameters
+    known = _parameters(definition.build)
     for key in options:
         if key not in known:
             raise InputError(f"metric {item.metric!r} has no option {key!r}", fix=suggest(key, sorted(known), "it has"))
@@ -312,11 +312,15 @@ def _compared(item: MetricConfig, of: Any, task: Task) -> str | MetricConfig:  #
 def without_options(name: str) -> Metric | None:
     """The metric of ours that a bare name means; None where there is none, or it needs options."""
     for definition in METRICS.get(name, ()):
-        if all(
-            option.default is not option.empty for option in inspect.signature(definition.build).parameters.values()
-        ):
+        if all(option.default is not option.empty for option in _parameters(definition.build).values()):
             return definition.build()
     return None
+
+
+@cache  # of METRICS alone
+def _parameters(build: Callable[..., Metric]) -> Mapping[str, inspect.Parameter]:
+    """What a definition may be called with."""
+    return inspect.signature(build).parameters
 
 
 def _titled(built: Metric, item: MetricConfig) -> Metric:

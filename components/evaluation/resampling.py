@@ -16,7 +16,7 @@ from .cells import Cells
 from .classes import Decided, PerClass, leaves_of
 from .confidence import Counts
 from .rows import SliceRows
-from .score_table import BINS, ScoreTable, ScoreTally, bin_middle, bin_of
+from .score_table import BINS, ScoreTable, ScoreTally, add_to_bins, bin_middle, bin_of
 from .states import Leaves, MetricState, Sums
 
 _ROWS: Final = "rows of each bucket"  # beside the sums of a state, which has names of its own
@@ -118,18 +118,22 @@ class BucketScores(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's weight to its bin."""
-        leaves["mass"] += _mass(rows, bin_of(rows.prediction) // _JOINED, leaves["mass"].shape)
+        mass = leaves["mass"]
+        at = _cells(rows, bin_of(rows.prediction) // _JOINED, mass.shape[2])
+        add_to_bins(mass, at, None if rows.unweighted else rows.weight)
         leaves[_ROWS] += np.bincount(rows.buckets, minlength=self.buckets)
         return leaves
 
     def merge(self, left: Leaves, right: Leaves) -> Leaves:
         """Add the masses, (buckets, 2, bins), and the rows of each bucket."""
-        return {name: left[name] + right[name] for name in left}
+        for name, sums in left.items():
+            sums += right[name]
+        return left
 
     def finish(self, leaves: Leaves) -> Resamples:
         """Draws of buckets over the occupied bins, each of which gives a table of scores."""
         mass = leaves["mass"]
-        some = np.flatnonzero(mass.any(axis=(0, 1)))
+        some = np.flatnonzero((mass != 0).reshape(-1, mass.shape[2]).any(axis=0))
         middles = np.minimum(some * _JOINED + _JOINED // 2, BINS - 1)
         return _of_scores(leaves[_ROWS] > 0, bin_middle(middles), mass[:, :, some])
 
@@ -152,10 +156,15 @@ class BucketScores(MetricState):
 def _mass(rows: SliceRows, cell: NDArray[np.signedinteger[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
     """Σw by bucket, class and cell: floats, or integers where all rows weigh 1."""
     buckets, _, cells = shape
-    at = (rows.buckets * 2 + rows.label) * cells + cell
     weight = None if rows.unweighted else rows.weight
-    mass: NDArray[Any] = np.bincount(at, weight, minlength=buckets * 2 * cells).reshape(shape)
+    mass: NDArray[Any] = np.bincount(_cells(rows, cell, cells), weight, minlength=buckets * 2 * cells).reshape(shape)
     return mass
+
+
+def _cells(rows: SliceRows, cell: NDArray[np.signedinteger[Any]], cells: int) -> NDArray[np.signedinteger[Any]]:
+    """Where each row's bucket, class and cell are in an array of (buckets, 2, cells), flat."""
+    at: NDArray[np.signedinteger[Any]] = (rows.buckets * 2 + rows.label) * cells + cell
+    return at
 
 
 def _of_scores(occupied: NDArray[np.bool_], scores: NDArray[np.float64], mass: NDArray[Any]) -> Resamples:

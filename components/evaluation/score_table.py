@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ BINS: Final = 2 * _MIDDLE + 1
 _AT_ONCE: Final = 1 << 18  # rows, for whose bins memory is not asked for anew each time
 _COUNTERS: Final = 1 << 20  # of the bins of some slices, counted together
 _BLOCK: Final = 1 << 14  # rows that a processor's cache holds
+_SPARSE: Final = 128  # bins for each row from which on it is quicker to sort the rows than to look at each bin
 _Masses: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
 
 
@@ -196,8 +197,7 @@ class ScoreTable(MetricState):
 
     def add(self, leaves: Leaves, rows: SliceRows) -> Leaves:
         """Add each row's weight to its bin."""
-        cells = bin_of(rows.prediction) + BINS * rows.label
-        leaves["mass"] += np.bincount(cells, rows.weight, minlength=2 * BINS).reshape(2, BINS)
+        add_to_bins(leaves["mass"], bin_of(rows.prediction) + BINS * rows.label, rows.weight)
         return leaves
 
     def add_each(self, leaves: Mapping[int, Leaves], rows: SliceRows, cells: Cells) -> None:
@@ -245,7 +245,7 @@ class ScoreTable(MetricState):
     def finish(self, leaves: Leaves) -> ScoreTally:
         """The middles of the occupied bins as scores, with Σw of positives and negatives; not exact."""
         mass = leaves["mass"]
-        occupied = np.flatnonzero(mass.any(axis=0))
+        occupied = np.flatnonzero((mass[0] != 0) | (mass[1] != 0))
         return ScoreTally(bin_middle(occupied), mass[1, occupied], mass[0, occupied], exact=False)
 
     def exact(self, rows: SliceRows) -> ScoreTally:
@@ -266,6 +266,22 @@ def _from_above(mass: _Masses) -> Floats:
     sums = np.zeros(len(mass) + 1, dtype=mass.dtype)
     np.cumsum(mass[::-1], out=sums[-2::-1])  # of integers it takes a seventh of the time
     return sums.astype(np.float64, copy=False)
+
+
+def add_to_bins(mass: Floats, bins: NDArray[np.signedinteger[Any]], weight: Floats | None) -> None:
+    """Add to each bin the sum of the weights that are in it, in their order.
+
+    Args:
+        mass: Of any shape; it is changed.
+        bins: (n,), positions in `mass`, flat.
+        weight: (n,); None: all are 1.
+    """
+    flat = mass.reshape(-1)
+    if len(flat) < _SPARSE * len(bins):
+        flat += np.bincount(bins, weight, minlength=len(flat))
+    else:
+        occupied, position = np.unique(bins, return_inverse=True)
+        flat[occupied] += np.bincount(position, weight, minlength=len(occupied))
 
 
 def bin_of(scores: Floats) -> NDArray[np.int32]:

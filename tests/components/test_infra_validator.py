@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,11 @@ from drivetrain.data import Manifest, executor, open_parquet
 from drivetrain.data.examples import sinks
 from drivetrain.engine import Bundle
 from drivetrain.metadata import Examples, InfraValidation, Model
+from drivetrain.serving.child import ServerProcess
+from drivetrain.serving.config import ModelConfig
+from drivetrain.serving.server import ServerOptions
 from drivetrain.tests.serving.bundles import rows_of, write_network
+from drivetrain.tests.serving.open_server import open_server
 
 pytestmark = pytest.mark.engine
 
@@ -58,6 +65,20 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
     return examples_of(tmp_path_factory.mktemp("rows"), rows_of(3, 150))
 
 
+@pytest.fixture
+def served_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the server be in this process: of a test of what it answers, not of its start."""
+
+    @contextmanager
+    def start(base_path: Path, log: Path, most_seconds: float) -> Iterator[ServerProcess]:
+        log.touch()
+        process: Any = SimpleNamespace(pid=os.getpid())
+        with open_server(ServerOptions(poll_seconds=0), [ModelConfig(base_path.name, str(base_path))]) as server:
+            yield ServerProcess(server.rest, process, 0.0)
+
+    monkeypatch.setattr(ServerProcess, "start", start)
+
+
 def read(validation: InfraValidation, name: str) -> Any:
     return json.loads((validation.path / name).read_text())
 
@@ -75,9 +96,11 @@ def test_a_model_that_serves_passes(model: Model, examples: Examples) -> None:
     }  # fmt: skip
     measured = read(validation, "extra/measured.json")
     assert 0 < measured["p50 ms"] <= measured["p99 ms"]
+    assert measured["memory MB"] > 50  # of a process that has JAX
     assert "serves after" in (validation.extra / "server.log").read_text()
 
 
+@pytest.mark.usefixtures("served_here")
 def test_bounds_that_are_not_kept(model: Model, examples: Examples) -> None:
     validation = InfraValidator(model, examples, rows=10_000, max_latency_ms=0.001, max_memory_mb=1)
     assert not validation.passed
@@ -89,6 +112,7 @@ def test_bounds_that_are_not_kept(model: Model, examples: Examples) -> None:
     assert "MB, at most 1 may be" in second
 
 
+@pytest.mark.usefixtures("served_here")
 def test_a_model_whose_predictions_are_not_finite(tmp_path: Path, model: Model) -> None:
     table = rows_of(3, 30).set_column(0, "x", pa.array([[1e300] * 16, *rows_of(3, 29)["x"].to_pylist()]))
     validation = InfraValidator(model, examples_of(tmp_path, table), rows=30)

@@ -30,6 +30,7 @@ from drivetrain.pipelines import Home
 from drivetrain.serving.client import Client, ServerError
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
+from drivetrain.serving.tls import TlsFiles
 from drivetrain.tests.engine.bundles.test_for_serving import expected
 from drivetrain.tests.serving.bundles import rows_of, write_network
 from drivetrain.tests.serving.open_server import OpenServer, open_server
@@ -178,7 +179,7 @@ def shop(bundle: str, server: str) -> None:
 
 
 def test_a_pipeline_pushes_over_tls_by_a_secret_and_the_store_has_the_receipt(
-    workplace: Path, bundles: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Path, bundles: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("cryptography")
     from drivetrain.tests.serving.test_tls import write_certificate
@@ -194,8 +195,11 @@ def test_a_pipeline_pushes_over_tls_by_a_secret_and_the_store_has_the_receipt(
     (workplace / "pyproject.toml").write_text('[project]\nname = "shop"\n')
     push(bundles / "1", workplace / "served" / "net")
     monkeypatch.setenv("OPERATOR_KEY", key["secret"])
-    tls = ("--tls-cert", "server.pem", "--tls-key", "server.key")
-    with serving(workplace, "served/net", "--poll", "3600", "--keys", "keys.yaml", *tls) as server:
+    tls = TlsFiles(Path("server.pem"), Path("server.key"))
+    with (
+        caplog.at_level(logging.INFO, "drivetrain.serving"),
+        serving_net(keys=Path("keys.yaml"), tls=tls) as server,
+    ):
         ran = CliRunner().invoke(
             cli,
             ["run", "shop", "--json", "-p", f"bundle={bundles}/2/manifest.json", "-p", f"server={server.address}"],
@@ -212,6 +216,8 @@ def test_a_pipeline_pushes_over_tls_by_a_secret_and_the_store_has_the_receipt(
         assert [facts["serving"][name] for name in ("model", "before", "after")] == ["net", 1, 2]
         shown = CliRunner().invoke(cli, ["show"]).output
         assert f"took over at {server.address} from version 1" in " ".join(shown.split())
+    assert "version 2 serves" in caplog.text
+    assert key["secret"] not in caplog.text
     for path in workplace.rglob("*"):
         if path.is_file():
             assert key["secret"].encode() not in path.read_bytes(), path

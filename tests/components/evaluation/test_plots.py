@@ -15,7 +15,7 @@ from drivetrain.components.evaluation.plots import _bin, _bins, _middle
 from drivetrain.report.evaluation import _confusion, _rows, _worst_confused
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import multilabel_confusion_matrix
 
 
 def residuals(label: Any, prediction: Any, weight: Any = None, exact_rows: int = 10_000) -> list[dict[str, float]]:
@@ -119,10 +119,11 @@ def test_counts_by_threshold_are_scikit_learns(seed: int, rows: int, weighted: b
     accumulator.add_batch(pa.record_batch(columns))
     drawn = accumulator.result()["plots"]["candidate"]["thresholds"]
     assert [row[0] for row in drawn] == [index / 100 for index in range(101)]
-    for threshold, *counts in drawn[::7]:
-        matrix = confusion_matrix(label, scores > threshold, sample_weight=weight, labels=[0, 1])
-        (tn, fp), (fn, tp) = matrix
-        assert counts == pytest.approx([tp, fp, tn, fn])
+    # Each threshold's decisions are those of a label of its own.
+    predicted = (scores[:, None] > np.array([row[0] for row in drawn])).astype(int)
+    labels = np.repeat(label[:, None], len(drawn), axis=1)
+    matrices = multilabel_confusion_matrix(labels, predicted, sample_weight=weight)
+    np.testing.assert_allclose([row[1:] for row in drawn], matrices[:, [1, 0, 0, 1], [1, 1, 0, 0]], rtol=1e-6)
 
 
 def test_of_many_classes_the_page_shows_those_with_the_most_mistakes() -> None:
