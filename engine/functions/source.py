@@ -6,7 +6,9 @@ import __future__
 import ast
 import inspect
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -22,16 +24,17 @@ def definition(fn: FunctionType) -> Definition | None:
     if not text:
         return None
     try:
-        candidates = [node for node in _functions(ast.parse(text)) if _is(node, code)]
+        candidates = [node for node in _functions(text) if _is(node, code)]
     except SyntaxError:  # the file has changed since it was imported
         return None
     if len(candidates) > 1:  # several lambdas on a line
         candidates = sorted((node for node in candidates if _covers(node, code)), key=_span)[:1]
-    return candidates[0] if len(candidates) == 1 else None
+    return deepcopy(candidates[0]) if len(candidates) == 1 else None
 
 
-def _functions(tree: ast.AST) -> Iterator[Definition]:
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda)))
+@lru_cache(4)  # a file with many functions is asked for each of them
+def _functions(text: str) -> Sequence[Definition]:
+    return tuple(node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.FunctionDef, ast.Lambda)))
 
 
 def _is(node: Definition, code: CodeType) -> bool:

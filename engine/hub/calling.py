@@ -11,7 +11,7 @@ from ...errors import InputError
 from ..bundles.bundle import Bundle
 from ..custom_ops.registry import call_targets
 from ..graphs.nodes import DeviceStage
-from ..lowering.programs import Programs, checked_call, texts_of
+from ..lowering.programs import Programs, checked_call, program_facts
 
 Call = Callable[..., Any]  # Any: JAX arrays; a stage's inputs, then its weights
 
@@ -31,8 +31,9 @@ def calls_of(bundle: Bundle, stages: Mapping[str, DeviceStage], name: str) -> di
     calls = {}
     for program, stage in stages.items():
         programs.prepare(stage)
-        exported = jax.export.deserialize(bytearray(bundle.payload.programs[program]))
-        calls[program] = _call(exported, checked_call(exported, texts_of(exported), program), name)
+        serialized = bundle.payload.programs[program]
+        exported = jax.export.deserialize(bytearray(serialized))
+        calls[program] = _call(exported, checked_call(exported, program_facts(serialized).calls, program), name)
     return calls
 
 

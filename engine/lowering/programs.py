@@ -15,7 +15,9 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +36,7 @@ _OPS: Final = re.compile(r"\b((?:stablehlo|chlo)\.\w+)")
 _STABLEHLO: Final = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 _TRANSFERS: Final = re.compile(r"\bstablehlo\.(infeed|outfeed|send|recv)\b")
 _SMALL: Final = 4 << 20  # bytes of weights that are compiled into a stage
+_FACTS: Final = 16  # programs whose facts are remembered
 
 
 class BundleError(InputError):
@@ -196,12 +199,11 @@ class Programs:
         def read() -> _Compiled:
             try:
                 exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-                texts = texts_of(exported)
+                facts = program_facts(self.payload.programs[stage.program])
             except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
                 raise _unusable(stage.program, f"it cannot be read ({type(error).__name__})") from error
-            for text in texts:
-                _check_calls(stage, text, self._calls)
-            return _Compiled(exported, checked_call(exported, texts, stage.program))
+            _check_calls(stage, facts, self._calls)
+            return _Compiled(exported, checked_call(exported, facts.calls, stage.program))
 
         known = _common.get(key) if self._common else None
         compiled = known or (read() if self._common or self._calls else _recently((stage.program, key), read))
@@ -220,12 +222,7 @@ class Programs:
                 raise _unusable(stage.program, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
 
 
-def texts_of(exported: Any) -> list[str]:  # Any: jax.export.Exported
-    """A program and its gradient, if it has one, as MLIR; JAX writes them anew each time."""
-    return [exported.mlir_module(), *([exported.vjp().mlir_module()] if exported.has_vjp() else [])]
-
-
-def checked_call(exported: Any, texts: Sequence[str], program: str) -> Callable[..., Any]:
+def checked_call(exported: Any, calls: Collection[str], program: str) -> Callable[..., Any]:
     """A program as a function of arrays that raises BundleError before it calls a kernel with types that lie.
 
     The types are known once the sizes of the arrays are, so they are checked when a call is traced or, of a program
@@ -233,7 +230,7 @@ def checked_call(exported: Any, texts: Sequence[str], program: str) -> Callable[
 
     Args:
         exported: The program, a `jax.export.Exported`.
-        texts: What `texts_of` says of it.
+        calls: Targets of its custom calls (`ProgramFacts`).
         program: Its name in errors.
     """
     import jax
@@ -242,7 +239,7 @@ def checked_call(exported: Any, texts: Sequence[str], program: str) -> Callable[
 
     load_lapack()
     call = jax.jit(exported.call)
-    if not any(to_check(name) for text in texts for name in _called(text)):
+    if not any(map(to_check, calls)):
         return call
     checked: set[tuple[tuple[int, ...], ...]] = set()
 
@@ -311,6 +308,8 @@ class ProgramFacts:
         platforms: What it was lowered for: cpu, cuda, tpu.
         ops: StableHLO op → how often it stands in the program.
         calls: Targets of its custom calls, those of its gradient too.
+        nameless: Whether it or its gradient has a custom call without a plain name.
+        transfers: Which ops in it or its gradient would wait for a transfer.
         portable: The same as plain StableHLO bytecode.
     """
 
@@ -319,9 +318,12 @@ class ProgramFacts:
     platforms: tuple[str, ...]
     ops: Mapping[str, int]
     calls: frozenset[str]
+    nameless: bool
+    transfers: frozenset[str]
     portable: bytes
 
 
+@lru_cache(_FACTS)  # JAX writes a program as text for each: it is asked when a bundle is saved, loaded and called
 def program_facts(program: bytes) -> ProgramFacts:
     """Read a serialized program's facts; raises whatever JAX raises of bytes that are not a program."""
     import jax
@@ -329,34 +331,31 @@ def program_facts(program: bytes) -> ProgramFacts:
     exported = jax.export.deserialize(bytearray(program))
     portable = bytes(exported.mlir_module_serialized)
     written = _STABLEHLO.search(portable[:64])
-    texts = texts_of(exported)
+    texts = [exported.mlir_module(), *([exported.vjp().mlir_module()] if exported.has_vjp() else [])]
+    called = [["".join(groups) for groups in _CALLS.findall(text)] for text in texts]
     return ProgramFacts(
         exported.calling_convention_version,
         written[1].decode() if written else "",
         tuple(exported.platforms),
-        dict(sorted(Counter(_OPS.findall(texts[0])).items())),
-        frozenset(name for text in texts for name in _called(text)),
+        MappingProxyType(dict(sorted(Counter(_OPS.findall(texts[0])).items()))),
+        frozenset(name for names in called for name in names),
+        any(len(names) < text.count("custom_call") for names, text in zip(called, texts, strict=True)),
+        frozenset(name for text in texts for name in _TRANSFERS.findall(text)),
         portable,
     )
 
 
-def _called(text: str) -> list[str]:
-    return ["".join(groups) for groups in _CALLS.findall(text)]
-
-
-def _check_calls(stage: DeviceStage, text: str, allowed: Collection[str]) -> None:
-    called = _called(text)
-    for name in called:
+def _check_calls(stage: DeviceStage, facts: ProgramFacts, allowed: Collection[str]) -> None:
+    for name in sorted(facts.calls):
         if not admitted(name) and name not in allowed:
             raise _unusable(
                 stage.program,
                 f"it calls {name!r:.80}, neither a numerical kernel of JAX nor an op that its manifest requires",
             )
-    if len(called) < text.count("custom_call"):
+    if facts.nameless:
         raise _unusable(stage.program, "it has a custom call without a plain name")
-    moved = _TRANSFERS.search(text)
-    if moved:
-        raise _unusable(stage.program, f"it waits for a transfer ({moved.group(1)})")
+    if facts.transfers:
+        raise _unusable(stage.program, f"it waits for a transfer ({min(facts.transfers)})")
 
 
 def _shown(dtype: str, shape: Sequence[Any]) -> str:  # Any: int, "b" or a symbolic dimension
