@@ -1,8 +1,13 @@
-"""Arrow and numpy arrays over the same memory, made without pandas, which pyarrow would import to ask."""
+"""Arrow arrays without pandas, which pyarrow would import to ask; and numpy's over the same memory."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -42,3 +47,44 @@ def numpy_of(array: Any) -> NDArray[Any]:
     width = kind.bit_width // 8
     dtype = np.dtype(f"{letter}{width}")
     return np.frombuffer(data, dtype, count, start * width) if count else np.zeros(0, dtype)
+
+
+def spare_pandas() -> None:
+    """Have pyarrow go by it that there is no pandas, until somebody imports that.
+
+    For a new process of ours, before it has threads: nothing of pandas' can be handed to pyarrow in it yet, and asking
+    takes 0.15 s of processor time and tens of megabytes.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    pa.array([])  # asks, and remembers the answer
+    finder.hides = False
+
+
+class _PandasFinder:
+    """Says that there is no pandas; later, once that is imported, has pyarrow ask again."""
+
+    hides = True
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "pandas":
+            return None
+        if self.hides:
+            raise ModuleNotFoundError("it is not asked for yet", name=fullname)
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_tell(module: ModuleType) -> None:
+                load(module)
+                with suppress(ImportError):  # it is too old for pyarrow
+                    pa.nulls(0).to_pandas()  # cannot do without it
+
+            spec.loader.exec_module = load_and_tell  # type: ignore[method-assign]
+        return spec

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ..data.arrays import spare_pandas
 from ..errors import DrivetrainError, InputError
 from ..lazy import kept_imports
 from .access import AccessKeys
@@ -303,6 +304,7 @@ def run(
         asyncio.run(WorkerSupervisor(configs, options, config_file).run(started))
         return
     port = bind(options.host, options.rest_port)
+    spare_pandas()
     configure_jax()
     import uvloop
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ..data.arrays import spare_pandas
 from ..errors import DrivetrainError
 from .access import AccessKeys
 from .channel import Channel
@@ -147,6 +148,7 @@ def main() -> None:
     import uvloop
 
     log_to_stderr()
+    spare_pandas()
     configure_jax()
     end, port = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:3])
     try:

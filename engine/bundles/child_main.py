@@ -35,6 +35,9 @@ def _limit_files() -> None:
 def _limit_memory(extra: int) -> None:
     """Let the process map so many bytes more than it has by now, with all that a bundle needs and its threads."""
     with kept_imports():
+        from ...data.arrays import spare_pandas
+
+        spare_pandas()
         from . import bundle  # noqa: F401 - a library that does not fit any more ends the process in a way of its own
 
         with contextlib.suppress(ImportError):  # a graph of host nodes alone runs without these

@@ -109,6 +109,17 @@ def test_every_format_gives_the_predictions_of_numpy(server: RunningServer) -> N
     np.testing.assert_allclose([row[0][1] for row in answer["results"]], scores[:2], atol=1e-6)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say what a process has loaded")
+def test_what_it_does_not_need_is_not_loaded(server: RunningServer) -> None:
+    status, _, answer = ask(server, "POST", "/v1/models/net:predict", json.dumps({"instances": ROWS[:3]}).encode())
+    assert status == 200, answer
+    loaded = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "/pyarrow/" in loaded
+    assert "/pandas/" not in loaded
+    assert "/scipy/linalg/cython_lapack" in loaded
+    assert "/scipy/linalg/_flapack" not in loaded
+
+
 def test_status_metadata_health_and_metrics(server: RunningServer) -> None:
     status, _, body = ask(server, "GET", "/v1/models/net")
     assert (status, body) == (
