@@ -34,7 +34,9 @@ def ImportSchema(path: Files, *, expectations: Files | None = None) -> Schema:
         current().note(note)
     if expectations is not None:
         schema, left = schema_from_suite(_one_file(expectations, "a suite"), schema)
-        current().note(f"{len(left)} expectations have no other words in the schema, and stay as they are")
+        if left:
+            count, them = ("1 expectation", "it") if len(left) == 1 else (f"{len(left)} expectations", "them")
+            current().note(f"{count} cannot be expressed in the schema; ExampleValidator checks {them} beside it")
     artifact = Schema.new()
     write_schema(schema, artifact.content, artifact.extra)
     return artifact

@@ -55,7 +55,7 @@ def schema_from_suite(
             the set of columns, a new one is only an INFO.
 
     Returns:
-        The schema, and those of the suite's expectations that it has no words for; they also stand in its
+        The schema, and those of the suite's expectations that it cannot express; they also stand in its
         `expectations`, and `check_expectations` decides them.
 
     Raises:
@@ -116,7 +116,7 @@ class _SchemaDraft:
         )  # fmt: skip
 
     def take(self, expectation: Expectation) -> bool:
-        """Add an expectation to the schema; False, and nothing changed, where the schema has no words for it."""
+        """Add an expectation to the schema; False, and nothing changed, where the schema cannot express it."""
         rule = _RULES.get(expectation.type)
         arguments = expectation.kwargs.items()
         kwargs = {key: value for key, value in arguments if not (key in _NOISE or value is None or value is False)}

@@ -1,6 +1,7 @@
 """The formats of files that can be read: how their names end, who opens them, and which options are theirs alone.
 
-A new format is its own module, which opens files as a `Source`, and an entry of `FORMATS`.
+A new format is its own module, which opens files as a `Source`, and an entry of `FORMATS`. That the files are opened is
+told to Python's audit hooks by `open_files`, so an opener may open them past Python, as pyarrow does.
 """
 
 from __future__ import annotations
@@ -108,13 +109,13 @@ FORMATS: Final = (
     FileFormat(
         "TFRecord",
         r"tfrecords?(-\d+-of-\d+)?(\.gz)?",  # TFX's are called data_tfrecord-00000-of-00002.gz
-        ".tfrecord",
+        ".tfrecord (also .gz)",
         lambda files, options: open_tfrecord(files, progress=options.progress),
     ),
     FileFormat(
         "images",
         r"\.(png|jpe?g|gif|bmp|webp|tiff?|tar|tgz|tar\.gz)",
-        ".png, .jpg",
+        ".png, .jpg, .gif, .bmp, .webp or .tiff, .tar or .tgz of images",
         lambda files, options: open_images(
             files, labels=options.labels, on_error=options.on_error, note=options.note, progress=options.progress
         ),

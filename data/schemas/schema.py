@@ -57,7 +57,7 @@ class Schema:
         rows_version: Rows in proportion to those of an earlier version of the same span.
         environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
         checks: SQL over statistics that must be true.
-        expectations: Great Expectations' that the schema has no other words for; `check_expectations` decides them.
+        expectations: Great Expectations' that the schema cannot express; `check_expectations` decides them.
         weighted: Values and weights that must go together in every row.
 
     Raises:

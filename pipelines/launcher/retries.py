@@ -57,9 +57,10 @@ class Retries:
         Raises:
             InputError: `retry_on` names no function. That may raise, too.
         """
-        self.planned = self.pause(error)
+        self.planned = self.next_pause(error)
         if self.planned is None:
             return {}
+        self.done += 1
         return {_RETRY: {"number": self.done, "of": self.most, "due": time.time() + self.planned}}
 
     def take_back(self) -> None:
@@ -71,21 +72,20 @@ class Retries:
         """Why an attempt failed, and what is planned."""
         return f"{text}; retry {self.done} of {self.most} in {self.planned:.3g} s"
 
-    def pause(self, error: BaseException) -> float | None:
-        """Seconds until the next attempt; None where there is none."""
+    def next_pause(self, error: BaseException) -> float | None:
+        """Seconds until the next attempt after an error; None where there is none. Asking counts nothing."""
         if isinstance(error, AttemptTimeout):
             error = TimeoutError(str(error))
         if self.done >= self.most or not self._worth(error):
             return None
         options = self._options
-        self.done += 1
         try:
-            grown = options.backoff * options.backoff_factor ** (self.done - 1)
+            grown = options.backoff * options.backoff_factor**self.done
         except OverflowError:
             grown = math.inf if options.backoff else 0.0
         # Drawn from names, not from a clock: whichever process makes this attempt, and whoever repeats a test of it,
         # waits as long. The limit is applied first, so that pauses that have grown to it are spread as well.
-        fraction = int(digest("drivetrain-jitter-v1", [*self._seed, self.done])[:13], 16) / 16**13
+        fraction = int(digest("drivetrain-jitter-v1", [*self._seed, self.done + 1])[:13], 16) / 16**13
         return min(grown, options.backoff_max) * (1 - options.jitter * fraction)
 
     def _worth(self, error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from drivetrain.components.statistics_gen import StatisticsGen
 from drivetrain.data import Check, load_schema, schema_from_suite, schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 
 @pytest.mark.gx
@@ -85,6 +86,32 @@ def test_a_suite_becomes_part_of_the_imported_schema(tmp_path: Path) -> None:
         anomalies = ExampleValidator(examples, statistics, schema)
         assert anomalies.passed is good
         assert "expectations met" in anomalies.summary
+
+
+@pytest.mark.parametrize(
+    ("regexes", "notes"),
+    [
+        (0, []),
+        (1, ["1 expectation cannot be expressed in the schema; ExampleValidator checks it beside it"]),
+        (3, ["3 expectations cannot be expressed in the schema; ExampleValidator checks them beside it"]),
+    ],
+)
+def test_a_note_says_how_much_of_a_suite_the_schema_cannot_express(
+    tmp_path: Path, regexes: int, notes: list[str]
+) -> None:
+    wanted = [
+        {"expectation_type": "expect_column_values_to_match_regex", "kwargs": {"column": "word", "regex": f"^{n}"}}
+        for n in range(regexes)
+    ] + [{"expectation_type": "expect_column_values_to_be_between", "kwargs": {"column": "size", "max_value": 4}}]
+    (tmp_path / "suite.json").write_text(json.dumps({"expectation_suite_name": "old", "expectations": wanted}))
+    (tmp_path / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures:\n  size: {type: int}\n")
+    noted: list[str] = []
+    leave = enter(LaunchContext(note=noted.append))
+    try:
+        ImportSchema(str(tmp_path / "schema.yaml"), expectations=str(tmp_path / "suite.json"))
+    finally:
+        leave()
+    assert noted == notes
 
 
 def test_a_suite_is_one_file(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
+import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from drivetrain.components.example_gen import ExampleGen
 from drivetrain.data import open_files
 from drivetrain.data.reading import files, formats
 from drivetrain.data.reading.formats import FORMATS, FileFormat, ReadOptions, format_of
@@ -36,10 +41,38 @@ def test_every_format_is_named_where_a_file_is_of_none(tmp_path: Path) -> None:
         assert file_format.shown in (caught.value.fix or "")
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "parquet", "csv", "csv.gz", "tsv", "tsv.gz", "zip", "jsonl", "jsonl.gz", "ndjson", "ndjson.gz", "avro",
+        "tfrecord", "tfrecord.gz", "png", "jpg", "gif", "bmp", "webp", "tiff", "tar", "tgz",
+    ],
+)  # fmt: skip
+def test_the_error_for_an_unknown_format_shows_every_ending(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.touch()
+    name, _, compression = ending.partition(".")
+    assert re.search(rf"\.{name}\b", format_of(path).shown)
+    assert not compression or re.search(r"\((each )?also \.gz\)", format_of(path).shown)
+
+
+@pytest.mark.parametrize("function", [open_files, ExampleGen])
+def test_what_opens_files_says_which_formats(function: object) -> None:
+    words = " ".join((inspect.getdoc(function) or "").split())
+    assert [file_format.name for file_format in FORMATS if file_format.name not in words] == []
+
+
 def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_lines(paths: list[Path], options: ReadOptions) -> object:
         encoding = options.encoding or "utf-8"
-        return of_table(pa.table({"line": [line for path in paths for line in path.read_text(encoding).splitlines()]}))
+        texts = []
+        for path in paths:
+            with pa.OSFile(str(path)) as file:  # past Python, which tells its audit hooks nothing
+                texts.append(file.read().decode(encoding))
+        return of_table(pa.table({"line": [line for text in texts for line in text.splitlines()]}))
+
+    events: list[tuple[object, ...]] = []
+    monkeypatch.setattr(sys, "audit", lambda *event: events.append(event))
 
     lines = FileFormat("lines", r"\.txt", ".txt", open_lines, options=frozenset({"encoding"}))  # type: ignore[arg-type]
     for module in (files, formats):
@@ -48,5 +81,6 @@ def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text("é\n", "latin-1")
     source = open_files([path], encoding="latin-1")
     assert [batch.to_pylist() for batch in source.read(0)] == [[{"line": "é"}]]
+    assert ("open", str(path), "rb", os.O_RDONLY) in events
     with pytest.raises(InputError, match=r"delimiter: .* is lines, not CSV"):
         open_files([path], delimiter=";")

@@ -250,7 +250,10 @@ def cases(draw: st.DrawFn) -> Case:
 def test_after_all_is_accepted_the_data_passes(case: Case, version_splits: list[str]) -> None:
     schema, tables, before = case
     current, previous = statistics(tables), statistics(dict.fromkeys(tables, before))
-    controls = {"previous": previous, "previous_version": statistics(dict.fromkeys(version_splits, before))}
+    controls: dict[str, Any] = {
+        "previous": previous,
+        "previous_version": statistics(dict.fromkeys(version_splits, before)),
+    }
     patch = update_schema(schema, current, **controls)
     accepted = patch.accept()
     found = validate(current, accepted, **controls)

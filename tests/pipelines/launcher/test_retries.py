@@ -22,7 +22,15 @@ from hypothesis import strategies as st
 
 def pauses(options: NodeOptions, run: str = "run-1", task: str = "Trainer[3]") -> list[float]:
     retries = Retries(options, Path(), seed=(run, task))
-    return [pause for _ in range(options.retries) if (pause := retries.pause(OSError())) is not None]
+    planned = []
+    for _ in range(options.retries):
+        pause = retries.next_pause(OSError())
+        assert retries.next_pause(OSError()) == pause  # asking again changes nothing
+        assert retries.plan(OSError())
+        assert retries.planned == pause is not None
+        planned.append(pause)
+    assert retries.next_pause(OSError()) is None
+    return planned
 
 
 def test_without_jitter_a_pause_is_what_was_asked_for() -> None:
@@ -45,7 +53,7 @@ def test_the_same_names_give_the_same_pauses_and_others_give_others() -> None:
     assert 0.3 < sum(drawn) / 40 < 0.7
     # Another process goes on where this one was: its third pause is the same.
     again = Retries(options, Path(), 2, seed=("run-1", "Trainer[3]"))
-    assert again.pause(OSError()) == drawn[2]
+    assert again.next_pause(OSError()) == drawn[2]
 
 
 def test_a_plan_that_is_taken_back_counts_for_nothing() -> None:
