@@ -10,6 +10,9 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # compile as users do, but for programs that run once and of which no bits are compared: tests/engine/hurry.py.
 COMPILE_FAST := --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 \
   --xla_cpu_parallel_codegen_split_count=1
+# Their matrices are small: of NumPy's, SciPy's and scikit-learn's, threads that wait for each other take ten times the
+# CPU of the one that has work.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
@@ -34,7 +37,7 @@ test: $(STAMP)  ## Lint, types, layers and the fast tests, side by side (8 minut
 	$(MAKE) --no-print-directory --jobs 2 lint test-fast
 
 test-fast: $(STAMP)
-	XLA_FLAGS="$(COMPILE_FAST) $$XLA_FLAGS" \
+	XLA_FLAGS="$(COMPILE_FAST) $$XLA_FLAGS" $(ONE_THREAD) \
 	  $(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses $(WORKERS) --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
