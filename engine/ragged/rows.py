@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...data.types import is_list
 from ...errors import InputError
-from ..host_ops.lists import lists_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SMALLEST: Final = 16
 """The smallest bucket."""
@@ -103,6 +103,11 @@ def read_lists(
         InputError: It is not a list column of numbers; a list holds a null; a value does not fit the dtype or the
             shape. The column and the row are named.
     """
+    import pyarrow as pa  # late: the workers of an input do without Arrow
+
+    from ...data.types import is_list
+    from ..host_ops.lists import lists_of
+
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not is_list(array.type):

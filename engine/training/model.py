@@ -98,6 +98,7 @@ def nnx_model(build: Callable[[nnx.Rngs], nnx.Module]) -> Model:
         from flax import nnx
     except ImportError as error:
         raise missing_extra("flax", "engine") from error
+    from .random_streams import random_streams
 
     if isinstance(build, nnx.Module):
         name = type(build).__name__
@@ -105,7 +106,7 @@ def nnx_model(build: Callable[[nnx.Rngs], nnx.Module]) -> Model:
             f"nnx_model takes a function that makes the module, not a {name}",
             fix=f"write nnx_model(lambda rngs: {name}(…, rngs=rngs))",
         )
-    abstract: Any = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    abstract: Any = nnx.eval_shape(lambda: build(random_streams(0)))
     modes = {}
     for mode in ("train", "eval"):
         getattr(abstract, mode)()
@@ -113,12 +114,12 @@ def nnx_model(build: Callable[[nnx.Rngs], nnx.Module]) -> Model:
     structure = modes["eval"]
     if not structure.state and not structure.streams:
         return Model(
-            init=lambda key: nnx.to_pure_dict(nnx.state(build(nnx.Rngs(key)), nnx.Param)),
+            init=lambda key: nnx.to_pure_dict(nnx.state(build(random_streams(key)), nnx.Param)),
             apply=lambda params, features: structure.merged(params, {}, None)(features),
         )
 
     def init(key: jax.Array) -> Variables:
-        params, _, state = nnx.state(build(nnx.Rngs(key)), nnx.Param, nnx.RngState, ...)
+        params, _, state = nnx.state(build(random_streams(key)), nnx.Param, nnx.RngState, ...)
         return {"params": nnx.to_pure_dict(params), "state": nnx.to_pure_dict(state)}
 
     def train(

@@ -26,15 +26,9 @@ from drivetrain.progress import no_progress
 
 pytestmark = pytest.mark.engine
 
-TRAINING = """
+FUNCTION = """
 import os
 import signal
-
-import jax.numpy as jnp
-import optax
-from drivetrain.engine import Callback, Model, TrainingRun
-from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.engine.training.input import from_arrays
 
 
 def hanging_late(columns):
@@ -43,6 +37,17 @@ def hanging_late(columns):
         while True:
             signal.pause()
     return columns
+"""
+
+TRAINING = """
+import os
+
+import jax.numpy as jnp
+import optax
+from drivetrain.engine import Callback, Model, TrainingRun
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.input import from_arrays
+from hanging_function import hanging_late
 
 
 class Steps(Callback):
@@ -71,6 +76,7 @@ def test_ctrl_c_ends_a_training_whose_worker_hangs(tmp_path: Path) -> None:
     """After a checkpoint of all steps that ran; the worker ends too."""
     import psutil
 
+    (tmp_path / "hanging_function.py").write_text(FUNCTION)  # of its own: the worker imports no JAX
     (tmp_path / "hanging_training.py").write_text(TRAINING)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     command = [

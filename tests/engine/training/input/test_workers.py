@@ -30,6 +30,7 @@ MODULE = '''
 """What a user's module may hold."""
 import os
 import signal
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,10 @@ import numpy as np
 def tripled(columns):
     print("this goes to the log")
     return {**columns, "tripled": columns["row"] * 3, "process": np.full(len(columns["row"]), os.getpid())}
+
+
+def with_libraries(row):
+    return {"libraries": ", ".join(sorted(sys.modules.keys() & {"jax", "pandas", "pyarrow"}))}
 
 
 def noisy(columns, random):
@@ -117,6 +122,12 @@ def test_workers_give_what_this_process_gives(users: Any) -> None:
     }
     assert len(processes) == 2
     assert os.getpid() not in processes
+
+
+def test_a_worker_imports_no_large_library_by_itself(users: Any) -> None:
+    """There are many of them, and each would take the memory and the time."""
+    (block,) = everything(rows().batch(200).map(users.with_libraries, by_row=True, workers=1))
+    assert set(block["libraries"]) == {""}
 
 
 def test_any_state_with_workers_gives_the_same_rest(users: Any) -> None:
