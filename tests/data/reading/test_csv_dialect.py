@@ -120,7 +120,9 @@ def test_a_ragged_line_names_the_delimiter(tmp_path: Path) -> None:
         open_csv([write(tmp_path, "a;b\n1;2\n", "1.csv"), write(tmp_path, "a:b\n1:2\n", "2.csv")])
 
 
-cell = st.text(st.characters(codec="cp1252", exclude_characters="\0\r\x85\x1c\x1d\x1e"), max_size=6)
+# All that cp1252 has; hypothesis takes a second to try each character of Unicode.
+CP1252 = set(bytes(range(256)).decode("cp1252", "ignore")) - set("\0\r\x85\x1c\x1d\x1e")
+cell = st.text("".join(sorted(CP1252)), max_size=6)
 
 
 @settings(max_examples=60, deadline=None)
