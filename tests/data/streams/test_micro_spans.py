@@ -504,11 +504,13 @@ def test_partitions_that_cannot_be_asked_are_read_later(producer: Any, monkeypat
     source._consumer.assign([confluent_kafka.TopicPartition("clicks", 0, 1)])  # as before 1 and 2 came
     source._offsets = {0: 1}
     source._consumer = AwayFor(source._consumer, {2})
-    monkeypatch.setattr(stream_kafka, "_REFRESH", -1.0)
-    assert source.poll(10, 0.0) == []
-    assert source.position() == {"0": 1}
-    source._consumer.partitions.clear()
     rows: list[dict[str, Any]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_kafka, "_REFRESH", -1.0)
+        assert source.poll(10, 0.0) == []
+        assert source.position() == {"0": 1}
+        source._consumer.partitions.clear()
+        source._assign()
     for _ in range(200):
         rows += [row for chunk in source.poll(10, 0.1) if chunk.table is not None for row in chunk.table.to_pylist()]
         if len(rows) == 2:
