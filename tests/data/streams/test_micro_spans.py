@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -467,10 +468,20 @@ def test_what_librdkafka_hides_is_redacted(monkeypatch: pytest.MonkeyPatch) -> N
     assert {name for name in hidden if settings[name] in redact(f"it is {settings[name]}.")} == set()
 
 
-def test_a_setting_that_librdkafka_refuses(tmp_path: Path) -> None:
-    source = kafka_topic("clicks", "127.0.0.1:9", config={"socket.timeout.ms": "open-sesame"})
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"socket.timeout.ms": "open-sesame"},
+        {"security.protocol": "open-sesame"},  # its text quotes the value
+        {"ssl.keystore.location": "open-sesame"},  # its text names the setting between other quotes
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_a_setting_that_librdkafka_refuses(setting: dict[str, str], tmp_path: Path) -> None:
+    source = kafka_topic("clicks", "127.0.0.1:9", config=setting)
+    (name,) = setting
     with pytest.raises(
-        InputError, match=r"^kafka:clicks: librdkafka refuses a setting \(socket\.timeout\.ms\)"
+        InputError, match=rf"^kafka:clicks: librdkafka refuses a setting \({re.escape(name)}\)"
     ) as caught:
         next(stream(source, tmp_path / "spans"))
     assert "sesame" not in str(caught.value)
