@@ -19,7 +19,7 @@ from .errors import DrivetrainError, InputError, suggest
 _NUMBER: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _INFINITE: Final = {sign + ".inf": float(sign + "inf") for sign in ("", "+", "-")}
 _CONSTANTS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
-_TRUTHS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLEANS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 _MAX_DIGITS: Final = 300
 """Of a number, which a float then holds; Python takes quadratic time to read a long one. Longer ones are text."""
@@ -124,7 +124,7 @@ class YamlValue:
         return str(self.node.value)
 
     def string(self, *, empty: bool = False) -> str:
-        """What every YAML reader takes for a text: numbers, truth values and `NO` want quotes.
+        """What every YAML reader takes for a text: numbers, booleans and `NO` want quotes.
 
         Args:
             empty: Whether a text of no characters is one.
@@ -157,7 +157,7 @@ class YamlValue:
         return _INFINITE.get(text.lower(), text)
 
     def number(self) -> float:
-        """A number by YAML 1.2, an int where it is spelled as one, perhaps infinite; no truth value, no quoted text."""
+        """A number by YAML 1.2, an int where it is spelled as one, perhaps infinite; no boolean, no quoted text."""
         number = self.scalar()
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise self.error(f"{self.name}: a number is wanted", "e.g. 0.95")
@@ -170,14 +170,14 @@ class YamlValue:
             raise self.error(f"{self.name}: a whole number is wanted", "e.g. 100")
         return number
 
-    def truth(self) -> bool:
-        """A truth value, in the spellings of YAML 1.1 too (yes, no, on, off), but not as a quoted text."""
-        truth = self.scalar()
-        if isinstance(truth, str) and not getattr(self.node, "style", None):
-            truth = _TRUTHS.get(truth.lower())  # yes, no, on, off: YAML 1.1's
-        if not isinstance(truth, bool):
+    def boolean(self) -> bool:
+        """A boolean, in the spellings of YAML 1.1 too (yes, no, on, off), but not as a quoted text."""
+        value = self.scalar()
+        if isinstance(value, str) and not getattr(self.node, "style", None):
+            value = _BOOLEANS.get(value.lower())  # yes, no, on, off: YAML 1.1's
+        if not isinstance(value, bool):
             raise self.error(f"{self.name} is neither true nor false", "write true or false")
-        return truth
+        return value
 
     def json(self) -> Any:  # Any: JSON
         """JSON's values by YAML 1.2; `NO`, 2013-01-01 and 12:30 are texts, whatever YAML 1.1 would make of them."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ..pipelines import Pipeline
+from ..pipelines.ir.tasks import parse_task
 
 
 def tasks_by_node(tasks: Iterable[str]) -> dict[str, list[str]]:
     """Node id → its tasks, in the given order: itself outside loops, its items in one."""
     tasks_of: dict[str, list[str]] = {}
     for name in tasks:
-        tasks_of.setdefault(name.partition("[")[0], []).append(name)
+        tasks_of.setdefault(parse_task(name)[0], []).append(name)
     return tasks_of
 
 
-def expanded(lines: Iterable[tuple[str, str]], nodes: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """(guide, task) for every task: an outline with each node's items in its place."""
-    tasks = tasks_by_node(nodes)
+def expanded(lines: Iterable[tuple[str, str]], tasks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(guide, task) for every task: an outline of nodes, each replaced by its tasks."""
+    tasks_of = tasks_by_node(tasks)
     for guide, node in lines:
-        yield from ((guide, name) for name in tasks.get(node, ()))
+        yield from ((guide, name) for name in tasks_of.get(node, ()))
 
 
 def outline(pipeline: Pipeline) -> Iterator[tuple[str, str]]:

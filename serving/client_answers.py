@@ -15,7 +15,7 @@ from .client_columns import InputType, ServedSignature, said, tensor_type
 _MOST_AXES: Final = 32
 _NUMBER: Final = r"[0-9]{1,19}"
 _KINDS: Final[Mapping[type, str]] = {
-    int: "numbers", float: "numbers", bool: "truth values", str: "text", dict: "text", list: "lists",
+    int: "numbers", float: "numbers", bool: "booleans", str: "text", dict: "text", list: "lists",
 }  # fmt: skip  # {"b64": …} is text, too
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def json_outputs(
 
 
 def _check_kinds(name: str, column: list[Any]) -> None:
-    """See that values can be of one array: all numbers, text or truth values, or lists of such, as deep in each row."""
+    """See that values can be of one array: all numbers, text or booleans, or lists of such, as deep in each row."""
     level = column
     while True:
         types = set(map(type, level)) - {type(None)}

@@ -93,7 +93,7 @@ class RestApi:
             span = None
             if self.tracing is not None:
                 span = _span(self.tracing, request, inference)
-                respond = span.ending(respond)
+                respond = span.end_after(respond)
             self._predict(request, inference, respond, span)
             return
         path = path_of(request.target)

@@ -67,7 +67,7 @@ class OutputDifference:
     Attributes:
         rows: Rows that were compared.
         differing: Rows of which a value differs by more than the tolerance.
-        flipped: Rows whose class differs: text or a truth value is another, the largest of several scores is another,
+        flipped: Rows whose class differs: text or a boolean is another, the largest of several scores is another,
             a score (a number from 0 to 1) is on the other side of 0.5.
         compared: Numbers that both versions had.
         total: Their absolute differences, added up.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import missing_extra
 from .api import StatusCode
 from .calls import REQUEST_ID, VERSION_HEADER, CallFacts
-from .version_tally import SERVER_FAULTS
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -35,7 +34,11 @@ _STATE_MEMBER: Final = re.compile(
 )
 _LONGEST_NAME: Final = 100
 _CLOSE_SECONDS: Final = 5.0  # for the last spans to be sent
-_GRPC_FAULTS: Final = SERVER_FAULTS - {StatusCode.RESOURCE_EXHAUSTED} | {StatusCode.UNIMPLEMENTED}
+_GRPC_FAULTS: Final = frozenset({
+    StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED, StatusCode.UNIMPLEMENTED, StatusCode.INTERNAL,
+    StatusCode.UNAVAILABLE, StatusCode.DATA_LOSS,
+})  # fmt: skip
+"""The codes that are errors of a server's span by OpenTelemetry's semantic conventions for gRPC."""
 
 
 def tracing_of(endpoint: str | None) -> RequestTracing | None:
@@ -67,7 +70,7 @@ def _is_wanted(variables: Mapping[str, str]) -> bool:
         return False
     protocol = next((variables[name] for name in _PROTOCOLS if variables.get(name)), _PROTOCOL)
     if protocol != _PROTOCOL:
-        _LOG.warning("no spans are made: OTLP by %r is not spoken here, only %s", protocol, _PROTOCOL)
+        _LOG.warning("no spans are made: OTLP by %r is not supported, only %s", protocol, _PROTOCOL)
     return protocol == _PROTOCOL
 
 
@@ -85,6 +88,7 @@ def _provider(exporter: SpanExporter) -> TracerProvider:
     resource = Resource.create()  # of OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "drivetrain"}))
+    # Not at exit: `RequestTracing.close` shuts it down, and waits for a collector no longer than it says.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
@@ -126,6 +130,7 @@ class RequestTracing:
 
     def close(self) -> None:
         """Send what is left, for some seconds at most."""
+        # The SDK's shutdown takes no limit, and waits half a minute for a collector that does not answer.
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_CLOSE_SECONDS)
@@ -144,7 +149,7 @@ class RequestSpan:
     """A span that has begun.
 
     Attributes:
-        model: Whom the request asks; "" where that is not known.
+        model: The model that the request asks for; "" where that is not known.
         rows: How many rows it has; 0 where that is not known.
     """
 
@@ -152,10 +157,10 @@ class RequestSpan:
     model: str = ""
     rows: int = 0
 
-    def ending(self, respond: Respond) -> Respond:
+    def end_after(self, respond: Respond) -> Respond:
         """What is to be called with an answer over HTTP in place of `respond`: it calls that, then ends the span."""
 
-        def ended(answer: HttpResponse) -> None:
+        def respond_and_end(answer: HttpResponse) -> None:
             respond(answer)
             headers = dict(answer.headers)
             version = headers.get(VERSION_HEADER)
@@ -166,7 +171,7 @@ class RequestSpan:
                 str(answer.status) if answer.status >= 500 else "",
             )
 
-        return ended
+        return respond_and_end
 
     def end_call(self, code: StatusCode, facts: CallFacts) -> None:
         """End the span of a call over gRPC."""

@@ -27,7 +27,7 @@ class Baseline:
     """What is usual.
 
     Attributes:
-        values: Input → of floats the mean, of whole numbers the median, of text and truth values the most frequent one,
+        values: Input → of floats the mean, of whole numbers the median, of text and booleans the most frequent one,
             of lists the default. Where no row has a value, the signature's default, else 0, false or missing.
         spread: Input of floats → its standard deviation; 0 where one row has a value, or none.
         rows: How many rows were looked at.

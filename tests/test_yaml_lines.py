@@ -68,10 +68,10 @@ def test_a_mapping_names_unknown_and_missing_keys() -> None:
 def test_scalars() -> None:
     plain = read("[1, 1.5, 010, 1e3, yes, true, ~, '1', .inf, 12:30, 2013-01-01, NO]")
     assert plain.json() == [1, 1.5, 10, 1000.0, "yes", True, None, "1", float("inf"), "12:30", "2013-01-01", "NO"]
-    assert [value.truth() for value in read("[yes, off, TRUE, false]").items()] == [True, False, True, False]
+    assert [value.boolean() for value in read("[yes, off, TRUE, false]").items()] == [True, False, True, False]
     for text in ("'true'", "1", "[true]", "maybe"):
         with pytest.raises(InputError, match="neither true nor false"):
-            read(f"a: {text}").mapping()["a"].truth()
+            read(f"a: {text}").mapping()["a"].boolean()
     for text in ("3", "yes", "[x]", "2013-01-01"):
         with pytest.raises(InputError, match="a is not text"):
             read(f"a: {text}").mapping()["a"].string()

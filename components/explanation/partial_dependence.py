@@ -42,7 +42,7 @@ def partial_dependence(
 ) -> Iterator[DependencePoint]:
     """The dependence on each column (Friedman 2001), with the spread over rows (Goldstein et al. 2015).
 
-    Numbers get points at even quantiles, texts and truth values their most frequent values. Rows that do not occur, a
+    Numbers get points at even quantiles, texts and booleans their most frequent values. Rows that do not occur, a
     January with the heat of July, enter the mean as well: of columns that go together it says little.
 
     Args:

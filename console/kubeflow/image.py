@@ -30,9 +30,15 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where the context is put.",
 )
-@click.option("--tar", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="As one file, too.")
-@click.option("--base", default="", metavar="IMAGE", help="To start from, by its digest; else this Python's slim one.")
-@click.option("--extra", "extras", multiple=True, metavar="NAME", help="An extra of drivetrain more than pods need.")
+@click.option(
+    "--tar", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write it as one tar file."
+)
+@click.option(
+    "--base", default="", metavar="IMAGE", help="Base image, by its digest; default: python:X.Y-slim for this Python."
+)
+@click.option(
+    "--extra", "extras", multiple=True, metavar="NAME", help="Also install this extra of drivetrain; may be repeated."
+)
 @click.option(
     "--wheel", type=click.Path(path_type=Path, dir_okay=False), help="drivetrain itself, if it is in no index."
 )

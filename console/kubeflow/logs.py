@@ -41,8 +41,8 @@ def logs(
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
         log = following.log(home, run, task, kubernetes_of(cluster), lines=tail)
-        if settings.json:
-            settings.answer({"run": run.id, "node": task, "pod": log.pod, "text": log.text}, lambda console: None)
-        else:
-            echo(log.text, end="")
+        # Not on the console, whose `print` would lay the text out anew: it is shown as the pod printed it.
+        settings.answer(
+            {"run": run.id, "node": task, "pod": log.pod, "text": log.text}, lambda _: echo(log.text, end="")
+        )
     return OK

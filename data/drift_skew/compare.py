@@ -134,8 +134,8 @@ class Comparison:
         return self.current.kind == self.previous.kind == "struct"
 
     @property
-    def truths(self) -> bool:
-        """Whether both sides are true or false."""
+    def booleans(self) -> bool:
+        """Whether both sides are booleans."""
         return self.current.kind == self.previous.kind == "bool"
 
     @cached_property
@@ -192,7 +192,7 @@ class Comparison:
     def jensen_shannon(self) -> Measure:
         """TFDV's definition: texts over values, numbers over its histogram, which one outlier stretches."""
         pair = self.pair
-        if not pair.numeric or self.truths:
+        if not pair.numeric or self.booleans:
             value = measures.jensen_shannon(self.cells.current, self.cells.previous)
             return Measure("jensen_shannon", value, over="values")
         sides = []
@@ -247,7 +247,7 @@ class Comparison:
     def kolmogorov_smirnov(self) -> Measure:
         """Largest distance of the cumulative distributions; infinities are the outermost values, NaN is left out."""
         pair = self.pair
-        if not pair.numeric or self.truths:
+        if not pair.numeric or self.booleans:
             return Measure("kolmogorov_smirnov", None, note="values without an order: see chi_squared")
         sides = []
         for rows, odd in ((pair.current, pair.odd_current), (pair.previous, pair.odd_previous)):

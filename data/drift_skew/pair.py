@@ -42,7 +42,7 @@ class Pair:
             frequent of a summary; only those that occur.
         odd_current: Rows of each of these.
         odd_previous: Likewise.
-        discrete: Whether each value is a category: texts, truths, and integers of up to a hundred values.
+        discrete: Whether each value is a category: texts, booleans, and integers of up to a hundred values.
         error: Largest error of a value's share (texts) or a cumulative share (numbers); None: exact.
         show: Takes a value's index, returns the value as JSON and people see it.
     """
@@ -169,13 +169,13 @@ def _pair_numbers(current: ColumnState, previous: ColumnState) -> Pair:
     ]
     exact = error is None and other_error is None
     whole = "float" not in (current.kind, previous.kind) and current.kind not in _TIMES
-    truth = current.kind == previous.kind == "bool"
+    boolean = current.kind == previous.kind == "bool"
 
     def show(index: int) -> Any:
         value = values[index].item()
         if current.kind in _TIMES:
             return iso(round(value), current.kind, current.unit, current.zone)
-        return bool(value) if truth else value
+        return bool(value) if boolean else value
 
     return Pair(
         "number",

@@ -180,7 +180,7 @@ def diff_examples(
         float_digits: Decimals that floats (of keys too) are rounded to before they are compared; None: not at all.
         allow_duplicates: Compare every row of a key on one side with every one on the other.
         samples: Differing pairs quoted of each feature, and keys of each kind: those with the smallest hashes.
-        confusion: Distinct values of a feature (text, integers or truths) up to which all pairs of values are counted.
+        confusion: Distinct values of a feature (text, integers, booleans) up to which all pairs of values are counted.
         pairs: Names of the data sets to compare, (base, test); where None those of one name.
         executor: Who walks the rows; threads of this process where None.
         scratch: A folder on a disk with room for both sides' rows, which the executor's workers share; the temporary

@@ -43,7 +43,7 @@ class KeyedColumns:
         """The columns.
 
         Raises:
-            InputError: A key cannot be had in that type.
+            InputError: A key cannot be cast to that type.
         """
         keys = [self._key(field, batch.column(field.name)) for field in self.keys]
         columns = [*keys, *(batch.column(name) for name in self.others)]
@@ -118,9 +118,9 @@ def joined_schema(base: pa.Schema, test: pa.Schema, keys: pa.Schema) -> pa.Schem
 class JoinShard:
     """A bucket of both sides, joined.
 
-    Rows of `pair` are a row of each side with equal keys. Each key comes once with how many rows it has on both sides
-    (null in its further pairs); rows that lack a part of the key are counted in one row without a key. A key with
-    several rows on a side is not a pair, or with `duplicates` all pairs of its rows.
+    Where `pair` is true, a row joins one row of each side with equal keys. Each key comes once with how many rows it
+    has on both sides (null where it is repeated); rows that lack a part of the key are counted in one row without a
+    key. A key with several rows on a side is not a pair, or with `duplicates` all pairs of its rows.
 
     In memory at once: the keys of both sides' buckets, and the rows of those that have a partner.
     """
@@ -203,12 +203,12 @@ class JoinShard:
             at_left = np.repeat(np.arange(start, end), partners_here)
             within = np.arange(len(at_left)) - np.repeat(ends[start:end] - partners_here - before, partners_here)
             at_right = order[first_partner[lefts[at_left]] + within]
-            further = ~(is_first[at_left] & (within == 0))
+            is_repeat = ~(is_first[at_left] & (within == 0))
             rows, partner_rows = pa.array(at_left), pa.array(at_right)
             columns = {KEY + name: left[name].take(rows) for name in self.keys.names}
             for prefix, side, places in ((BASE, left, rows), (TEST, right, partner_rows)):
                 columns |= {prefix + name: side[name].take(places) for name in side.column_names}
-            numbers = (pa.array(side[lefts[at_left]], mask=further) for side in (left_counts, right_counts))
+            numbers = (pa.array(side[lefts[at_left]], mask=is_repeat) for side in (left_counts, right_counts))
             yield _batch(schema, len(at_left), columns, *numbers, pair=True)
             start = end
 

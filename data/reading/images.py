@@ -10,12 +10,10 @@ The columns: `path` (below what the files share), `label` (text; missing where a
 
 from __future__ import annotations
 
-import csv
-import gzip
+import contextlib
 import io
 import os
 import re
-import struct
 import tarfile
 import warnings
 import zipfile
@@ -31,10 +29,10 @@ from ...errors import InputError, missing_extra
 from ...progress import Progress
 from ..sources import Shard, Source, changed_in_use
 from .csv_files import open_csv
+from .digits import DIGITS, digit_images
 
 _ENDING: Final = re.compile(r"\.(png|jpe?g|gif|bmp|webp|tiff?)$", re.IGNORECASE)
 _ARCHIVE: Final = re.compile(r"\.(zip|tar|tgz|tar\.gz)$", re.IGNORECASE)
-_DIGITS: Final = "sklearn/datasets/data/digits.csv.gz"
 _SHARD_IMAGES: Final = 4096
 _BATCH_BYTES: Final = 32 << 20
 _LARGEST: Final = 256 << 20  # bytes of an image; what an archive holds may be far larger than the archive
@@ -95,7 +93,7 @@ class ImageShard:
 def holds_images(path: Path) -> bool:
     """Whether a file is an image, or an archive that holds one by name."""
     name = path.as_posix()
-    if _ENDING.search(name) or name.endswith(_DIGITS):
+    if _ENDING.search(name) or name.endswith(DIGITS):
         return True
     if not _ARCHIVE.search(name):
         return False
@@ -140,16 +138,17 @@ def open_images(
     for name, data in _contents(base, set(names)):
         done += 1
         try:
-            width, height, form = _decoded(data, _at(base, name))
+            width, height, form = _measured(data, _at(base, name))
         except InputError as error:
             if on_error == "raise":
                 raise
             broken.append(error.message)
             if label_list is not None:
-                label_list.of(name, None)
+                label_list.of(name, required=False)
         else:
-            label = PurePosixPath(name).parent.name or None
-            readable.append((name, label if label_list is None else label_list.of(name, base), width, height, form))
+            folder = PurePosixPath(name).parent.name or None
+            label = folder if label_list is None else label_list.of(name, required=True)
+            readable.append((name, label, width, height, form))
         if progress is not None:
             progress(done, len(names), "images")
     if label_list is not None:
@@ -179,11 +178,15 @@ class _Labels:
                     self._labels[row["path"]] = row["label"]
         self._unused = dict.fromkeys(self._labels)
 
-    def of(self, name: str, base: Path | None) -> str | None:
-        """The label of an image. A missing one is an error, unless the image is left out anyway (`base` None)."""
+    def of(self, name: str, *, required: bool) -> str | None:
+        """The label of an image; None where it has none.
+
+        Raises:
+            InputError: It has none and it is required, or its file name is that of several images.
+        """
         key = name if name in self._labels else PurePosixPath(name).name
         if key not in self._labels:
-            if base is None:
+            if not required:
                 return None
             raise InputError(
                 f"{self._path} has no label for {name!r}", fix="add a row with that path, or remove the image"
@@ -205,8 +208,8 @@ class _Labels:
 
 def _listed(paths: Sequence[Path]) -> tuple[Path, list[str]]:
     """The folder or archive that the images are in, and their paths within it, in order."""
-    if len(paths) == 1 and (_ARCHIVE.search(paths[0].name) or paths[0].as_posix().endswith(_DIGITS)):
-        return paths[0], [name for name, _ in _contents(paths[0], None)]
+    if len(paths) == 1 and (_ARCHIVE.search(paths[0].name) or paths[0].as_posix().endswith(DIGITS)):
+        return paths[0], _archived(paths[0])
     if any(_ARCHIVE.search(path.name) for path in paths):
         raise InputError(f"{paths[0]}: an archive of images is read alone", fix="give one archive, or image files")
     shared = Path(os.path.commonpath([path.resolve().parent for path in paths]))
@@ -215,26 +218,39 @@ def _listed(paths: Sequence[Path]) -> tuple[Path, list[str]]:
     return shared, [path.resolve().relative_to(shared).as_posix() for path in paths]
 
 
-def _contents(base: Path, wanted: set[str] | None) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of images, sorted by path; a tar's in its own order, which is the only fast one."""
+def _archived(archive: Path) -> list[str]:
+    """The paths of the images in an archive, in the order in which `_contents` gives them."""
+    name = archive.as_posix().lower()
+    with _undamaged(archive):
+        if name.endswith(DIGITS):
+            return [path for path, _ in digit_images(archive)]
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(archive) as zipped:
+                return [member for member in sorted(zipped.namelist()) if _is_image(member)]
+        with tarfile.open(archive) as tar:
+            return [item.name for item in tar if item.isfile() and _is_image(item.name)]
+
+
+def _contents(base: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of the images wanted, sorted by path; a tar's in its own order, which is the only fast one."""
     name = base.as_posix().lower()
-    try:
-        if name.endswith(_DIGITS):
-            yield from ((path, data) for path, data in _digits(base) if wanted is None or path in wanted)
+    with _undamaged(base):
+        if name.endswith(DIGITS):
+            yield from ((path, data) for path, data in digit_images(base) if path in wanted)
         elif name.endswith(".zip"):
             with zipfile.ZipFile(base) as archive:
                 for member in sorted(archive.namelist()):
-                    if _is_image(member) and (wanted is None or member in wanted):
+                    if member in wanted and _is_image(member):
                         with archive.open(member) as inside:
-                            yield member, b"" if wanted is None else inside.read(_LARGEST + 1)
+                            yield member, inside.read(_LARGEST + 1)
         elif _ARCHIVE.search(name) and base.is_file():
             with tarfile.open(base) as tar:
                 for item in tar:
-                    if item.isfile() and _is_image(item.name) and (wanted is None or item.name in wanted):
+                    if item.name in wanted and item.isfile() and _is_image(item.name):
                         file = tar.extractfile(item)
-                        yield item.name, b"" if wanted is None or file is None else file.read(_LARGEST + 1)
+                        yield item.name, b"" if file is None else file.read(_LARGEST + 1)
         else:
-            for path in sorted(wanted or ()):
+            for path in sorted(wanted):
                 try:
                     with (base / path).open("rb") as image:
                         data = image.read(_LARGEST + 1)
@@ -243,12 +259,19 @@ def _contents(base: Path, wanted: set[str] | None) -> Iterator[tuple[str, bytes]
                     raise InputError(
                         f"{base / path} cannot be read: {error.strerror}", fix="check the file and its rights"
                     ) from error
+
+
+@contextlib.contextmanager
+def _undamaged(archive: Path) -> Iterator[None]:
+    """What reading an archive raises where it is damaged, as an InputError that names it."""
+    try:
+        yield
     except RuntimeError as error:  # of a zip: encrypted, or packed by a method that Python does not know
         raise InputError(
-            f"{base} cannot be unpacked ({str(error)[:200]})", fix="pack it without a password, by deflate"
+            f"{archive} cannot be unpacked ({str(error)[:200]})", fix="pack it without a password, by deflate"
         ) from error
     except _DAMAGED as error:
-        raise InputError(f"{base} is damaged ({str(error)[:200]})", fix="write or copy the file again") from error
+        raise InputError(f"{archive} is damaged ({str(error)[:200]})", fix="write or copy the file again") from error
 
 
 def _is_image(member: str) -> bool:
@@ -259,7 +282,7 @@ def _at(base: Path, name: str) -> str:
     return f"{base}: {name}" if base.is_file() else str(base / name)
 
 
-def _decoded(data: bytes, where: str) -> tuple[int, int, str]:
+def _measured(data: bytes, where: str) -> tuple[int, int, str]:
     """Width, height and format of an image that can be decoded to the last pixel."""
     try:
         from PIL import Image
@@ -281,23 +304,3 @@ def _decoded(data: bytes, where: str) -> tuple[int, int, str]:
         raise InputError(
             f"{where} is not a whole image ({cause})", fix='replace it, or leave broken ones out with on_error="skip"'
         ) from error
-
-
-def _digits(path: Path) -> Iterator[tuple[str, bytes]]:
-    """scikit-learn's handwritten digits, 8 × 8 grey values from 0 to 16 and a label in each line, as PNG."""
-    with gzip.open(path, "rt", encoding="ascii", newline="") as file:
-        rows = [[int(float(cell)) for cell in cells] for cells in csv.reader(file)]
-    named = [(f"{label}/{number:05d}.png", pixels) for number, (*pixels, label) in enumerate(rows)]
-    for name, pixels in sorted(named):
-        yield name, _png([pixels[start : start + 8] for start in range(0, 64, 8)])
-
-
-def _png(rows: Sequence[Sequence[int]]) -> bytes:
-    """An 8-bit grey PNG, stored rather than compressed, so that no version of zlib changes its bytes."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">2I5B", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
-    body = b"".join(b"\0" + bytes(min(255, value * 16) for value in row) for row in rows)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(body, 0)) + chunk(b"IEND", b"")

@@ -338,7 +338,7 @@ _NAMES: Final = {
     str: "string",
     int: "number",
     float: "number",
-    bool: "truth value",
+    bool: "boolean",
     type(None): "null",
     _Int: "number",
     _Float: "number",

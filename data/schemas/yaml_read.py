@@ -136,8 +136,8 @@ def _domain(feature: YamlValue, domain: YamlValue) -> Domain:
         return Range(
             _number(limits, "min"),
             _number(limits, "max"),
-            "disallow_nan" in limits and limits["disallow_nan"].truth(),
-            "disallow_inf" in limits and limits["disallow_inf"].truth(),
+            "disallow_nan" in limits and limits["disallow_nan"].boolean(),
+            "disallow_inf" in limits and limits["disallow_inf"].boolean(),
             cast(Literal["", "int", "float"], parse),
         )
     if kind == "time":

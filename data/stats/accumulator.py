@@ -116,7 +116,7 @@ class StatisticsAccumulator:
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"two columns are named {twice!r}", fix="rename one of them")
         weight = None
-        if not self.options.plain:
+        if not self.options.columns_only:
             batch, weight = self._chosen(batch)
         arrays = dict(zip(names, batch.columns, strict=True))
         if (wanted := self.options.columns) is not None:
@@ -125,7 +125,7 @@ class StatisticsAccumulator:
         self.rows += batch.num_rows
         for name, array in arrays.items():
             self.columns[name].add(array)
-        if batch.num_rows and not self.options.plain:
+        if batch.num_rows and not self.options.columns_only:
             self._add_beyond_columns(batch, arrays, weight)
 
     def _chosen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Weights | None]:
@@ -312,7 +312,7 @@ class StatisticsAccumulator:
             arrays |= nested(str(index), parts)
         options = {**self.options.to_json(), "custom": sorted(self.custom)}
         body: dict[str, Any] = {"options": options, "rows": self.rows, "columns": heads}
-        if self.custom or not self.options.plain:
+        if self.custom or not self.options.columns_only:
             body |= self._more_parts(arrays)
         return _STATE.pack(json.dumps(body, sort_keys=True).encode(), write_arrays(arrays))
 
@@ -350,7 +350,7 @@ class StatisticsAccumulator:
             state.rows = body["rows"]
             for index, head in enumerate(body["columns"]):
                 state.columns[head["name"]] = ColumnState.from_parts(head, arrays.get(str(index), {}))
-            if not state.options.plain or body["options"]["custom"]:
+            if not state.options.columns_only or body["options"]["custom"]:
                 state._take_more(body, arrays, custom or {})
         return state
 

@@ -27,7 +27,10 @@ def has_units(arrow: Any) -> bool:
 
 
 def units_of(decimals: Any) -> Any:
-    """The decimals that are not null, as int64 in units of their last place."""
+    """The decimals that are not null, as int64 in units of their last place.
+
+    They have at most 18 digits, as `has_units` asks for: of such a number, the low half of its 128 bits is the int64.
+    """
     present = _wide(decimals.drop_null() if decimals.null_count else decimals)
     pairs = np.frombuffer(present.buffers()[1], "<i8")[2 * present.offset :]  # 128 bits, the low half first
     return arrow_of(pairs[: 2 * len(present) : 2].astype(np.int64))
@@ -67,6 +70,8 @@ def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top
     if units.sketches is not None:
         counted, moments = None, units.sketches.moments
         low, high = units.sketches.low, units.sketches.high
+        assert low is not None  # there are sketches only of many values
+        assert high is not None
     else:
         table = units.table
         if not isinstance(table, NumberTable):
@@ -77,8 +82,8 @@ def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top
     facts = {
         "mean": exact(rounded(moments.sum.fraction() / moments.count * unit)),
         "std": exact(moments.std() * float(unit)),
-        "min": exact(_shown(Fraction(int(low or 0)) * unit)),
-        "max": exact(_shown(Fraction(int(high or 0)) * unit)),
+        "min": exact(_shown(Fraction(int(low)) * unit)),
+        "max": exact(_shown(Fraction(int(high)) * unit)),
     }
     if counted is None:
         return facts

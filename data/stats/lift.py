@@ -69,7 +69,7 @@ class Lift:
 
 
 def lift_of(lift: Any) -> Lift | None:
-    """The argument `lift` of `statistics` (a truth, a `Lift`, a mapping of its attributes) as a `Lift`; None: no lift.
+    """The argument `lift` of `statistics` (a boolean, a `Lift` or a mapping of its attributes) as a `Lift`, or None.
 
     Raises:
         InputError: It is none of these.

@@ -67,7 +67,7 @@ class MutualInformation:
 def mutual_information(sample: RowSample, label: str, names: Sequence[str]) -> dict[str, Any]:
     """`{"label", "rows", "population", "exact", "features": [{"name", "rows", "value", "adjusted"?}]}`.
 
-    Rows without a label are left out. A missing text, truth or category is a category of its own; rows that miss a
+    Rows without a label are left out. A missing text, boolean or category is a category of its own; rows that miss a
     number (or have NaN, an infinity) are left out for that column. Lists and structs are not looked at. `adjusted` is
     the adjusted mutual information (1 for equal partitions, about 0 by chance), between categories only. A value is
     null where fewer than five rows are left, or no category has two. `exact` says whether every row was looked at.
@@ -126,7 +126,8 @@ def _information(
         return description
     estimate = mutual_info_classif if classes else mutual_info_regression
     wanted = target.astype(np.int64) if classes else target
-    if any(np.unique(side, return_counts=True)[1].max() == 1 for side in [values] * categories + [target] * classes):
+    sides = ((values, categories), (target, classes))
+    if any(is_category and np.unique(side, return_counts=True)[1].max() == 1 for side, is_category in sides):
         return {"rows": rows, "value": None}  # no category has a neighbour
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that categories are many

@@ -34,9 +34,10 @@ class StatisticsOptions:
         limit: Distinct values of a column up to which everything about it is exact.
         columns: The features, or None for every column.
         weight: The column with each row's weight: numbers ≥ 0, a missing one counts as 0.
-        slices: From `slicings`.
-        label: The column that mutual information is with.
-        lift: How to compute the lift of categories for the label; True, False or a mapping are taken too.
+        slices: How rows are sliced, in the form that `slicings` gives.
+        label: The column with which mutual information is computed.
+        lift: How to compute the lift of categories for the label, None: not at all. True, False and a mapping are taken
+            too, and become one of these.
         correlations: Whether to correlate every two numeric features.
         sample_rate: The share of rows to look at; a row is in or out by a hash of its values.
         seed: Another seed, another sample.
@@ -79,7 +80,8 @@ class StatisticsOptions:
         for name, make in self.custom.items():
             if not callable(make):
                 raise InputError(f"custom={{{name!r}: {make!r}}} is not a factory", fix="give the accumulator's class")
-        object.__setattr__(self, "lift", lift_of(self.lift))
+        lift: Any = self.lift  # Any: whatever was written
+        object.__setattr__(self, "lift", lift_of(lift))
         if self.lift is not None and self.label is None:
             raise InputError("lift needs a label", fix='name it: label="column"')
         quantiles: Any = self.quantiles  # Any: whatever was written
@@ -92,7 +94,7 @@ class StatisticsOptions:
             object.__setattr__(self, "columns", _names(self.columns, "columns"))  # a list will do
 
     @property
-    def plain(self) -> bool:
+    def columns_only(self) -> bool:
         """Whether all that is computed is statistics of every column by itself, of all rows."""
         return not self.needed and self.columns is None and not (self.correlations or self.custom or self.sampled)
 
@@ -133,18 +135,18 @@ class StatisticsOptions:
                 raise InputError(f"there is no column {name!r}, which {use} names", fix=fix)
 
     def to_json(self) -> dict[str, Any]:
-        """The options as plain values; of the user's accumulators their names."""
-        plain = {name: value for name, value in vars(self).items() if name != "custom"}
-        return {**plain, "lift": self.lift and vars(self.lift), "custom": sorted(self.custom)}
+        """The options as plain values; a user's accumulators by their names."""
+        values = {name: value for name, value in vars(self).items() if name != "custom"}
+        return {**values, "lift": self.lift and vars(self.lift), "custom": sorted(self.custom)}
 
 
-def options_from_json(plain: Mapping[str, Any], custom: Mapping[str, Factory]) -> StatisticsOptions:
+def options_from_json(values: Mapping[str, Any], custom: Mapping[str, Factory]) -> StatisticsOptions:
     """The options that `StatisticsOptions.to_json` wrote, with the factories in `custom` of the names among them."""
-    known = {name: custom[name] for name in plain["custom"] if name in custom}
-    slices = slicings([dict(spec) for spec in plain["slices"]])
-    columns = None if plain["columns"] is None else tuple(plain["columns"])
-    computed = tuple((name, origin) for name, origin in plain.get("computed", ()))
-    return StatisticsOptions(**{**plain, "slices": slices, "columns": columns, "custom": known, "computed": computed})
+    known = {name: custom[name] for name in values["custom"] if name in custom}
+    slices = slicings([dict(spec) for spec in values["slices"]])
+    columns = None if values["columns"] is None else tuple(values["columns"])
+    computed = tuple((name, origin) for name, origin in values.get("computed", ()))
+    return StatisticsOptions(**{**values, "slices": slices, "columns": columns, "custom": known, "computed": computed})
 
 
 def difference(left: StatisticsOptions, right: StatisticsOptions) -> str | None:

@@ -32,7 +32,7 @@ from .weighted_table import (
 )
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
-_ODD: Final = ("nan", "positive_infinity", "negative_infinity")
+_NON_FINITE: Final = ("nan", "positive_infinity", "negative_infinity")
 
 
 def weight_of(units: int) -> float:
@@ -41,7 +41,7 @@ def weight_of(units: int) -> float:
 
 
 def describe_weighted(column: WeightedColumn, detail: Detail, beside: Sequence[WeightedColumn] = ()) -> dict[str, Any]:
-    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`.
+    """The weighted counterpart of a feature: counts are weights; a list has `lengths` and `values`, a struct `fields`.
 
     `beside` as of `describe_column`.
     """
@@ -62,7 +62,7 @@ def describe_weighted(column: WeightedColumn, detail: Detail, beside: Sequence[W
     if column.kind in ("null", "list", "struct", "other"):
         return description
     if column.kind == "float":
-        description |= {name: weight_of(odd) for name, odd in zip(_ODD, column.odd, strict=True)}
+        description |= {name: weight_of(units) for name, units in zip(_NON_FINITE, column.odd, strict=True)}
     return description | _numbers(column, detail, beside)
 
 
@@ -102,10 +102,10 @@ def _numbers(column: WeightedColumn, detail: Detail, beside: Sequence[WeightedCo
         {"value": _show(column, values[row]), "count": weight_of(weights[row])}
         for row in heaviest(weights, detail.top_values)
     ]
-    spread = weighted_quantiles(values, weights, detail.quantiles)
+    at_levels = weighted_quantiles(values, weights, detail.quantiles)
     return facts | {
         "median": {"value": _show(column, middle[0]) if middle else None, **precision},
-        "quantiles": {"value": [_show(column, value) for value in spread], **precision},
+        "quantiles": {"value": [_show(column, value) for value in at_levels], **precision},
         "histogram": {"value": _histogram(column, values, weights, detail.buckets, beside), **precision},
         "top_values": {"value": listed, **precision},
     }
@@ -119,8 +119,8 @@ def _mean_and_deviation(first: Fraction, second: Fraction, weight: Fraction) -> 
 def weighted_quantiles(values: Sequence[float], weights: Weights, levels: Sequence[float]) -> list[float]:
     """Quantiles of ascending values; nothing where no value has weight.
 
-    The smallest value whose cumulative share reaches the level; the mean of it and the next with weight where it is
-    just reached (of the first and the last level: the end itself).
+    The smallest value whose cumulative share reaches the level; where it just reaches it, the mean of that value and
+    the next one with weight. For levels 0 and 1, the smallest and the largest value.
     """
     kept = np.flatnonzero(weights)
     if not len(kept):
@@ -133,12 +133,21 @@ def weighted_quantiles(values: Sequence[float], weights: Weights, levels: Sequen
         reached = bisect_left(ends, wanted)
         low = values[kept[reached]]
         high = values[kept[min(reached + 1, last)]] if level > 0 and ends[reached] == wanted else low
-        at_levels.append(low if low == high else low / 2 + high / 2 if abs(low) > 1e300 else (low + high) / 2)
+        at_levels.append(_midpoint(low, high))
     return at_levels
 
 
+def _midpoint(low: float, high: float) -> float:
+    """The mean of two numbers."""
+    if low == high:
+        return low  # a whole number stays one
+    if abs(low) > 1e300:
+        return low / 2 + high / 2  # their sum could overflow; halves of small numbers would lose digits
+    return (low + high) / 2
+
+
 def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> list[Any]:
-    """The table's values; of cut ones the middle of the interval that they stand for, within the true range."""
+    """The table's values; of values that were cut, the middle of each one's interval, within `extremes`."""
     if table is None:
         return []
     if table.bits is None:
@@ -155,7 +164,7 @@ def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> li
 def _histogram(
     column: WeightedColumn, values: list[Any], weights: Weights, buckets: int, beside: Sequence[WeightedColumn]
 ) -> list[dict[str, Any]]:
-    """Weight per bucket, the buckets being those of the unweighted twin."""
+    """Weight per bucket, the buckets being those of the unweighted counterpart."""
     if not values:
         return []
     same_kind = [other for other in beside if other.kind == column.kind and other.unit == column.unit]
@@ -183,7 +192,7 @@ def _exact(value: Any) -> dict[str, Any]:
 
 
 def _show(column: WeightedColumn, value: float) -> Any:
-    """A number of the column as JSON: times as ISO 8601 text, the two truths as such."""
+    """A number of the column as JSON: times as ISO 8601 text, booleans as such."""
     if column.kind in _TIMES:
         return iso(round(value), column.kind, column.unit, column.zone)
     if column.kind == "bool" and value in (0, 1):

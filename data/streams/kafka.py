@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -122,7 +123,8 @@ def _consumer(name: str, settings: Mapping[str, Any]) -> Any:
         return kafka.Consumer(dict(settings), logger=logging.getLogger(__name__))
     except kafka.KafkaException as error:
         # Its text may quote a value, so it is not shown whole: only the settings that it names.
-        refused = [key for key in settings if f'"{key}"' in error.args[0].str()] or [error.args[0].name()]
+        words = re.findall(r"[\w.]+", error.args[0].str())
+        refused = [key for key in settings if key in words] or [error.args[0].name()]
         raise InputError(f"{name}: librdkafka refuses a setting ({', '.join(refused)})", fix="correct it") from None
 
 

@@ -190,7 +190,7 @@ def _is(left: _Term, right: _Term) -> str:
 
 
 def _twins(literal: Json) -> bool:
-    """Whether a literal is, or holds, a number that is equal to a truth value in Python, or the other way round."""
+    """Whether a literal is, or holds, a number that is equal to a boolean in Python, or the other way round."""
     return (
         any(map(_twins, literal))
         if isinstance(literal, (list, tuple))

@@ -264,7 +264,7 @@ def _api(section: YamlValue) -> ApiSettings:
     kinds = {each.name: type(each.default) for each in fields(ApiSettings)}
     arguments: dict[str, Any] = {}  # Any: by the field's type
     readers: Mapping[type, Callable[[YamlValue], object]] = {
-        str: YamlValue.string, bool: YamlValue.truth, float: _positive, int: _natural,
+        str: YamlValue.string, bool: YamlValue.boolean, float: _positive, int: _natural,
     }  # fmt: skip
     for name, value in section.mapping().items():
         if name in ("token", "cookies", "iap_other_client_secret"):
@@ -401,7 +401,7 @@ _OTHERS: Mapping[str, Callable[[YamlValue], Any]] = {
     "gpu": YamlValue.string,
     "run_as_user": _natural,
     "run_as_group": _natural,
-    "run_as_non_root": YamlValue.truth,
+    "run_as_non_root": YamlValue.boolean,
 }
 
 

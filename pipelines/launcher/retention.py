@@ -46,7 +46,7 @@ def read_policy(path: Path) -> RetentionPolicy:
         rules,
         grace=_length(entries["grace"], allow_zero=True) if "grace" in entries else defaults.grace,
         quota=_bytes(entries["quota"]) if "quota" in entries else None,
-        lineage=entries["lineage"].truth() if "lineage" in entries else True,
+        lineage=entries["lineage"].boolean() if "lineage" in entries else True,
     )
 
 

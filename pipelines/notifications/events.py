@@ -16,6 +16,7 @@ from ...errors import DrivetrainError
 from ...metadata import ArtifactRecord, ContextRecord
 from ...metadata.registry import RegisteredModel, Registry, RegistryEntry
 from ...redaction import printable
+from ..ir.tasks import parse_task
 from ..launcher.decisions import waiting_tasks
 from ..launcher.home import Home
 from ..launcher.runs import Run, open_run
@@ -189,7 +190,7 @@ class WaitingApprovals:
 
     def _event(self, run: Run, task: str) -> Event:
         facts = run.context.properties
-        message = dict(run.pipeline[task.partition("[")[0]].parameters).get("message")
+        message = dict(run.pipeline[parse_task(task)[0]].parameters).get("message")
         question = f"{message}: " if isinstance(message, str) and message else ""
         answer = f"{question}`drivetrain approve {run.id} {task}`, or with --deny"
         at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -118,7 +118,7 @@ def _channel(value: YamlValue, base: Path) -> NotificationChannel:
     kind = value.mapping(required=("kind",))["kind"].choice(*_KEYS)
     required = ("host", "from", "to") if kind == "email" else ("url",)
     entries = value.mapping(_KEYS[kind], required=required)
-    insecure = "insecure" in entries and entries["insecure"].truth()
+    insecure = "insecure" in entries and entries["insecure"].boolean()
     ca = base / entries["ca"].string() if "ca" in entries else None
     if kind == "email":
         return _mail(value, entries, base, insecure=insecure, ca=ca)

@@ -174,7 +174,7 @@ BY_COLUMN: Final = {"x": [1.0, 2.0, 3.0]}
         ({"predictions": [{"y": 1}, 2, 3]}, "not every row has the outputs of the first, y"),
         ({"predictions": [{}, {}, {}]}, "it has no outputs"),
         ({"predictions": [1, "2", 3]}, "output 'y' mixes numbers and text"),
-        ({"predictions": [1, True, 3]}, "output 'y' mixes numbers and truth values"),
+        ({"predictions": [1, True, 3]}, "output 'y' mixes booleans and numbers"),
         ({"predictions": [1, [2], 3]}, "output 'y' mixes lists and numbers"),
         ({"predictions": [[1], [[2]], [3]]}, "output 'y' mixes lists and numbers"),
         ({"predictions": [1, {"y": 2}, 3]}, "output 'y' has an object that is not base64"),

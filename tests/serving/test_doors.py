@@ -42,7 +42,7 @@ Ask: TypeAlias = Callable[[pa.Table], Values]
 
 
 def rows_of(seed: int, count: int) -> pa.Table:
-    """Floats, some missing, whole numbers, truth values, text that is rare or not; and the label `late`."""
+    """Floats, some missing, whole numbers, booleans, text that is rare or not; and the label `late`."""
     rng = np.random.default_rng(seed)
     delay = rng.normal(10, 30, count)
     hour = rng.integers(0, 24, count)

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -467,10 +468,20 @@ def test_what_librdkafka_hides_is_redacted(monkeypatch: pytest.MonkeyPatch) -> N
     assert {name for name in hidden if settings[name] in redact(f"it is {settings[name]}.")} == set()
 
 
-def test_a_setting_that_librdkafka_refuses(tmp_path: Path) -> None:
-    source = kafka_topic("clicks", "127.0.0.1:9", config={"socket.timeout.ms": "open-sesame"})
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"socket.timeout.ms": "open-sesame"},
+        {"security.protocol": "open-sesame"},  # its text quotes the value
+        {"ssl.keystore.location": "open-sesame"},  # its text names the setting between other quotes
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_a_setting_that_librdkafka_refuses(setting: dict[str, str], tmp_path: Path) -> None:
+    source = kafka_topic("clicks", "127.0.0.1:9", config=setting)
+    (name,) = setting
     with pytest.raises(
-        InputError, match=r"^kafka:clicks: librdkafka refuses a setting \(socket\.timeout\.ms\)"
+        InputError, match=rf"^kafka:clicks: librdkafka refuses a setting \({re.escape(name)}\)"
     ) as caught:
         next(stream(source, tmp_path / "spans"))
     assert "sesame" not in str(caught.value)
@@ -504,11 +515,13 @@ def test_partitions_that_cannot_be_asked_are_read_later(producer: Any, monkeypat
     source._consumer.assign([confluent_kafka.TopicPartition("clicks", 0, 1)])  # as before 1 and 2 came
     source._offsets = {0: 1}
     source._consumer = AwayFor(source._consumer, {2})
-    monkeypatch.setattr(stream_kafka, "_REFRESH", -1.0)
-    assert source.poll(10, 0.0) == []
-    assert source.position() == {"0": 1}
-    source._consumer.partitions.clear()
     rows: list[dict[str, Any]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_kafka, "_REFRESH", -1.0)
+        assert source.poll(10, 0.0) == []
+        assert source.position() == {"0": 1}
+        source._consumer.partitions.clear()
+        source._assign()
     for _ in range(200):
         rows += [row for chunk in source.poll(10, 0.1) if chunk.table is not None for row in chunk.table.to_pylist()]
         if len(rows) == 2:
