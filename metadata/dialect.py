@@ -49,7 +49,7 @@ Connection: TypeAlias = Any
 Row: TypeAlias = Mapping[str, Any]  # a database row: Any is the driver's boundary
 Statement: TypeAlias = tuple[str, Mapping[str, Any]]  # SQL, and what it binds
 Begun: TypeAlias = tuple[int, list[list[Row]]]  # the time, and the rows that each of the first statements gave
-JsonKind = Literal["number", "text", "truth", "any"]
+JsonKind = Literal["number", "text", "boolean", "any"]
 
 
 def microseconds() -> int:
@@ -114,7 +114,7 @@ class Dialect(Protocol):
     def json_value(self, column: str, path: str, kind: JsonKind) -> str:
         """SQL: the value at a path, itself SQL, where it is of the kind, else NULL.
 
-        A "truth" is the text true or false; "any" any text that is not NULL where there is a value, and it is not null.
+        A "boolean" is the text true or false; "any" any text that is not NULL where there is a value, and it is not null.
         """
 
     def as_json(self, text: str) -> str:
@@ -322,10 +322,10 @@ class Sqlite:
 
     def json_value(self, column: str, path: str, kind: JsonKind) -> str:
         """SQL: the value at a path, where it is of a kind; see `Dialect.json_value`."""
-        types = {"number": "'integer', 'real'", "text": "'text'", "truth": "'true', 'false'"}
+        types = {"number": "'integer', 'real'", "text": "'text'", "boolean": "'true', 'false'"}
         if kind == "any":
             return f"nullif(json_type({column}, {path}), 'null')"
-        value = f"json_type({column}, {path})" if kind == "truth" else f"json_extract({column}, {path})"
+        value = f"json_type({column}, {path})" if kind == "boolean" else f"json_extract({column}, {path})"
         if (
             kind == "number"
         ):  # as PostgreSQL reads it, and the filter's own numbers are: integers beyond 2**53 are rounded

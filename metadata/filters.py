@@ -365,7 +365,7 @@ def _parts(name: str) -> list[str]:
 
 def _json_kind(value: FilterValue) -> JsonKind:
     """The kind of JSON values that a value is compared with."""
-    return "truth" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+    return "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
 def _error(text: str, at: int, message: str, fix: str | None = None) -> InputError:

@@ -201,7 +201,7 @@ class Postgres:
         text, type_ = f"({column} #>> {at})", f"json_typeof({column} #> {at})"
         if kind == "any":
             return f"nullif({type_}, 'null')"
-        types = {"number": "number", "text": "string", "truth": "boolean"}
+        types = {"number": "number", "text": "string", "boolean": "boolean"}
         value = f"CAST({text} AS DOUBLE PRECISION)" if kind == "number" else text + self.by_bytes
         return f"CASE WHEN {type_} = '{types[kind]}' THEN {value} END"
 

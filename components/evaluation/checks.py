@@ -346,9 +346,9 @@ def check_slice_values(config: EvaluationConfig, schema: pa.Schema) -> None:
     for threshold in config.thresholds:
         for name, value in threshold.pinned.items():
             holds = _holds(schema.field(name).type) if name in schema.names else None
-            kind = "truth values" if isinstance(value, bool) else "text" if isinstance(value, str) else "numbers"
+            kind = "booleans" if isinstance(value, bool) else "text" if isinstance(value, str) else "numbers"
             if value is not None and holds not in (None, kind):
-                alike = {"text": repr(str(value)), "truth values": "True", "numbers": str(value)}[str(holds)]
+                alike = {"text": repr(str(value)), "booleans": "True", "numbers": str(value)}[str(holds)]
                 raise InputError(
                     f"the threshold on {threshold.metric!r} is for the slice {name}={value!r}, and the column {name!r} "
                     f"holds {holds}",
@@ -364,7 +364,7 @@ def _holds(kind: pa.DataType) -> str | None:
     if _is_text(kind):
         return "text"
     if pa.types.is_boolean(kind):
-        return "truth values"
+        return "booleans"
     return "numbers" if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
 

@@ -482,7 +482,7 @@ def _numbers(source: Source, names: Sequence[str]) -> list[Floats]:
     source = source.select(names)
     batches = [batch for shard in source.shards for batch in source.read(shard)]
     columns = pa.Table.from_batches(batches).select(names).columns
-    # Arrow casts truth values to floats by way of whole numbers only.
+    # Arrow casts booleans to floats by way of whole numbers only.
     return [numbers_of(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column) for column in columns]
 
 
