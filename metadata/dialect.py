@@ -114,7 +114,7 @@ class Dialect(Protocol):
     def json_value(self, column: str, path: str, kind: JsonKind) -> str:
         """SQL: the value at a path, itself SQL, where it is of the kind, else NULL.
 
-        A "boolean" is the text true or false; "any" any text that is not NULL where there is a value, and it is not null.
+        A "boolean" is the text true or false; "any" any text that is not NULL where there is a value that is not null.
         """
 
     def as_json(self, text: str) -> str:
