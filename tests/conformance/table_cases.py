@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,21 @@ def _months(*numbers: int, edited: bool = False) -> Callable[[Path], None]:
     def write(base: Path) -> None:
         (base / "data").mkdir(exist_ok=True)
         for number in numbers:
-            table = flights()
-            table = table.filter(pc.equal(table["month"], number)).slice(0, ROWS)
-            if edited:
-                late = pa.array(["XX"] * ROWS)
-                table = table.set_column(table.schema.get_field_index("carrier"), "carrier", late)
-            pyarrow.csv.write_csv(table, base / "data" / f"{number:02}.csv")
+            (base / "data" / f"{number:02}.csv").write_bytes(_month(number, edited))
 
     return write
+
+
+@cache
+def _month(number: int, edited: bool) -> bytes:
+    table = flights()
+    table = table.filter(pc.equal(table["month"], number)).slice(0, ROWS)
+    if edited:
+        late = pa.array(["XX"] * ROWS)
+        table = table.set_column(table.schema.get_field_index("carrier"), "carrier", late)
+    stream = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, stream)
+    return bytes(stream.getvalue().to_pybytes())
 
 
 def _long(base: Path) -> None:
