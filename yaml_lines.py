@@ -101,7 +101,7 @@ class YamlValue:
                 raise replace(self, node=key_node).error(
                     f"{self.name}: {unknown} {key!r}", suggest(key, list(known), "use")
                 )
-            entries[key] = replace(self, name=self._below(key), node=node, is_root=False)
+            entries[key] = self._part(self._below(key), node)
         for key in required:
             if key not in entries:
                 raise self.error(f"{self.name} has no {key}:", f"add {key}: to it")
@@ -193,6 +193,10 @@ class YamlValue:
             return yaml.SafeLoader("").construct_document(self.node)
         except (yaml.YAMLError, ValueError) as error:  # a tag that it does not know; a day that does not exist
             raise self.error(f"{self.name} cannot be read: {getattr(error, 'problem', error)}", "correct it") from None
+
+    def _part(self, name: str, node: yaml.Node) -> YamlValue:
+        # Not by `replace`, which takes several times as long: there is one for each node.
+        return YamlValue(self.file, name, node, self.error_class)
 
     def _below(self, key: str) -> str:
         return key if self.is_root else f"{self.name}.{key}"
@@ -305,14 +309,11 @@ def _check(value: YamlValue, checked: _SeenNodes) -> tuple[int, int]:
     if isinstance(node, yaml.MappingNode):
         keys = _checked_keys(value)
         below = [
-            _check(replace(value, name=value._below(key), node=entry, is_root=False), checked)
+            _check(value._part(value._below(key), entry), checked)
             for key, (_, entry) in zip(keys, node.value, strict=True)
         ]
     elif isinstance(node, yaml.SequenceNode):
-        below = [
-            _check(replace(value, name=f"{value.name}[{i}]", node=item, is_root=False), checked)
-            for i, item in enumerate(node.value)
-        ]
+        below = [_check(value._part(f"{value.name}[{i}]", item), checked) for i, item in enumerate(node.value)]
     else:
         _refuse_surrogates(value)
         below = []
@@ -330,7 +331,7 @@ def _checked_keys(value: YamlValue) -> list[str]:
     keys: list[str] = []
     seen: set[str] = set()
     for key_node, _ in value.node.value:
-        key = replace(value, name=f"a key of {value.name}", node=key_node)
+        key = value._part(f"a key of {value.name}", key_node)
         if not key.is_scalar:
             raise key.error(f"{key.name} is not text", "write a name")
         _refuse_surrogates(key)
