@@ -133,11 +133,17 @@ def _server() -> S3:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> S3:
+def s3_server() -> Iterator[S3]:
     """One for all tests of all modules: its port must not change, as s3fs keeps its connections."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
-    return _server()
+    import botocore.useragent
+
+    # For each request botocore looks at 88 short texts letter by letter, which are always the same.
+    clean: Any = botocore.useragent.sanitize_user_agent_string_component
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.useragent, clean.__name__, cache(clean))
+        yield _server()
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from drivetrain.engine import Bundle, analyze, export_model, ops
 from drivetrain.errors import InputError
 from sklearn import inspection
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 pytestmark = pytest.mark.engine
 
@@ -29,20 +30,20 @@ FEATURES = ["mean radius", "mean texture", "mean smoothness", "worst concavity"]
 
 
 @pytest.fixture(scope="module")
-def cancer() -> tuple[pd.DataFrame, RandomForestClassifier]:
+def cancer() -> tuple[pd.DataFrame, DecisionTreeClassifier]:
     frame = load_breast_cancer(as_frame=True).frame[[*FEATURES, "target"]]
-    return frame, RandomForestClassifier(8, random_state=1).fit(frame[FEATURES][:300], frame["target"][:300])
+    return frame, DecisionTreeClassifier(max_depth=4, random_state=1).fit(frame[FEATURES][:300], frame["target"][:300])
 
 
 def test_importance_is_scikit_learns(cancer: Any) -> None:
-    frame, forest = cancer
+    frame, tree = cancer
     held = frame[300:].reset_index(drop=True)
     result = dt.explain(
-        held, lambda rows: forest.predict_proba(rows[FEATURES])[:, 1], label="target", metric="auc",
+        held, lambda rows: tree.predict_proba(rows[FEATURES])[:, 1], label="target", metric="auc",
         effort=Effort(repeats=30, attributed=0),
     )  # fmt: skip
     theirs = inspection.permutation_importance(
-        forest, held[FEATURES], held["target"], scoring="roc_auc", n_repeats=30, random_state=5
+        tree, held[FEATURES], held["target"], scoring="roc_auc", n_repeats=30, random_state=5
     )
     ours = result.importance().set_index("column")
     for name, mean, std in zip(FEATURES, theirs.importances_mean, theirs.importances_std, strict=True):
