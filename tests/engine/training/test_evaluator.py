@@ -56,20 +56,32 @@ def content(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> Pa
     return folder
 
 
-@pytest.fixture
-def run(content: Path, tmp_path: Path) -> TrainingRun:
+def run_in(work: Path, content: Path) -> TrainingRun:
     """The training beside which an evaluator works: 4 steps in each of 3 epochs."""
     specs = {name: FieldSpec("float32") for name in ("x", "y")}
     return TrainingRun(
-        specs,
-        content,
-        epochs=3,
-        batch_size=BATCH,
-        depth=3,
-        work_dir=tmp_path / "work",
-        log_dir=tmp_path / "work" / "logs",
-        role="trainer",
+        specs, content, epochs=3, batch_size=BATCH, depth=3, work_dir=work, log_dir=work / "logs", role="trainer"
     )
+
+
+@pytest.fixture
+def run(content: Path, tmp_path: Path) -> TrainingRun:
+    return run_in(tmp_path / "work", content)
+
+
+@pytest.fixture(scope="module")
+def trained_work(content: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the training leaves, done once."""
+    work = tmp_path_factory.mktemp("trained") / "work"
+    fit(run_in(work, content))
+    return work
+
+
+@pytest.fixture
+def trained(run: TrainingRun, trained_work: Path) -> None:
+    """The run's folder where its training has ended."""
+    assert run.work_dir is not None
+    shutil.copytree(trained_work, run.work_dir)
 
 
 LINE = Model(
@@ -176,9 +188,9 @@ def test_lines_are_json_and_what_is_torn_goes(tmp_path: Path) -> None:
     assert [evaluation.step for evaluation in EvaluationLog(tmp_path).new()] == [8, 12]
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_damaged_line_is_as_none(run: TrainingRun) -> None:
     """The training reads the file too, and does not end for it; the checkpoint is measured again."""
-    fit(run)
     fit(evaluator(run, []))
     log = EvaluationLog(run.log_dir)
     lines = log.path.read_bytes().splitlines(keepends=True)
@@ -191,8 +203,8 @@ def test_a_damaged_line_is_as_none(run: TrainingRun) -> None:
     assert [evaluation.step for evaluation in measured(run)] == [4, 8, 12]
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_full_disk_is_named_and_what_it_lacks_is_measured_again(run: TrainingRun, tmp_path: Path) -> None:
-    fit(run)
     small = tmp_path / "small"
     small.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)]
@@ -281,8 +293,8 @@ def test_one_that_stops_amid_an_epoch_is_measured_to_its_end(run: TrainingRun) -
     assert ends == [(step, step == 8) for step in range(1, 9)]
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_training_that_was_killed_ends_it_with_an_error(run: TrainingRun) -> None:
-    fit(run)
     assert run.work_dir is not None
     shutil.rmtree(run.work_dir / "checkpoints" / "12")  # as though it had been killed before
     with pytest.raises(DrivetrainError, match="no longer at work, and ended at step 8 of 12"):
@@ -298,8 +310,8 @@ def test_no_training_is_an_error(run: TrainingRun) -> None:
         fit(evaluator(run, []))
 
 
+@pytest.mark.usefixtures("trained")
 def test_a_checkpoint_that_is_damaged_or_goes_is_left_out(run: TrainingRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit(run)
     assert run.work_dir is not None
     folder = run.work_dir / "checkpoints"
     (folder / "9.orbax-checkpoint-tmp").mkdir()  # half-written, as orbax names it
@@ -358,6 +370,7 @@ def test_what_goes_by_the_eval_split_is_refused(run: TrainingRun, options: dict[
     assert measured(run)[-1].last
 
 
+@pytest.mark.usefixtures("trained")
 def test_other_trainings_are_refused(run: TrainingRun) -> None:
     with pytest.raises(InputError, match="has no work_dir"):
         fit(replace(run, work_dir=None))
@@ -365,7 +378,6 @@ def test_other_trainings_are_refused(run: TrainingRun) -> None:
         fit(replace(evaluator(run, []), eval_split=None))
     with pytest.raises(InputError, match="an evaluator trains nothing"):
         evaluator(run, []).batches()
-    fit(run)
     with pytest.raises(InputError, match="belong to another training"):
         fit(replace(evaluator(run, []), seed=8))
     assert run.work_dir is not None
@@ -376,6 +388,7 @@ def test_other_trainings_are_refused(run: TrainingRun) -> None:
         fit(evaluator(run, []))
 
 
+@pytest.mark.usefixtures("trained")
 @pytest.mark.parametrize(
     ("model", "options", "named"),
     [
@@ -388,7 +401,6 @@ def test_code_of_another_training_is_named_as_the_cause(
     run: TrainingRun, model: Model, options: dict[str, Any], named: str
 ) -> None:
     """The checkpoints are whole, and stay: neither does an evaluator look at the disk, nor a training begin anew."""
-    fit(run)
     for each in (evaluator(run), run):
         with pytest.raises(InputError, match="is of another training: ") as raised:
             fit(each, replace(model, apply=lambda params, features: params["w"].sum() * features["x"]), **options)
