@@ -137,7 +137,7 @@ def s3_server() -> Iterator[S3]:
     """One for all tests of all modules: its port must not change, as s3fs keeps its connections."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
-    import botocore.useragent
+    import botocore.useragent  # type: ignore[import-untyped]
 
     # For each request botocore looks at 88 short texts letter by letter, which are always the same.
     clean: Any = botocore.useragent.sanitize_user_agent_string_component

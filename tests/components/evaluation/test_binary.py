@@ -35,13 +35,15 @@ def oracle(label: NDArray[Any], score: NDArray[Any], weight: NDArray[Any], thres
     called = score > threshold
     options = {"sample_weight": weight, "zero_division": np.nan}
     tn, fp, fn, tp = sk.confusion_matrix(label, called, sample_weight=weight, labels=[0, 1]).ravel()
+    precision, recall, f1, _ = sk.precision_recall_fscore_support(label, called, average="binary", **options)
+    of_negatives = sk.precision_recall_fscore_support(label, called, average="binary", pos_label=0, **options)
     values = {
         "accuracy": sk.accuracy_score(label, called, sample_weight=weight),
-        "precision": sk.precision_score(label, called, **options),
-        "recall": sk.recall_score(label, called, **options),
-        "specificity": sk.recall_score(label, called, pos_label=0, **options),
-        "negative_predictive_value": sk.precision_score(label, called, pos_label=0, **options),
-        "f1": sk.f1_score(label, called, **options),
+        "precision": precision,
+        "recall": recall,
+        "specificity": of_negatives[1],
+        "negative_predictive_value": of_negatives[0],
+        "f1": f1,
         "f_beta": sk.fbeta_score(label, called, beta=2, **options),
         "threat_score": sk.jaccard_score(label, called, sample_weight=weight),
         "cohen_kappa": sk.cohen_kappa_score(label, called, sample_weight=weight),

@@ -68,13 +68,14 @@ def sklearn_metrics(label: NDArray[Any], score: NDArray[Any], weight: NDArray[An
     clipped = np.clip(score, 1e-7, 1 - 1e-7)
     called = score > 0.5
     mass = np.ones(len(label)) if weight is None else weight
+    precision, recall, *_ = sk.precision_recall_fscore_support(label, called, average="binary", sample_weight=weight)
     return {
         "example_count": len(label),
         "weighted_example_count": math.fsum(mass),
         "auc": sk.roc_auc_score(label, score, sample_weight=weight),
         "accuracy": sk.accuracy_score(label, called, sample_weight=weight),
-        "precision": sk.precision_score(label, called, sample_weight=weight),
-        "recall": sk.recall_score(label, called, sample_weight=weight),
+        "precision": precision,
+        "recall": recall,
         "log_loss": sk.log_loss(label, clipped, sample_weight=weight),
         "calibration": math.fsum(mass * score) / math.fsum(mass * label),
         "mean_label": np.average(label.astype(np.float64), weights=mass),

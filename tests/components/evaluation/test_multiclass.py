@@ -54,11 +54,12 @@ def test_equal_to_scikit_learn(seed: int, rows: int, classes: int, exact_rows: i
             "log_loss": sk.log_loss(label, np.clip(score, 1e-7, 1), labels=labels, **every),
             "brier_score": np.average(((score - np.eye(classes)[label]) ** 2).sum(axis=1), weights=weight),
         }
-        for name, function in (("precision", sk.precision_score), ("recall", sk.recall_score), ("f1", sk.f1_score)):
-            for average in ("macro", "weighted"):
-                expected[f"{average}_{name}"] = function(
-                    label, called, average=average, labels=labels, zero_division=np.nan, **every
-                )
+        for average in ("macro", "weighted"):
+            values = sk.precision_recall_fscore_support(
+                label, called, average=average, labels=labels, zero_division=np.nan, **every
+            )
+            for name, value in zip(("precision", "recall", "f1"), values, strict=False):
+                expected[f"{average}_{name}"] = value
     if classes > 2:
         expected["top2"] = sk.top_k_accuracy_score(label, score, k=2, labels=labels, **every)
     for name, value in expected.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +47,23 @@ def profit(gain: float = 100.0, cost: float = 20.0) -> Metric:
     return Metric.of_rows("Profit", earned, direction="higher", plot=lambda rows: [[0.0, 0.0], [1.0, float(len(rows))]])
 
 
-def summed_profit() -> Metric:
+@cache  # for each shape one program, and not one for each step of each metric
+def profit_and_calls() -> Any:
+    """In JAX: from the predictions, labels and weights of rows to what they earn, and how many are called."""
+    import jax
     import jax.numpy as jnp
 
+    def summed(prediction: Any, label: Any, weight: Any) -> Any:
+        called = prediction > 0.5
+        return jnp.where(called, weight * (100.0 * label - 20.0), 0.0).sum(), called.sum()
+
+    return jax.jit(summed)
+
+
+def summed_profit() -> Metric:
     def add(state: Any, rows: SliceRows) -> Any:
-        called = jnp.asarray(rows.prediction) > 0.5
-        values = jnp.where(called, rows.weight * (100.0 * rows.label - 20.0), 0.0)
-        return {"sum": state["sum"] + values.sum(), "calls": state["calls"] + called.sum()}
+        earned, calls = profit_and_calls()(rows.prediction, rows.label, rows.weight)
+        return {"sum": state["sum"] + earned, "calls": state["calls"] + calls}
 
     def merge(left: Any, right: Any) -> Any:
         return {name: left[name] + right[name] for name in left}
