@@ -312,7 +312,9 @@ class Program:
     def _step(
         self, state: State, stack: Arrays, index: jax.Array | int, first: int, key: jax.Array
     ) -> tuple[State, jax.Array]:
-        key = jax.random.fold_in(jax.random.fold_in(key, _STEPS_KEY), first + index)
+        if self._model.train is not None or self._step_options.gradients is not None:
+            # Else nobody draws from it, and the key of a step is half of what JAX has to lower of a small model's.
+            key = jax.random.fold_in(jax.random.fold_in(key, _STEPS_KEY), first + index)
         return self._next(state, _batch(stack, index), key)
 
     def _steps(self, state: State, stack: Arrays, count: int, first: int, key: jax.Array) -> tuple[State, jax.Array]:

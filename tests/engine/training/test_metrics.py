@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,13 @@ def pairs(outputs: Any, batch: Any) -> tuple[Any, ...]:
 
 def weighted(outputs: Any, batch: Any) -> tuple[Any, ...]:
     return outputs, batch["label"], batch["weight"]
+
+
+@cache
+def metric_of(name: str, columns: Callable[..., Any]) -> metrics.SplitMetric:
+    """The same object for each test, and so one program."""
+    metric: metrics.SplitMetric = getattr(metrics, name)(columns)
+    return metric
 
 
 def over_batches(metric: metrics.SplitMetric, outputs: Any, **columns: Any) -> float:
@@ -63,10 +71,9 @@ def test_yes_or_no(name: str, rate: float) -> None:
     scores = (1 / (1 + np.exp(-odds))).astype(np.float32)
     weights = random.integers(0, 4, ROWS).astype(np.float32)
     tolerance = 3e-4 if name in ("auc", "average_precision") else 1e-6
-    metric = getattr(metrics, name)
-    plain = over_batches(metric(pairs), scores, label=labels)
+    plain = over_batches(metric_of(name, pairs), scores, label=labels)
     assert plain == pytest.approx(BINARY[name](learn, labels, scores, None), abs=tolerance)
-    of_weights = over_batches(metric(weighted), scores, label=labels, weight=weights)
+    of_weights = over_batches(metric_of(name, weighted), scores, label=labels, weight=weights)
     assert of_weights == pytest.approx(BINARY[name](learn, labels, scores, weights), abs=tolerance)
 
 
@@ -74,8 +81,8 @@ def test_scores_that_are_certain_and_equal() -> None:
     learn = pytest.importorskip("sklearn.metrics")
     scores = np.array([0, 0, 0.3, 0.3, 1, 1], np.float32)
     labels = np.array([0, 1, 0, 1, 0, 1], np.float32)
-    assert over_batches(metrics.auc(pairs), scores, label=labels) == learn.roc_auc_score(labels, scores)
-    assert over_batches(metrics.average_precision(pairs), scores, label=labels) == pytest.approx(0.5)
+    assert over_batches(metric_of("auc", pairs), scores, label=labels) == learn.roc_auc_score(labels, scores)
+    assert over_batches(metric_of("average_precision", pairs), scores, label=labels) == pytest.approx(0.5)
 
 
 def test_classes() -> None:
@@ -117,10 +124,10 @@ def test_what_is_rounded_off_is_no_variance() -> None:
 
 def test_without_a_value_it_is_nan() -> None:
     none = np.zeros(4, np.float32)
-    assert np.isnan(over_batches(metrics.auc(pairs), none + 0.5, label=none))
-    assert np.isnan(over_batches(metrics.precision(pairs), none, label=none))
+    assert np.isnan(over_batches(metric_of("auc", pairs), none + 0.5, label=none))
+    assert np.isnan(over_batches(metric_of("precision", pairs), none, label=none))
     assert np.isnan(over_batches(metrics.r2(pairs), none, label=none))
-    assert np.isnan(over_batches(metrics.auc(pairs), np.array([-2, 3, 0.5, 1]), label=np.array([0, 1, 0, 1])))
+    assert np.isnan(over_batches(metric_of("auc", pairs), np.array([-2, 3, 0.5, 1]), label=np.array([0, 1, 0, 1])))
 
 
 EACH: dict[str, Callable[..., metrics.SplitMetric]] = {
