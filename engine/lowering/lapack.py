@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -35,7 +34,9 @@ def load_lapack() -> None:
             with contextlib.suppress(ImportError, AttributeError, OSError):  # of another build of SciPy's or jaxlib's
                 for name in names:
                     _load(name)
-                import_module("jaxlib.cpu._lapack").initialize()  # remembers the addresses
+                from jaxlib.cpu import _lapack
+
+                _lapack.initialize()  # remembers the addresses
         finally:
             for name in names:  # who imports the package itself gets these as any others of it
                 sys.modules.pop(name, None)
@@ -43,8 +44,9 @@ def load_lapack() -> None:
 
 def _load(name: str) -> None:
     """Import a module without the package that it lies in."""
-    (root,) = import_module("scipy").__path__
-    spec = PathFinder.find_spec(name, [str(Path(root) / "linalg")])
+    import scipy
+
+    spec = PathFinder.find_spec(name, [str(Path(folder) / "linalg") for folder in scipy.__path__])
     if spec is None or spec.loader is None:
         raise ImportError(name)
     module = module_from_spec(spec)
