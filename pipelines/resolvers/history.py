@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataStore
+from ...metadata import ArtifactRecord, ContextRecord, MetadataStore
 from ..ir.ir import CANDIDATE
-
-_CACHE = AnalyzerCache.__name__
-"""Its artifacts hold work saved from other spans, which changes no result: they are not ancestors of a model."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +82,8 @@ class History:
 
     def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
         """All that an artifact was made from, however far back, except what came only through an analyzer cache."""
-        graph = self.store.lineage(record, "upstream")
-        # The store's graph holds everything upstream; it is walked again here, past the inputs that do not count.
-        makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
-        inputs: dict[int, list[int]] = {}
-        for edge in graph.edges:
-            if edge.direction == "INPUT" and graph.artifacts[edge.artifact].type != _CACHE:
-                inputs.setdefault(edge.execution, []).append(edge.artifact)
-        todo, seen = [record.id], {record.id}
-        while todo:
-            for before in inputs.get(makers.get(todo.pop(), -1), []):
-                if before not in seen:
-                    seen.add(before)
-                    todo.append(before)
-        return [graph.artifacts[number] for number in sorted(seen - {record.id})]
+        graph = self.store.lineage(record, "upstream", of_data=True)
+        return [each for each in graph.artifacts.values() if each.id != record.id]
 
     def _is_before(self, record: ArtifactRecord) -> bool:
         """Whether an artifact was there when the run began.
