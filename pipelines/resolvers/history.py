@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...metadata import ArtifactRecord, ContextRecord, MetadataStore
+from ...metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore
 from ..ir.ir import CANDIDATE
 
 
@@ -21,12 +21,14 @@ class History:
         pipeline: The pipeline's name.
         run: The run's record.
         present: Whether the payload at a URI is still on the disk.
+        gates: The pipeline's gates: the id of each one's node, and the input that it may veto.
     """
 
     store: MetadataStore
     pipeline: str
     run: ContextRecord
     present: Callable[[str], bool]
+    gates: Sequence[tuple[str, str]] = ()
 
     def artifacts(
         self, kind: str, by: str = "", *, output: str = "", where: Mapping[str, object] | None = None
@@ -69,6 +71,29 @@ class History:
                                 and self._is_before(record)
                                 and self.present(record.uri)
                             )
+
+    def vetoed(self, record: ArtifactRecord) -> bool:
+        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run."""
+        if not self.gates:
+            return False
+        graph = self.store.lineage(record, "downstream", max_hops=1)
+        return any(
+            self._objects(maker, [graph.executions[edge.execution] for edge in graph.edges if edge.key == key], key)
+            for gate, key in self.gates
+            if (maker := self._maker(gate)) is not None
+        )
+
+    def _objects(self, gate: ContextRecord, takers: Sequence[ExecutionRecord], key: str) -> bool:
+        """Whether the last judgement of a gate is a veto, of all executions that took an artifact as its input."""
+        for execution in sorted(takers, key=lambda each: each.id, reverse=True):
+            contexts = self.store.contexts_of(execution)
+            earlier = any(context.type == "run" and context.id < self.run.id for context in contexts)
+            if gate not in contexts or not earlier or len(self.store.inputs(execution)[key]) > 1:
+                continue
+            verdicts = [each for records in self.store.outputs(execution).values() for each in records]
+            if verdicts:
+                return any(each.properties.get("passed") is False for each in verdicts)
+        return False
 
     def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:
         """The models that an `Evaluation` or a `PushedModel` is about, unless they were deleted.
