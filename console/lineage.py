@@ -53,7 +53,7 @@ def lineage(settings: ConsoleSettings, start: str, down: bool, unfolded: bool, r
     # A pushed folder lies beside the root that it was pushed from, or below.
     with settings.of(Path(start) if Path(start).exists() else None).home() as home:
         record = _start(home, start, run_id)
-        graph = home.store.lineage(record, "downstream" if down else "upstream")
+        graph = home.store.lineage(record, "downstream" if down else "upstream", of_data=True)
         answer = {"start": start, "direction": "downstream" if down else "upstream", **_lineage_json(home, graph)}
         settings.answer(
             answer, lambda console: console.print(_tree(home, record, graph, down=down, fold=down and not unfolded))

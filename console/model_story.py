@@ -35,7 +35,7 @@ def story_of(home: Home, model: ArtifactRecord) -> Json:
     """
     graph = home.store.lineage(model, "downstream", max_hops=2)
     producer = None if model.producer is None else home.store.execution(model.producer)
-    above = home.store.lineage(model, "upstream")
+    above = home.store.lineage(model, "upstream", of_data=True)
     return {
         "bundle": sealed_by(home, model),
         "model": artifact_facts(model)

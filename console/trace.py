@@ -229,7 +229,7 @@ def _from_predictions(home: Home, predictions: ArtifactRecord) -> dict[str, Any]
 
 
 def _upstream(home: Home, record: ArtifactRecord) -> list[ArtifactRecord]:
-    return list(home.store.lineage(record, "upstream").artifacts.values())
+    return list(home.store.lineage(record, "upstream", of_data=True).artifacts.values())
 
 
 def _predictions_facts(home: Home, predictions: ArtifactRecord) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _from_span(home: Home, span: int, log: Path | None) -> dict[str, Any]:
         raise InputError(f"no data of span {span} is in {home.root}", fix=f"the spans that are there: {known}")
     below: dict[int, ArtifactRecord] = {}
     for each in examples:
-        below |= home.store.lineage(each, "downstream").artifacts
+        below |= home.store.lineage(each, "downstream", of_data=True).artifacts
     models = {number: record for number, record in below.items() if record.type == Model.__name__}
     bulk = [below[number] for number in sorted(below) if below[number].type == Predictions.__name__]
     files = _log_files(log)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Set
 from typing import Literal
 
 from ..errors import InputError
@@ -64,6 +65,31 @@ def trace(
         return sorted(_closure(tx, start, direction) if max_hops is None else _walk(tx, start, direction, max_hops))
 
     return db.seen(read)
+
+
+def up_to(
+    ends: Set[int],
+    edges: Iterable[LineageEdge],
+    start: ArtifactRecord | ExecutionRecord,
+    direction: Literal["upstream", "downstream"],
+) -> list[LineageEdge]:
+    """Those of a start's edges that are reached without going on from some artifacts, by id; sorted."""
+    to_execution = "OUTPUT" if direction == "upstream" else "INPUT"
+    leading = defaultdict[tuple[type, int], list[LineageEdge]](list)
+    for edge in edges:
+        if edge.direction == to_execution:
+            leading[ArtifactRecord, edge.artifact].append(edge)
+        else:
+            leading[ExecutionRecord, edge.execution].append(edge)
+    todo, reached = [(type(start), start.id)], set[LineageEdge]()
+    while todo:
+        for edge in leading.pop(todo.pop(), ()):
+            reached.add(edge)
+            if edge.direction == to_execution:
+                todo.append((ExecutionRecord, edge.execution))
+            elif edge.artifact not in ends:
+                todo.append((ArtifactRecord, edge.artifact))
+    return sorted(reached)
 
 
 def closure_sql(direction: Literal["upstream", "downstream"], kind: Literal["artifact", "execution"]) -> str:

@@ -447,6 +447,8 @@ class StoreReader:
         start: ArtifactRecord | ExecutionRecord,
         direction: Literal["upstream", "downstream"] = "upstream",
         max_hops: int | None = None,
+        *,
+        of_data: bool = False,
     ) -> LineageGraph:
         """Everything that led to an artifact or execution, or everything made from it; the start is in the graph.
 
@@ -457,8 +459,17 @@ class StoreReader:
             start: Where to begin.
             direction: Which way to go.
             max_hops: Edges to follow at most (artifact to execution is one); None for all.
+            of_data: Only what data took its way through. An analyzer cache that an execution takes, or makes, is in the
+                graph, and nothing beyond it: it holds what was learnt of other spans, which changes no result.
         """
         edges = tuple(self.lineage_edges(start, direction, max_hops))
+        if of_data:
+            from . import lineage
+            from .types import AnalyzerCache
+
+            artifacts_by_id = RecordsById({edge.artifact for edge in edges}, self.artifacts_by_id)
+            caches = {number for number, each in artifacts_by_id.items() if each.type == AnalyzerCache.__name__}
+            edges = tuple(lineage.up_to(caches, edges, start, direction))
         artifacts, executions = {edge.artifact for edge in edges}, {edge.execution for edge in edges}
         (artifacts if isinstance(start, ArtifactRecord) else executions).add(start.id)
         return LineageGraph(

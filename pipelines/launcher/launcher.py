@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...digest import digest
 from ...errors import Canceled, DrivetrainError, InputError
@@ -183,7 +184,8 @@ class _TaskLaunch:
         if ready.verdict.end is not None:
             return records.skipped_or_blocked(task, ready.verdict.end, ready.reason, self._seconds)
         try:
-            resolved = self.launcher.resolver.resolve(task, self._progress)
+            note = partial(self.launcher.logging_observer.note, task.name)
+            resolved = self.launcher.resolver.resolve(task, self._progress, note)
         except Absent as absent:
             return records.skipped_or_blocked(task, EndState.SKIPPED, absent.message, self._seconds)
         if self.launcher.resuming:

@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from ...metadata import ArtifactRecord, ExecutionRecord
+from ...metadata import AnalyzerCache, ArtifactRecord, ExecutionRecord, Model
 from .home import Home
 
 _MOST = 10_000  # artifacts, and files
+_ENDS = (AnalyzerCache.__name__, Model.__name__)  # types of artifacts that are named, and not what they were made from
 
 
 def provenance(home: Home, run: str, pipeline: str, node: str, uri: str) -> dict[str, Any]:  # Any: JSON
     """What is known of an artifact's making, as `LaunchContext.provenance` describes it.
 
     Artifacts are those that its producer took, those that these were made from, and so on up to the data; a model that
-    it began from is one of them, and what that one was made from is not.
+    it began from is one of them, and what that one was made from is not. The same holds for an analyzer cache, which
+    has what was learnt of other data.
 
     Args:
         home: Where it lies.
@@ -51,7 +53,7 @@ def _upstream(home: Home, producer: ExecutionRecord) -> tuple[list[ArtifactRecor
         for several in home.store.inputs(waiting.pop()).values():
             for each in several:
                 artifacts[each.id] = each
-                if each.type == "Model" or each.producer is None or each.producer in executions:
+                if each.type in _ENDS or each.producer is None or each.producer in executions:
                     continue
                 executions[each.producer] = home.store.execution(each.producer)
                 waiting.append(executions[each.producer])

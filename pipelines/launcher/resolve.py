@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,12 +78,20 @@ class Resolver:
         self.run = run
         self.base = home.base
         self.flow = Flow(home.store, run)
-        self.past = History(home.store, run.pipeline.name, run.context, home.payloads.present)
+        gates = [(node.id, node.gates) for node in run.pipeline.nodes if node.gates is not None]
+        self.past = History(home.store, run.pipeline.name, run.context, home.payloads.present, gates)
         self.answers = Answers(home.store, run.context)
         self.fetched = home.root / "work" / "fetched"
 
-    def resolve(self, task: Task, progress: Progress = no_progress) -> ResolvedTask:
-        """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
+    def resolve(
+        self, task: Task, progress: Progress = no_progress, note: Callable[[str], None] = lambda _: None
+    ) -> ResolvedTask:
+        """Resolve a task whose upstream nodes have ended well.
+
+        Args:
+            task: The task.
+            progress: Hears of what is fetched for it.
+            note: Hears what the user should know of how it was resolved.
 
         Raises:
             Absent: Windows over spans lack some: it is to be skipped.
@@ -96,7 +104,7 @@ class Resolver:
         if not isinstance(component, Component):
             raise BuildError(f"{node.component} is not a component", fix="put @dt.component above it")
         values = self.flow.values(self.run.pipeline.scope(node.id), index)
-        inputs = self._inputs(node, index, values)
+        inputs = self._inputs(node, index, values, note)
         parameters = {name: self._argument(component, name, value, values, progress) for name, value in node.parameters}
         code_of_component = source_code.closure(ref)
         self._check_code(node.id, code_of_component, node.code)
@@ -144,7 +152,9 @@ class Resolver:
                 fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",
             )
 
-    def _inputs(self, node: Node, index: Index, values: Bindings) -> dict[str, tuple[ArtifactRecord, ...]]:
+    def _inputs(
+        self, node: Node, index: Index, values: Bindings, note: Callable[[str], None]
+    ) -> dict[str, tuple[ArtifactRecord, ...]]:
         scope = self.run.pipeline.scope(node.id)
         inputs: dict[str, tuple[ArtifactRecord, ...]] = {}
         for name, sources in node.inputs:
@@ -164,7 +174,7 @@ class Resolver:
                 if isinstance(source, Query):
                     subjects = self.flow.artifacts_along(source.of, index, scope) if source.of else []
                     bound = self._bind_query(source, values, subjects, inputs)
-                    inputs[name] = (*inputs[name], *choose(self.past, self.answers, bound))
+                    inputs[name] = (*inputs[name], *choose(self.past, self.answers, bound, note))
         return inputs
 
     def _bind_query(

@@ -54,8 +54,16 @@ class BoundQuery:
 Strategy: TypeAlias = Callable[[History, BoundQuery], Sequence[ArtifactRecord]]
 
 
-def choose(history: History, answers: Answers, bound: BoundQuery) -> list[ArtifactRecord]:
+def choose(
+    history: History, answers: Answers, bound: BoundQuery, note: Callable[[str], None] = lambda _: None
+) -> list[ArtifactRecord]:
     """The artifacts that a query finds; the same for the whole run, whatever is published meanwhile.
+
+    Args:
+        history: What there is.
+        answers: What this run was answered already.
+        bound: The query.
+        note: Hears what was left out because a gate had vetoed it.
 
     Raises:
         Absent: There are fewer than it needs.
@@ -65,13 +73,17 @@ def choose(history: History, answers: Answers, bound: BoundQuery) -> list[Artifa
 
     def ask() -> Json:
         try:
-            return {"uids": [record.uid for record in STRATEGIES[bound.query.strategy](whose, bound)]}
+            records, left_out = _without_vetoed(whose, bound)
         except Absent as absent:
             return {"absent": absent.message}
+        answer = {"uids": [record.uid for record in records]}
+        return {**answer, "vetoed": left_out} if left_out else answer
 
     answer = answers.once(bound.question, ask)
     if "absent" in answer:
         raise Absent(f"{bound.query}: {answer['absent']}")
+    if "vetoed" in answer:
+        note(f"{bound.query} leaves out what a gate vetoed: span {', '.join(map(str, answer['vetoed']))}")
     records = [history.store.artifact(uid) for uid in answer["uids"]]
     for record in records:
         if record.state != "LIVE":
@@ -80,6 +92,28 @@ def choose(history: History, answers: Answers, bound: BoundQuery) -> list[Artifa
                 fix="start a new run, which chooses again",
             )
     return records
+
+
+def _without_vetoed(history: History, bound: BoundQuery) -> tuple[Sequence[ArtifactRecord], list[int]]:
+    """What a query finds, and the spans for which it would find more, or others, if no gate had vetoed them."""
+    strategy = STRATEGIES[bound.query.strategy]
+    if strategy not in _WINDOWS or not history.gates or not _heeds_gates(bound):
+        return strategy(history, bound), []
+    # First as if no gate had objected: only what is chosen then is looked up, not each artifact that there ever was.
+    everything = strategy(history, replace(bound, arguments={**bound.arguments, "vetoed": True}))
+    vetoed = [each for each in everything if each not in bound.this_run and history.vetoed(each)]
+    if not vetoed:
+        return everything, []
+    spans = sorted({spanned.span for spanned in _dated(vetoed)})
+    try:
+        return strategy(history, bound), spans
+    except Absent as absent:
+        raise Absent(f"{absent.message}; a gate vetoed {', '.join(map(str, spans))}") from None
+
+
+def _heeds_gates(bound: BoundQuery) -> bool:
+    """Whether what a gate vetoed is left out; of runs that ended COMPLETE there is no such thing."""
+    return not bound.arguments.get("vetoed") and not bound.arguments.get("passed")
 
 
 def _latest(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
@@ -206,12 +240,15 @@ def _before(history: History, bound: BoundQuery) -> list[Spanned[ArtifactRecord]
 def _history(history: History, bound: BoundQuery) -> Iterator[ArtifactRecord]:
     if bound.arguments.get("passed") or bound.query.strategy == "latest_passed":
         return history.passed(bound.query.type, bound.query.made_by, output=bound.output)
-    return history.artifacts(bound.query.type, bound.query.made_by, output=bound.output)
+    records = history.artifacts(bound.query.type, bound.query.made_by, output=bound.output)
+    if STRATEGIES[bound.query.strategy] in _WINDOWS and _heeds_gates(bound):
+        return (record for record in records if not history.vetoed(record))
+    return records
 
 
 def _window_arguments(bound: BoundQuery) -> dict[str, Any]:
     """The arguments of a window's function."""
-    return {name: value for name, value in bound.arguments.items() if name not in ("passed", "before")}
+    return {name: value for name, value in bound.arguments.items() if name not in ("passed", "vetoed", "before")}
 
 
 def _records(window: Sequence[Spanned[ArtifactRecord]]) -> list[ArtifactRecord]:
@@ -279,4 +316,5 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "static_range": _static_range,
     "all_spans": _all_spans,
 }
+_WINDOWS: Final = (_previous, _rolling, _static_range, _all_spans)  # they leave out what a gate vetoed
 _NEVER_TAKEN: Final = ("latest", "latest_passed", "latest_model")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataStore
+from ...metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore
 from ..ir.ir import CANDIDATE
-
-_CACHE = AnalyzerCache.__name__
-"""Its artifacts hold work saved from other spans, which changes no result: they are not ancestors of a model."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +21,14 @@ class History:
         pipeline: The pipeline's name.
         run: The run's record.
         present: Whether the payload at a URI is still on the disk.
+        gates: The pipeline's gates: the id of each one's node, and the input that it may veto.
     """
 
     store: MetadataStore
     pipeline: str
     run: ContextRecord
     present: Callable[[str], bool]
+    gates: Sequence[tuple[str, str]] = ()
 
     def artifacts(
         self, kind: str, by: str = "", *, output: str = "", where: Mapping[str, object] | None = None
@@ -73,6 +72,29 @@ class History:
                                 and self.present(record.uri)
                             )
 
+    def vetoed(self, record: ArtifactRecord) -> bool:
+        """Whether a gate objected to an artifact, and to that alone, when it last judged it before this run."""
+        if not self.gates:
+            return False
+        graph = self.store.lineage(record, "downstream", max_hops=1)
+        return any(
+            self._objects(maker, [graph.executions[edge.execution] for edge in graph.edges if edge.key == key], key)
+            for gate, key in self.gates
+            if (maker := self._maker(gate)) is not None
+        )
+
+    def _objects(self, gate: ContextRecord, takers: Sequence[ExecutionRecord], key: str) -> bool:
+        """Whether the last judgement of a gate is a veto, of all executions that took an artifact as its input."""
+        for execution in sorted(takers, key=lambda each: each.id, reverse=True):
+            contexts = self.store.contexts_of(execution)
+            earlier = any(context.type == "run" and context.id < self.run.id for context in contexts)
+            if gate not in contexts or not earlier or len(self.store.inputs(execution)[key]) > 1:
+                continue
+            verdicts = [each for records in self.store.outputs(execution).values() for each in records]
+            if verdicts:
+                return any(each.properties.get("passed") is False for each in verdicts)
+        return False
+
     def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:
         """The models that an `Evaluation` or a `PushedModel` is about, unless they were deleted.
 
@@ -85,20 +107,8 @@ class History:
 
     def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
         """All that an artifact was made from, however far back, except what came only through an analyzer cache."""
-        graph = self.store.lineage(record, "upstream")
-        # The store's graph holds everything upstream; it is walked again here, past the inputs that do not count.
-        makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
-        inputs: dict[int, list[int]] = {}
-        for edge in graph.edges:
-            if edge.direction == "INPUT" and graph.artifacts[edge.artifact].type != _CACHE:
-                inputs.setdefault(edge.execution, []).append(edge.artifact)
-        todo, seen = [record.id], {record.id}
-        while todo:
-            for before in inputs.get(makers.get(todo.pop(), -1), []):
-                if before not in seen:
-                    seen.add(before)
-                    todo.append(before)
-        return [graph.artifacts[number] for number in sorted(seen - {record.id})]
+        graph = self.store.lineage(record, "upstream", of_data=True)
+        return [each for each in graph.artifacts.values() if each.id != record.id]
 
     def _is_before(self, record: ArtifactRecord) -> bool:
         """Whether an artifact was there when the run began.

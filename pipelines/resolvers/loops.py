@@ -119,7 +119,7 @@ def sliding(
     *,
     stride: int = 1,
     node: str | None = None,
-    passed: bool = False,
+    passed: bool | None = None,
     id: str = "",  # noqa: A002 - as of components
 ) -> list[list[T]]:
     """Windows of so many spans: `dt.map_(lambda window: Trainer(window), over=dt.loops.sliding(months, 3))`.
@@ -132,7 +132,7 @@ def sliding(
         size: Spans in a window.
         stride: Spans between the begin of one window and the next.
         node: Given a type: the id of the node that made them; any where None.
-        passed: Of earlier runs, only those that ended COMPLETE.
+        passed: As of `dt.resolvers.rolling`.
         id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
@@ -154,7 +154,7 @@ def sequential(
     skip: int = 0,
     exclude: Sequence[int] = (),
     node: str | None = None,
-    passed: bool = False,
+    passed: bool | None = None,
     id: str = "",  # noqa: A002 - as of components
 ) -> list[list[T]]:
     """Windows, as of `sliding`, over the spans that follow each other without a gap, from the oldest on.
@@ -167,7 +167,7 @@ def sequential(
         skip: The last span that counts is the largest there is less this.
         exclude: Spans that are left out; they make no gap.
         node: Given a type: the id of the node that made them; any where None.
-        passed: Of earlier runs, only those that ended COMPLETE.
+        passed: As of `dt.resolvers.rolling`.
         id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
@@ -185,7 +185,7 @@ def paired(
     *,
     match_version: bool = True,
     keep_all_versions: bool = False,
-    passed: bool = False,
+    passed: bool | None = None,
     id: str = "",  # noqa: A002 - as of components
 ) -> list[dict[str, Any]]:
     """Two kinds of artifacts by span, for `dt.map_`: `lambda pair: Join(pair["clicks"], pair["views"])`.
@@ -194,7 +194,7 @@ def paired(
         named: Name -> as of `sliding`, twice.
         match_version: Whether their versions must be equal too; otherwise the newest ones of the span are paired.
         keep_all_versions: Whether every version that both have makes a pair, or only the newest.
-        passed: Of earlier runs, only those that ended COMPLETE.
+        passed: As of `dt.resolvers.rolling`.
         id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
@@ -234,11 +234,13 @@ def _id(chosen: str, name: str, function: str) -> str:
     return chosen or free
 
 
-def _listed(name: str, what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
+def _listed(
+    name: str, what: object, node: str | None, passed: bool | None, *, keep_all_versions: bool
+) -> list[Artifact]:
     if isinstance(what, QueryHandle) or (isinstance(what, Handle) and what._collected):
         kind = artifact_type(what.query.type) if isinstance(what, QueryHandle) else what._type
         declares(name, kind, "span")
-        if node is not None or passed:
+        if node is not None or passed is not None:
             raise BuildError(
                 f"node= and passed= are for a type, and {what!r} is chosen already",
                 where=user_line(),

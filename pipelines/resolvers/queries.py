@@ -246,7 +246,7 @@ def registered(name: str, *, kind: type[Artifact] = Model) -> Artifact:
     return cast("Artifact", QueryHandle(_query("registered", kind, None, {"name": name})))
 
 
-def previous(what: T, *, passed: bool = False) -> T | None:
+def previous(what: T, *, passed: bool | None = None) -> T | None:
     """What earlier runs made, by the same node, of the last span before this output's; None where there is none.
 
     Of that span the newest version. `ExampleValidator(..., previous=dt.resolvers.previous(statistics))` compares a
@@ -254,14 +254,14 @@ def previous(what: T, *, passed: bool = False) -> T | None:
 
     Args:
         what: An output.
-        passed: Only of runs that ended COMPLETE, in which no gate objected to anything.
+        passed: As of `rolling`.
 
     Raises:
         BuildError: It is not an output, or is of a type that has no span.
     """
     of = output_of("dt.resolvers.previous", what)
     _spanned("dt.resolvers.previous", of._type)
-    query = _query("previous", of._type, of._node, {"passed": passed}, of)
+    query = _query("previous", of._type, of._node, _passed(passed), of)
     return cast("T | None", QueryHandle(query, collected=of._collected))
 
 
@@ -276,7 +276,7 @@ def rolling(
     keep_all_versions: bool = False,
     before: bool = False,
     node: str | None = None,
-    passed: bool = False,
+    passed: bool | None = None,
 ) -> list[T]:
     """The last n spans, ascending: `Trainer(dt.resolvers.rolling(examples, 3))`, which takes `list[Examples]`.
 
@@ -295,7 +295,8 @@ def rolling(
         keep_all_versions: Whether all versions of a span are taken.
         before: Given an output: only the spans before its own, e.g. for the `history` of `Transform`.
         node: Given a type: the id of the node that made them; any where None.
-        passed: Of earlier runs, only those that ended COMPLETE, in which no gate objected to anything.
+        passed: Which artifacts of earlier runs count. None: all that no gate of this pipeline vetoed when it last
+            judged them. True: only those of runs that ended COMPLETE. False: all.
 
     Raises:
         BuildError: It is neither an output nor a type that has a span, or a number makes no sense.
@@ -324,7 +325,7 @@ def static_range(
     min_spans: int | None = None,
     keep_all_versions: bool = False,
     node: str | None = None,
-    passed: bool = False,
+    passed: bool | None = None,
 ) -> list[T]:
     """The spans from `start` to `end`, both included, ascending; of each the newest version. See `rolling`.
 
@@ -337,7 +338,7 @@ def static_range(
             excluded, and 1 where the range has an open end.
         keep_all_versions: Whether all versions of a span are taken.
         node: Given a type: the id of the node that made them; any where None.
-        passed: Of earlier runs, only those that ended COMPLETE.
+        passed: As of `rolling`.
 
     Raises:
         BuildError: It is neither an output nor a type that has a span.
@@ -357,7 +358,7 @@ def all_spans(
     *,
     keep_all_versions: bool = False,
     node: str | None = None,
-    passed: bool = False,
+    passed: bool | None = None,
 ) -> list[T]:
     """Every span there is, ascending, of each the newest version; an empty list where there is none. See `rolling`.
 
@@ -365,7 +366,7 @@ def all_spans(
         what: An output (then never of later spans than its own), the list of a `dt.map_`, or a type.
         keep_all_versions: Whether all versions of a span are taken.
         node: Given a type: the id of the node that made them; any where None.
-        passed: Of earlier runs, only those that ended COMPLETE.
+        passed: As of `rolling`.
 
     Raises:
         BuildError: It is neither an output nor a type that has a span.
@@ -375,11 +376,11 @@ def all_spans(
 
 
 def _window(
-    name: str, strategy: str, what: object, node: str | None, passed: bool, arguments: Mapping[str, object]
+    name: str, strategy: str, what: object, node: str | None, passed: bool | None, arguments: Mapping[str, object]
 ) -> list[Any]:
     if isinstance(what, type) and issubclass(what, Artifact):
         _spanned(name, what)
-        return cast("list[Any]", QueryHandle(_query(strategy, what, node, {**arguments, "passed": passed}), many=True))
+        return cast("list[Any]", QueryHandle(_query(strategy, what, node, {**arguments, **_passed(passed)}), many=True))
     handle = output_of(name, what)
     _spanned(name, handle._type)
     if node is not None:
@@ -388,8 +389,13 @@ def _window(
             where=user_line(),
             fix="leave one of them out",
         )
-    query = _query(strategy, handle._type, handle._node, {**arguments, "passed": passed}, handle)
+    query = _query(strategy, handle._type, handle._node, {**arguments, **_passed(passed)}, handle)
     return cast("list[Any]", QueryHandle(query, many=True, collected=handle._collected))
+
+
+def _passed(passed: bool | None) -> dict[str, object]:
+    """What a query says of `passed`; nothing where it is None."""
+    return {} if passed is None else {"passed": True} if passed else {"vetoed": True}
 
 
 def _query(

@@ -116,3 +116,64 @@ def test_branches_that_are_alike_are_drawn_once(shop: Path, drivetrain: Command,
     assert len(re.findall(r"Anomalies \w+ not passed", vetoed)) == 1
     answer = last_json(drivetrain("lineage", "Make", "--down", "--json"))
     assert [execution["node"] for execution in answer["executions"]].count("Train") == runs + 1
+
+
+CACHED = """
+from typing import NamedTuple
+import drivetrain as dt
+from drivetrain.metadata import AnalyzerCache, Examples, Model, Predictions
+
+class Learnt(NamedTuple):
+    model: Model
+    cache: AnalyzerCache
+
+def write(artifact, text):
+    (artifact.content / "text").write_text(str(text))
+    return artifact
+
+@dt.component
+def Read(*, week: int) -> Examples:
+    return write(Examples.new(span=week, rows={"train": week}), week)
+
+@dt.component
+def Learn(examples: Examples, history: list[Examples], cache: AnalyzerCache | None = None) -> Learnt:
+    return Learnt(write(Model.new(), examples.span), write(AnalyzerCache.new(), examples.span))
+
+@dt.component
+def Predict(model: Model) -> Predictions:
+    return write(Predictions.new(rows={"train": 1}), "predicted")
+
+@dt.pipeline
+def weeks(week: int = 1, since: int = 0) -> None:
+    examples = Read(week=week)
+    history = dt.resolvers.rolling(examples, 1, before=True, start=since, min_spans=0)
+    Predict(Learn(examples, history, dt.latest(AnalyzerCache)).model)
+"""
+
+
+def test_what_an_analyzer_cache_saw_is_no_data_of_a_model(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("weeks", pipeline=CACHED))
+    models = []
+    for week in (1, 2, 3):  # the second has no history, the third has the second week
+        run = last_json(drivetrain("run", ".", "-p", f"week={week}", "-p", "since=2", "--json"))
+        models.append(run["nodes"]["Learn"]["outputs"]["model"][0])
+        assert drivetrain("registry", "register", "m").exit_code == 0
+    learned = {1: [1], 2: [2, 3], 3: [3]}  # which models, of each week
+    for week, those in learned.items():
+        down = last_json(drivetrain("trace", "--span", str(week), "--json"))
+        assert [each["uri"] for each in down["models"]] == [models[number - 1]["uri"] for number in those]
+        assert len(down["predictions"]) == len(those)
+        version = last_json(drivetrain("registry", "show", f"m@{week}", "--json"))
+        assert [each["span"] for each in version["data"]] == [key for key, value in learned.items() if week in value]
+        bulk = last_json(drivetrain("trace", down["predictions"][0]["uri"], "--json"))
+        assert [each["span"] for each in bulk["models"][0]["data"]] == [1] if week == 1 else [2]
+    up = last_json(drivetrain("lineage", "Learn", "--json"))
+    assert [each["type"] for each in up["artifacts"]].count("Examples") == 2
+    assert [each["node"] for each in up["executions"]] == ["Read", "Read", "Learn"]
+    text = drivetrain("lineage", "Learn").stdout
+    assert text.count("AnalyzerCache") == 1, text
+    card = drivetrain("registry", "card", "m@2").stdout
+    assert "span 2" in card
+    assert "span 1" not in card

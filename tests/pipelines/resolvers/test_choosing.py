@@ -9,6 +9,7 @@ from drivetrain.pipelines import (
     Home,
     run_pipeline,
 )
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.tests.pipelines.history import ROLL, Pipe, history, load, states, value
 
 
@@ -186,6 +187,51 @@ def test_what_a_gate_held_back_can_be_left_out(home: Home, shop: Pipe) -> None:
     }  # a window is not a way around it
     assert value(run_pipeline(home, shop(body.format(passed=True)), {"count": 3}), "Show") == ["1", "3"]
     assert value(run_pipeline(home, shop(body.format(passed=False)), {"count": 3}), "Show") == ["2", "3"]
+
+
+def test_what_a_gate_vetoed_is_left_out_of_windows(home: Home, shop: Pipe) -> None:
+    """Until the gate judges it again; the other nodes of a run that a gate stopped take nothing from later windows."""
+    windows = """
+        mine = Load(span=count)
+        Check(mine, bad={bad})
+        Show(dt.resolvers.rolling(mine, 2, min_spans=1))
+        Show.options(id="Before")(dt.resolvers.rolling(mine, 9, before=True, min_spans=0))
+        Show.options(id="Range")(dt.resolvers.static_range(mine, 1, 3, min_spans=1))
+        Show.options(id="Every")(dt.resolvers.all_spans(Examples, node="Load"))
+        One(dt.resolvers.previous(mine))
+        Show.options(id="Whole")(dt.resolvers.static_range(mine, 1, 3))
+    """
+    for span in (1, 2):
+        run_pipeline(home, shop(windows.format(bad=2)), {"count": span})
+    notes: list[str] = []
+
+    class Notes(NullObserver):
+        def note(self, node: str, text: str) -> None:
+            notes.append(f"{node}: {text}")
+
+    third = run_pipeline(home, shop(windows.format(bad=2)), {"count": 3}, observer=lambda _: Notes())
+    assert [value(third, node) for node in ("Show", "Before", "Range", "Every", "One")] == [
+        ["1", "3"], ["1"], ["1", "3"], ["1"], 1,
+    ]  # fmt: skip
+    assert third.nodes["Whole"].reason.endswith("1 of 3 spans missing (2); found 1, 3; a gate vetoed 2")
+    assert "Show: dt.resolvers.rolling(...) leaves out what a gate vetoed: span 2" in notes
+    # The gate has another bound by now, and passes the same artifact.
+    assert states(run_pipeline(home, shop(windows.format(bad=99)), {"count": 2}))["Load"] == "CACHED"
+    again = run_pipeline(home, shop(windows.format(bad=99)), {"count": 3})
+    assert [value(again, node) for node in ("Show", "Before", "Whole", "One")] == [
+        ["2", "3"], ["1", "2"], ["1", "2", "3"], 2,
+    ]  # fmt: skip
+
+
+def test_a_span_that_was_mended_is_taken_in_a_version_that_no_gate_vetoed(home: Home, shop: Pipe) -> None:
+    body = """
+        mine = Load(span=count, version={version}, text="{version}")
+        Check(mine, bad={bad})
+        Texts(dt.resolvers.rolling(mine, 2))
+    """
+    for version, bad in ((1, 0), (2, 1)):  # the newer version of the first span is the bad one
+        run_pipeline(home, shop(body.format(version=version, bad=bad)), {"count": 1})
+    assert value(run_pipeline(home, shop(body.format(version=1, bad=0)), {"count": 2}), "Texts") == ["1 1", "2 1"]
 
 
 def test_what_is_deleted_or_gone_from_the_disk_is_not_found(home: Home, shop: Pipe) -> None:
