@@ -6,6 +6,7 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final, TypeAlias
 
 from ..errors import InputError
@@ -56,14 +57,22 @@ def tensor_type(name: str, data_type: str, sizes: Sequence[int]) -> InputType:
 
 
 def plain(value: Any) -> Plain:  # Any: what a row holds
-    """A value without numpy's types; NaN is missing."""
+    """A value without the types of numpy, Arrow and pandas; NaN and NaT are missing."""
     if hasattr(value, "tolist"):
+        if _has_times_of_numpy(value):
+            value = value.astype("M8[ms]")  # of nanoseconds numpy's list has bare numbers
         value = value.tolist()
-    if isinstance(value, float) and math.isnan(value):
+    elif hasattr(value, "to_pylist"):  # Arrow's chunks
+        value = value.to_pylist()
+    if (isinstance(value, float) and math.isnan(value)) or (isinstance(value, date) and value != value):
         return None
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
+
+
+def _has_times_of_numpy(value: Any) -> bool:  # Any: what has a `tolist`
+    return getattr(getattr(value, "dtype", None), "kind", "") == "M" and type(value).__module__ == "numpy"
 
 
 def json_ready(value: Plain) -> Any:  # Any: JSON

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from http.client import HTTPException
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import quote, urlsplit
@@ -32,6 +33,7 @@ from .client_answers import (
     version_states,
 )
 from .client_columns import ServedSignature, check, column_tensor, json_ready, plain, said
+from .times import in_milliseconds
 
 Transport: TypeAlias = Literal["json", "binary", "grpc"]
 """How rows travel: TensorFlow Serving's JSON; the Open Inference Protocol's binary tensors, over HTTP or gRPC."""
@@ -336,6 +338,7 @@ class ModelSteps:
         signature: str | None,
         served: ServedSignature,
     ) -> ClientCall:
+        rows, columns = _with_numbers_for_times(rows, columns, served)
         for name, of in served.inputs.items():
             if columns is None:
                 having = [at for at, row in enumerate(rows) if name in row]
@@ -484,7 +487,7 @@ def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None
     """The body of a request for the predictions of some rows, as TensorFlow Serving has it.
 
     Raises:
-        InputError: A value has no JSON: a date, say.
+        InputError: A value has no JSON: a decimal, say.
     """
     instances = [{name: json_ready(plain(value)) for name, value in row.items()} for row in rows]
     return _json_bytes({"instances": instances}, signature)
@@ -492,16 +495,42 @@ def request_body(rows: Sequence[Mapping[str, Any]], signature: str | None = None
 
 def _json_bytes(request: dict[str, Any], signature: str | None) -> bytes:
     try:
-        return json.dumps(request if signature is None else {**request, "signature_name": signature}).encode()
+        whole = request if signature is None else {**request, "signature_name": signature}
+        return json.dumps(whole, default=_iso).encode()
     except (TypeError, ValueError) as error:
         raise InputError(
             f"the rows have no JSON: {error!s:.200}", fix="send numbers, text, true, false, lists"
         ) from error
 
 
+def _iso(value: object) -> str:
+    """A date that no model reads, else it were a number by now."""
+    if isinstance(value, date):
+        return value.isoformat()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _with_numbers_for_times(
+    rows: Sequence[Mapping[str, Any]], columns: Columns | None, served: ServedSignature
+) -> tuple[Sequence[Mapping[str, Any]], Columns | None]:
+    """Rows or columns in which a date is the number that the model reads."""
+
+    def number(name: str, value: Any) -> Any:  # Any: a value, or a column
+        if name not in served.inputs or served.inputs[name].dtype != "int64":
+            return value
+        return in_milliseconds(value)
+
+    if columns is not None:
+        return rows, {name: number(name, values) for name, values in columns.items()}
+    return [{name: number(name, value) for name, value in row.items()} for row in rows], None
+
+
 def _columns(columns: Columns) -> dict[str, Any]:
-    """Columns as lists or arrays."""
-    lists = {name: values if hasattr(values, "dtype") else plain(values) for name, values in columns.items()}
+    """Columns as lists, or as arrays of numbers."""
+    lists = {
+        name: values if getattr(getattr(values, "dtype", None), "kind", "O") not in "MO" else plain(values)
+        for name, values in columns.items()
+    }
     for name, values in lists.items():
         if not (isinstance(values, list) or getattr(values, "shape", None)):
             raise InputError(

@@ -1,0 +1,35 @@
+"""Times in a request: a model reads them as milliseconds since 1970; programs have dates, and people write ISO 8601."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Any, Final
+
+IN_WORDS: Final = 'milliseconds since 1970 (UTC), or text such as "2026-01-01" or "2026-01-01T18:30:00Z"'
+"""What may be sent for an input of which the bundle says that it is a time."""
+_ISO: Final = re.compile(r"\d{4}-")
+
+
+def in_milliseconds(value: Any, *, texts: bool = False) -> Any:  # Any: a value of a request
+    """A value of an int64 input, in which dates are the numbers that the model reads.
+
+    Args:
+        value: A date or datetime, which is UTC where it has no zone, becomes milliseconds since 1970; a list item by
+            item; anything else is left as it is.
+        texts: Whether text in ISO 8601 is a time, too.
+    """
+    if type(value) is int or value is None:
+        return value
+    if isinstance(value, list):
+        return [in_milliseconds(item, texts=texts) for item in value]
+    if texts and isinstance(value, str) and _ISO.match(value):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, date):
+        from ..engine.host_ops.dates import as_millisecond  # late: it imports Arrow
+
+        return as_millisecond(value)
+    return value
