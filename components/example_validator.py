@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +21,6 @@ _ROWS: Final = 3
 """Rows that a summary quotes of each problem."""
 _PROBLEMS: Final = 10
 """Problems in a summary; the report has all."""
-_NAMED: Final = 5
-"""Problems that are named in one line."""
 _WIDTH: Final = 160
 """Characters of a quoted row; the report has it whole."""
 
@@ -103,9 +100,6 @@ def ExampleValidator(
     if anomalies.anomalies:
         anomalies = anomalous_rows(sources, anomalies, schema_value, progress=context.progress)
     summary = anomalies.summary
-    if anomalies.anomalies:
-        summary = _brief(anomalies.document["anomalies"])
-        summary += f" in {anomalies.rows_checked}" if anomalies.sampled else ""
     if suite is None:
         artifact = Anomalies.new(
             passed=anomalies.passed, errors=anomalies.errors, summary=summary, drifted=anomalies.drifted
@@ -183,16 +177,6 @@ def _problems(anomalies: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, 
     for anomaly in anomalies:
         problems.setdefault((anomaly["severity"], anomaly["type"], anomaly["feature"]), []).append(anomaly)
     return list(problems.values())
-
-
-def _brief(anomalies: Sequence[Mapping[str, Any]]) -> str:  # Any: JSON
-    """How many problems there are, and which: one line."""
-    problems = [problem[0] for problem in _problems(anomalies)]
-    counts = Counter(problem["severity"].lower() for problem in problems)
-    counted = ", ".join(f"{n} {kind}{'s' if n > 1 and kind != 'info' else ''}" for kind, n in counts.items())
-    named = [f"{problem['feature'] or problem['split']}: {problem['type']}" for problem in problems]
-    more = f"; {len(named) - _NAMED} more" if named[_NAMED:] else ""
-    return f"{counted} ({'; '.join(named[:_NAMED])}{more})"
 
 
 def _by_message(problem: Iterable[Mapping[str, Any]]) -> dict[str, str]:  # Any: JSON

@@ -63,13 +63,12 @@ class ModelOutcome:
         if self.blesses_none and (self.evaluations or self.required):
             pushed = [task for task, has_pushed in self.pushes.items() if has_pushed]
             nothing = "Nothing was pushed: no" if self.pushes and not pushed else "No"
-            why = [f"{task}: {record.properties.get('summary')}" for task, record in self.evaluations]
+            why = [f"{task}: {_reason(record)}" for task, record in self.evaluations]
             yield f"{nothing} model was blessed ({_few(why, '; ') or 'none was judged'})."
             if pushed and self.evaluations:
                 yield f"{_few(pushed, ', ')} pushed all the same: it pushes blessed models only {_UNDER}."
         elif self.falls_short:
-            why = [f"{task}: {record.properties.get('summary')}" for task, record in self.evaluations
-                   if not _is_blessed(record)]  # fmt: skip
+            why = [f"{task}: {_reason(record)}" for task, record in self.evaluations if not _is_blessed(record)]
             yield f"Not every model was blessed, as --require-blessed asks ({_few(why, '; ')})."
 
     def to_json(self) -> dict[str, object]:
@@ -81,6 +80,13 @@ def _few(items: Sequence[str], between: str) -> str:
     """The first of many, and how many more there are."""
     more = f"{between}and {len(items) - _FEW:,} more" if len(items) > _FEW else ""
     return between.join(items[:_FEW]) + more
+
+
+def _reason(record: ArtifactRecord) -> object:
+    """Why a model is not blessed: what was measured, or who took the blessing away, which the measures do not say."""
+    for entry in decisions(record)[-1:]:
+        return f"not blessed by {entry['by']}: {entry['reason']}"
+    return record.properties.get("summary")
 
 
 def _is_blessed(record: ArtifactRecord) -> bool:

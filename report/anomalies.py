@@ -24,10 +24,14 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
     """
     passed = bool(document["passed"])
     rows = sum(dataset["rows"] for dataset in document["datasets"])
+    # As the summary counts: what several data sets have is one problem, though each of them has a card.
+    problems = {(each["severity"], each["type"], each["feature"]) for each in document["anomalies"]}
+    errors = sum(severity == "ERROR" for severity, _, _ in problems)
     head = figures(
         {
-            "errors": document["errors"],
-            "warnings and notes": len(document["anomalies"]) - document["errors"],
+            "errors": errors,
+            "warnings and notes": len(problems) - errors,
+            **({"by data set": len(document["anomalies"])} if len(document["anomalies"]) > len(problems) else {}),
             "rows checked": rows,
             "data sets": len(document["datasets"]),
         }

@@ -15,6 +15,7 @@ from .metrics import COUNTS, without_options
 from .rows import Task
 
 _ROUNDING: Final = 1e-12  # of the larger metric: a difference is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
+_VALUE: Final = "{0:.{1}g}"
 NO_BASELINE: Final = "no baseline yet"
 _HEADLINES: Final[Mapping[Task, tuple[str, ...]]] = {
     "binary": ("auc", "log_loss"),
@@ -213,7 +214,7 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool, metric
         "change_interval": _ends(_interval(intervals, "change", threshold)),
         "skipped": skipped,
         "passed": passed,
-        "text": f"{name} {_number(value)}: {', '.join(dict.fromkeys(shown))}",
+        "text": f"{name} {_number(value, threshold.lower, threshold.upper)}: {', '.join(dict.fromkeys(shown))}",
     }
 
 
@@ -240,11 +241,15 @@ def _judged(
     bound: float,
     form: str,
     *,
+    digits: int,
     at_least: bool,
     slack: float = 0,
 ) -> tuple[bool, str]:
     """Whether a bound is kept, by the value or by the end of its interval that decides; and in words."""
-    limit = form.format(bound)
+    # As many digits as show on which side of the bound a number lies: 0.69998 rounded is 0.7, and not below it.
+    ends = interval if isinstance(interval, tuple) and judge != "value" else ()
+    digits = max(_digits(form, number, bound, slack, least=digits) for number in (value, *ends))
+    limit = form.format(bound, digits)
     kept = value >= bound - slack if at_least else value <= bound + slack
     if judge == "value":
         return kept, f"{_sign(kept, at_least)} {limit}"
@@ -261,11 +266,14 @@ def _judged(
     # The better end for the lenient, the worse one for the strict.
     deciding = interval[1 if lenient is at_least else 0]
     kept = deciding >= bound - slack if at_least else deciding <= bound + slack
-    ends = f"its interval, {form.format(interval[0])} to {form.format(interval[1])},"
+    between = f"its interval, {form.format(interval[0], digits)} to {form.format(interval[1], digits)},"
     side = _sign(True, at_least)
     if lenient:
-        return kept, f"{ends} {'reaches' if kept else 'lies wholly beyond'} the bound {side} {limit} (judged leniently)"
-    return kept, f"{ends} {'lies wholly' if kept else 'does not lie wholly'} {side} {limit} (judged strictly)"
+        return (
+            kept,
+            f"{between} {'reaches' if kept else 'lies wholly beyond'} the bound {side} {limit} (judged leniently)",
+        )
+    return kept, f"{between} {'lies wholly' if kept else 'does not lie wholly'} {side} {limit} (judged strictly)"
 
 
 def _value_parts(threshold: Threshold, value: float | str, interval: Interval | None) -> Iterator[tuple[bool, str]]:
@@ -274,7 +282,7 @@ def _value_parts(threshold: Threshold, value: float | str, interval: Interval | 
         return
     for bound, at_least in ((threshold.lower, True), (threshold.upper, False)):
         if bound is not None:
-            yield _judged(value, interval, threshold.judge, bound, "{:.6g}", at_least=at_least)
+            yield _judged(value, interval, threshold.judge, bound, _VALUE, digits=6, at_least=at_least)
 
 
 def _sign(passed: bool, at_least: bool) -> str:
@@ -298,16 +306,23 @@ def _change_parts(
     assert isinstance(before, float)  # there is a change from it
     rounding = _ROUNDING * max(abs(value), abs(before))
     for bound, moved, form, kind, slack in (
-        (threshold.change_absolute, change, "{:+.4g}", "change", rounding),
-        (threshold.change_relative, relative, "{:+.4%}", "relative_change", rounding / abs(before) if before else 0.0),
+        (threshold.change_absolute, change, "{0:+.{1}g}", "change", rounding),
+        (
+            threshold.change_relative,
+            relative,
+            "{0:+.{1}%}",
+            "relative_change",
+            rounding / abs(before) if before else 0.0,
+        ),
     ):
         if bound is None:
             continue
         higher = threshold.direction == "higher"
         interval = _interval(intervals, kind, threshold)
-        passed, said = _judged(moved, interval, threshold.judge, bound, form, at_least=higher, slack=slack)
+        passed, said = _judged(moved, interval, threshold.judge, bound, form, digits=4, at_least=higher, slack=slack)
+        shown = form.format(moved, _digits(form, moved, bound, slack))
         between = " " if threshold.judge == "value" else ", "
-        yield passed, f"change {form.format(moved)}{between}{said} (baseline {_number(before)})"
+        yield passed, f"change {shown}{between}{said} (baseline {_number(before)})"
 
 
 def relative_change(value: float, before: float) -> float:
@@ -322,5 +337,21 @@ def _value(value: float | str | None) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _number(value: float | str | None) -> str:
-    return "undefined" if not isinstance(value, float) else f"{value:.4g}"
+def _digits(form: str, number: float, bound: float, slack: float = 0, *, least: int = 4) -> int:
+    """The fewest digits, `least` or more, with which a number and its bound read as they compare."""
+    if abs(number - bound) <= slack:
+        return least
+    for digits in range(least, 17):
+        left, right = (float(form.format(each, digits).rstrip("%")) for each in (number, bound))
+        if (left < right) == (number < bound) and (left > right) == (number > bound):
+            return digits
+    return 17
+
+
+def _number(value: float | str | None, *bounds: float | None) -> str:
+    """The value with the digits that tell it from its bounds."""
+    if not isinstance(value, float):
+        return "undefined"
+    return _VALUE.format(
+        value, max((_digits(_VALUE, value, bound) for bound in bounds if bound is not None), default=4)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -108,13 +109,14 @@ class Anomalies:
 
     @property
     def summary(self) -> str:
-        """One line for a table: how many, and which."""
+        """One line for a table: how many, and which; what several data sets have is counted once."""
         if not self.anomalies:
             return f"no anomalies in {self.rows_checked}"
+        problems = Counter(severity for severity, _, _ in {(a.severity, a.type, a.feature) for a in self.anomalies})
         counts = ", ".join(
             f"{number} {name.lower()}{'s' if number > 1 and name != 'INFO' else ''}"
             for name in _ORDER
-            if (number := sum(anomaly.severity == name for anomaly in self.anomalies))
+            if (number := problems[name])
         )
         seen = dict.fromkeys(f"{anomaly.feature or anomaly.split}: {anomaly.type}" for anomaly in self.anomalies)
         shown = list(seen)[:5]

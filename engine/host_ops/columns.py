@@ -214,9 +214,15 @@ INT32: Final = range(-(2**31), 2**31)
 INT64: Final = range(-(2**63), 2**63)
 
 
-def too_wide(name: str, row: int | None, value: object) -> InputError:
-    """The error for an integer that the device cannot hold."""
+def too_wide(name: str, row: int | None, value: object, *, time: bool = False) -> InputError:
+    """The error for an integer that the device cannot hold; `time`: it is a timestamp or date."""
     at = "" if row is None else f" in row {row}"
+    if time:
+        # float32 would do, and round a time of our days to 131 seconds.
+        return InputError(
+            f"column {name!r} is a time, {value} ms since 1970{at}, which does not fit in int32 on the device",
+            fix='calculate with ops.timestamp_part(x, "days"), and "second_of_day" where the hour matters',
+        )
     return InputError(
         f"column {name!r} has {value}{at}, which does not fit in int32 on the device",
         fix="ops.cast it to float32, or use it as a category (ops.vocabulary)",

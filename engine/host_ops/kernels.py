@@ -65,6 +65,7 @@ _ALL_FIT: Final = 65504.0  # within float16, hence in every float
 
 def _values_batch(params: Params, assets: Assets) -> Kernel:
     dtype, name = np.dtype(params["dtype"]), str(params["column"])
+    time = bool(params.get("time"))
 
     def kernel(column: pa.Array) -> NDArray[Any]:
         if pa.types.is_floating(column.type):
@@ -74,7 +75,7 @@ def _values_batch(params: Params, assets: Assets) -> Kernel:
         values = filled.to_numpy(zero_copy_only=False)
         if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
             row = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
-            raise too_wide(name, row, values[row])
+            raise too_wide(name, row, values[row], time=time)
         values = values.astype(dtype)
         if dtype.kind == "f" and column.null_count:
             values[~present(column)] = np.nan
@@ -86,7 +87,7 @@ def _values_batch(params: Params, assets: Assets) -> Kernel:
 def _values_row(params: Params, assets: Assets) -> Kernel:
     dtype, name = np.dtype(params["dtype"]), str(params["column"])
     missing: object = math.nan if dtype.kind == "f" else False if dtype.kind == "b" else 0
-    number, narrow = dtype.type, dtype == np.int32
+    number, narrow, time = dtype.type, dtype == np.int32, bool(params.get("time"))
 
     def floating(value: Any) -> object:
         if value is None:
@@ -101,7 +102,7 @@ def _values_row(params: Params, assets: Assets) -> Kernel:
         if value is None:
             return missing
         if narrow and value not in INT32:
-            raise too_wide(name, None, value)
+            raise too_wide(name, None, value, time=time)
         return value
 
     return floating if dtype.kind == "f" else whole

@@ -17,26 +17,27 @@ from .arguments import Array, Value
 __all__ = ["timestamp_cycle", "timestamp_part"]
 
 
-def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
+def timestamp_part(x: Value, part: str, *, unit: str | None = None) -> Value:
     """A part of each time, int32; missing for missing.
 
     Args:
         x: A raw timestamp or date column; or whole numbers since 1970-01-01 UTC.
         part: "year", "month" (1 to 12), "day" (of the month), "day_of_week" (Monday is 0), "day_of_year" (from 1),
             "hour", "minute", "second", "second_of_day"; or "days" since 1970.
-        unit: Of whole numbers: "ns", "us", "ms", "s" or "days". Timestamps and dates are "ms".
+        unit: Of whole numbers: "ns", "us", "ms", "s" or "days". Timestamps and dates need none: they are "ms".
 
     Raises:
-        InputError: It is not a column of whole numbers or times, or there is no such part or unit.
+        InputError: It is not a column of whole numbers or times, there is no such part or unit, or whole numbers
+            come without a unit.
     """
     return _part(x, part, unit, "timestamp_part")
 
 
-def _part(x: Value, part: str, unit: str, called: str) -> Value:
+def _part(x: Value, part: str, unit: str | None, called: str) -> Value:
     """What `timestamp_part` returns; `called` is the op that errors name."""
     column = read(x, f"given to {called}")
     for what, name, allowed in (("part", part, PARTS), ("unit", unit, UNITS)):
-        if name not in allowed:
+        if name is not None and name not in allowed:
             raise InputError(
                 f"{called}: no {what} {name!r} of a time", fix=f"use one of {', '.join(allowed)}", where=caller()
             )
@@ -45,12 +46,18 @@ def _part(x: Value, part: str, unit: str, called: str) -> Value:
         raise InputError(
             f"column {column.name!r} is not a time", fix="give a timestamp, a date or whole numbers", where=caller()
         )
-    params: dict[str, Any] = {"part": part, "unit": unit, "column": column.name}
+    if unit is None and not column.fact.time:
+        raise InputError(
+            f"{called}: column {column.name!r} is of whole numbers, which have no unit of themselves",
+            fix=f"say by unit=… what they count since 1970: {', '.join(UNITS)}",
+            where=caller(),
+        )
+    params: dict[str, Any] = {"part": part, "unit": unit or "ms", "column": column.name}
     (parts,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
     return Column(column.name, "int32", Fact(column.name, parts, "int64", column.fact.complete)).public()
 
 
-def timestamp_cycle(x: Value, part: str, *, unit: str = "ms") -> Array:
+def timestamp_cycle(x: Value, part: str, *, unit: str | None = None) -> Array:
     """float32[batch, 2]: sine and cosine of where a time stands in a cycle, so that 23 o'clock is close to 0.
 
     Args:

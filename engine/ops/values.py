@@ -86,7 +86,8 @@ def _fill_on_host(column: Column, value: Any) -> Value:
     if host == "float64":
         value = float(value)
     (numbers,) = bind_host("fill", [column.fact.handle], [(host, ("b",), True)], {"value": value, "dtype": host})
-    return Column(column.name, dtype, Fact(column.name, numbers, host, complete=True)).public()
+    time = column.fact.time and host == "int64"
+    return Column(column.name, dtype, Fact(column.name, numbers, host, complete=True, time=time)).public()
 
 
 def is_missing(x: Value) -> Array:

@@ -67,7 +67,10 @@ class Inverse:
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known about an array beyond its values: where it comes from, whether nothing is missing, its ids."""
+    """What is known about an array beyond its values: where it comes from, whether nothing is missing, its ids.
+
+    `time` is whether it is a raw timestamp or date: int64 milliseconds since 1970 UTC.
+    """
 
     name: str
     handle: Any = None  # a tracer: the same values as a host column
@@ -75,6 +78,7 @@ class Fact:
     complete: bool = False
     size: Size | None = None
     inverse: Inverse | None = None
+    time: bool = False
 
 
 class Column:
@@ -117,9 +121,10 @@ class Column:
         """
         if self._values is None:
             self.check_numeric("used as a number")
-            (self._values,) = bind_host(
-                "values", [self.fact.handle], [(self.dtype, ("b",), False)], {"dtype": self.dtype, "column": self.name}
-            )
+            params: dict[str, Any] = {"dtype": self.dtype, "column": self.name}
+            if self.fact.time:
+                params["time"] = True  # for the error: milliseconds do not fit
+            (self._values,) = bind_host("values", [self.fact.handle], [(self.dtype, ("b",), False)], params)
         return self._values
 
     @property

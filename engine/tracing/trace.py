@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -18,6 +18,7 @@ from ...user_code import defined_at, mistake, raised_at
 from .._caller import ENTRY, caller
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
+from ..host_ops.dates import is_time
 from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
 from .numpy_functions import ADVICE
@@ -85,6 +86,7 @@ def trace(
     if not callable(fn):
         raise InputError(f"the preprocessing function is {fn!r:.60}", fix='name a function, e.g. "features:preprocess"')
     columns = tuple((field.name, column_dtype(field.type) or f"other:{field.type}") for field in schema)
+    times = {field.name for field in schema if is_time(getattr(field.type, "value_type", field.type))}
     widths = {field.name: field.type.list_size for field in schema if pa.types.is_fixed_size_list(field.type)}
     (batch,) = jax.export.symbolic_shape("b")
     outputs: list[TracedOutput] = []
@@ -94,7 +96,7 @@ def trace(
         tracing = Trace(batch)
         token, entry = CURRENT.set(tracing), ENTRY.set((run.__code__, defined_at(fn)))
         try:
-            returned = fn(_Columns(columns, handles, widths))
+            returned = fn(_Columns(columns, handles, widths, times))
             flat: list[Any] = []
             for name, value in _checked(fn, returned).items():
                 outputs.append(_emit(name, value, flat, batch, defined_at(fn)))
@@ -158,9 +160,14 @@ class _Columns(Mapping[str, Any]):
     """The raw columns by name, made when first asked for."""
 
     def __init__(
-        self, columns: tuple[tuple[str, str], ...], handles: tuple[Any, ...], widths: Mapping[str, int]
+        self,
+        columns: tuple[tuple[str, str], ...],
+        handles: tuple[Any, ...],
+        widths: Mapping[str, int],
+        times: Container[str],
     ) -> None:
         self._widths = widths
+        self._times = times
         self._columns = {name: (dtype, handle) for (name, dtype), handle in zip(columns, handles, strict=True)}
         self._values: dict[str, Any] = {}
 
@@ -173,7 +180,7 @@ class _Columns(Mapping[str, Any]):
             if host.startswith("other:"):
                 self._values[name] = Column(name, "other", Fact(name, None, host[6:]))
             else:
-                column = Column(name, _DEVICE[host], Fact(name, handle, host))
+                column = Column(name, _DEVICE[host], Fact(name, handle, host, time=name in self._times))
                 fixed = name in self._widths and host != "list<string>"
                 self._values[name] = dense(column, self._widths[name]) if fixed else column.public()
         return self._values[name]

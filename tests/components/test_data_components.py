@@ -98,6 +98,10 @@ def test_a_stop_shows_a_problem_of_several_splits_once(tmp_path: Path) -> None:
     examples = ExampleGen(str(tmp_path / "data.csv"))
     anomalies = ExampleValidator(examples, StatisticsGen(examples), ImportSchema(str(tmp_path / "schema.yaml")))
     assert re.fullmatch(r"2 errors \((name|gone): [A-Z_]+; (name|gone): [A-Z_]+\)", anomalies.summary)
+    document = json.loads((anomalies.content / "anomalies.json").read_text())
+    assert (document["summary"], document["errors"]) == (anomalies.summary, 4)
+    figures = re.sub("<[^>]+>", " ", (anomalies.extra / "report.html").read_text())
+    assert re.search(r"\b2\s+errors\s+0\s+warnings and notes\s+4\s+by data set", figures)
     text = summary_of(anomalies).text
     assert text.startswith(f"{anomalies.summary}\n")
     assert re.search(r"^  error  gone  train, eval  column gone is not in the data$", text, re.M)

@@ -109,6 +109,14 @@ def test_a_blessed_model_is_what_was_required(shop: Path, drivetrain: Command, l
         assert (last_json(result)["blessed"], last_json(result)["closing"]) == (True, [])
 
 
+def test_a_blessing_that_was_taken_away_is_the_reason(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    drivetrain("run", "shop", "--param", "auc=0.9")
+    drivetrain("unbless", "--reason", "wrong labels", "--by", "bob")
+    reason = "(Judge: not blessed by bob: wrong labels)."
+    run = drivetrain("run", "shop", "--param", "auc=0.9", "--json")
+    assert last_json(run)["closing"][-1] == f"Nothing was pushed: no model was blessed {reason}"
+
+
 @pytest.mark.parametrize("runner", ["inline", pytest.param("process", marks=pytest.mark.slow)])
 def test_a_resumed_run_still_has_to_bless(shop: Path, drivetrain: Command, last_json: Read, runner: str) -> None:
     asked = ("--require-blessed", "--param", "file=go", "--runner", runner)

@@ -59,6 +59,28 @@ def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str 
 
 
 @pytest.mark.parametrize(
+    ("bounds", "value", "before", "text"),
+    [
+        ({"lower": 0.7}, 0.69998, None, "0.69998: < 0.7"),
+        ({"lower": 0.7}, 0.7 - 2e-13, None, "0.6999999999998: < 0.7"),
+        ({"lower": 0.70003}, 0.70004, None, "0.70004: ≥ 0.70003"),
+        ({"upper": 0.7000001}, 0.7000002, None, "0.7000002: > 0.7000001"),
+        ({"lower": 0.7}, 0.7, None, "0.7: ≥ 0.7"),
+        ({"lower": 0.7}, 0.5123456, None, "0.5123: < 0.7"),
+        ({"change_absolute": 0.01}, 0.91, 0.90, "0.91: change +0.01 ≥ +0.01 (baseline 0.9)"),
+        ({"change_absolute": 0.1}, 0.5999999, 0.5, "0.6: change +0.0999999 < +0.1 (baseline 0.5)"),
+        ({"change_relative": 0.2}, 0.5999999, 0.5, "0.6: change +19.99998% < +20.00000% (baseline 0.5)"),
+    ],
+)
+def test_a_value_and_its_bound_read_as_they_compare(
+    bounds: dict[str, Any], value: float, before: float | None, text: str
+) -> None:
+    judged = config(Threshold("auc", **bounds))
+    verdict = validate(result(value, before), judged, baseline=before is not None)
+    assert verdict["thresholds"][0]["text"] == f"overall AUC {text}"
+
+
+@pytest.mark.parametrize(
     ("metric", "bounds", "said"),
     [
         ("auc", {"upper": 0.75}, True),

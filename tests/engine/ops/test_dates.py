@@ -106,6 +106,11 @@ def test_mistakes_with_times(learn: Any) -> None:
         (lambda c: {"y": ops.timestamp_cycle(c["t"], "hour", unit="sec")}, "timestamp_cycle: no unit 'sec' of a time"),
         (lambda c: {"y": ops.timestamp_cycle(c["text"], "hour")}, "given to timestamp_cycle"),
         (lambda c: {"y": ops.timestamp_part(c["f"], "hour")}, "column 'f' is not a time"),
+        (
+            lambda c: {"y": ops.timestamp_part(c["n"], "day_of_week")},
+            "'n' is of whole numbers, .*\n  fix: say by unit=",
+        ),
+        (lambda c: {"y": ops.timestamp_cycle(c["n"], "hour")}, "timestamp_cycle: column 'n' is of whole numbers"),
         (lambda c: {"y": ops.timestamp_cycle(c["t"], "year")}, "year does not come round"),
         (lambda c: {"y": ops.timestamp_part(c["n"], "year", unit="s")}, "is not a time in s since 1970"),
         (lambda c: {"y": ops.timestamp_cycle(c["n"], "hour", unit="s")}, "what the numbers count: ns, us, ms, s, days"),
@@ -113,3 +118,32 @@ def test_mistakes_with_times(learn: Any) -> None:
         with pytest.raises(InputError, match=message) as caught:
             learn(fn, **column)
         assert "test_dates.py" in str(caught.value)
+
+
+def test_a_fill_leaves_a_time_a_time(learn: Any) -> None:
+    times = pa.array([dt.datetime(2013, 1, 1), None], pa.timestamp("us"))
+    _, out = learn(lambda c: {"y": ops.timestamp_part(ops.fill_missing(c["t"], 0), "year")}, t=times)
+    assert out["y"].tolist() == [2013, 1970]
+
+
+def test_days_between_two_dates(learn: Any) -> None:
+    """Subtracted as they are, times are refused, and the fix that the error names gives what datetime gives."""
+    dates = [dt.date(2026, 1, 31), dt.date(2024, 3, 1), dt.date(1969, 12, 31)]
+    booked = [dt.date(2026, 1, 1), dt.date(2024, 2, 28), dt.date(1970, 1, 1)]
+    columns = {"date": pa.array(dates, pa.date32()), "booked": pa.array(booked, pa.date32())}
+    fix = r"column 'date' is a time, 1769817600000 ms .*\n  fix: calculate with ops.timestamp_part\(x, \"days\"\)"
+    with pytest.raises(InputError, match=fix):
+        learn(lambda c: {"y": ops.fill_missing(c["date"] - c["booked"], 0)}, **columns)
+    with pytest.raises(InputError, match="ms since 1970 in row 0, which does not fit"):
+        learn(lambda c: {"y": ops.fill_missing(c["date"], 0)}, **columns)
+
+    def lead(c: Any) -> Any:
+        return {
+            "y": ops.fill_missing(ops.timestamp_part(c["date"], "days") - ops.timestamp_part(c["booked"], "days"), 0)
+        }
+
+    bundle, out = learn(lead, **columns)
+    days = [(date - before).days for date, before in zip(dates, booked, strict=True)]
+    assert out["y"].tolist() == days
+    rows = [{"date": date, "booked": before} for date, before in zip(dates, booked, strict=True)]
+    assert [int(bundle.run_row("transform", row)["y"]) for row in rows] == days
