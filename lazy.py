@@ -9,13 +9,10 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .errors import missing_module
 
@@ -25,61 +22,16 @@ def kept_imports() -> Iterator[None]:
     """Have the garbage collector rest within the block, and never look at what there is at its end.
 
     For a new process of ours that imports what it keeps: looking through all of JAX again and again costs it as much as
-    half of the import. Nor does JAX, imported then or later, read what is known of every package that is installed.
+    half of the import.
     """
     collects = gc.isenabled()
     gc.disable()
-    if not ("jax" in sys.modules or any(isinstance(finder, _JaxFinder) for finder in sys.meta_path)):
-        sys.meta_path.insert(0, _JaxFinder())
     try:
         yield
     finally:
         gc.freeze()
         if collects:
             gc.enable()
-
-
-class _JaxFinder:
-    """Has JAX look for its plugin for AMD's GPUs among the packages that may be it.
-
-    JAX reads the metadata of all that is installed, to compare their names: with 250 packages a tenth of its import.
-    The folder of a package has its name too.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != "jax._src.numpy.array_constructors":
-            return None
-        with suppress(ValueError):
-            sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        load = spec.loader.exec_module
-
-        def load_beside_few(module: ModuleType) -> None:
-            from importlib import metadata
-
-            def distributions(**context: Any) -> Iterable[metadata.Distribution]:
-                asked_by = sys._getframe(1).f_globals
-                all_installed = every(**context)
-                return filter(_may_be_of_jax, all_installed) if asked_by is vars(module) else all_installed
-
-            every = metadata.distributions
-            metadata.distributions = distributions
-            try:
-                load(module)
-            finally:
-                metadata.distributions = every
-
-        spec.loader.exec_module = load_beside_few  # type: ignore[method-assign]
-        return spec
-
-
-def _may_be_of_jax(distribution: object) -> bool:
-    folder = getattr(distribution, "_path", None)  # what Python's own finder gives has one
-    return folder is None or folder.name.startswith("jax")
 
 
 def end_process(code: int, *, wait: bool = True) -> NoReturn:

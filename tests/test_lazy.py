@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from importlib import import_module
@@ -94,36 +93,3 @@ def test_a_process_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", ENDING, *texts, *more], capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr) == (3, printed, "")
         assert [text.read_text() for text in texts] == ["text", "bytes"]
-
-
-IMPORTING = """
-import importlib.metadata, sys
-from pathlib import Path
-
-from drivetrain.lazy import kept_imports
-
-opened = []
-sys.addaudithook(lambda event, args: opened.append(Path(str(args[0]))) if event == "open" else None)
-with kept_imports():
-    import jax
-names = {path.parent.name for path in opened if path.name == "METADATA"}
-assert "jax_rocm9_plugin-1.0.dist-info" in names, "JAX looks for its plugins in another way"
-assert all(name.startswith("jax") for name in names), names
-assert "jax_rocm9_plugin.rocm_plugin_extension" in sys.modules
-assert {"numpy", "pytest"} <= {each.metadata["Name"] for each in importlib.metadata.distributions()}
-assert jax.numpy.arange(3).sum() == 3
-"""
-
-
-@pytest.mark.engine
-def test_jax_finds_its_plugin_without_reading_of_all_packages(tmp_path: Path) -> None:
-    for name in ("jax_rocm9_plugin", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rocm_plugin_extension.py").touch()
-        (tmp_path / f"{name}-1.0.dist-info").mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n"
-        (tmp_path / f"{name}-1.0.dist-info" / "METADATA").write_text(metadata)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-c", IMPORTING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
