@@ -17,7 +17,6 @@ from typing import Final
 from ...digest import digest
 from ...errors import InputError
 from ..launcher.home import Home
-from ..project.wheel import LARGEST, module_files
 
 _KIND: Final = "pinned code"
 _FOLDER: Final = "schedules"
@@ -29,6 +28,8 @@ def keep_code(home: Home, project: Path) -> str:
     Raises:
         InputError: They have more than 10 MB, or cannot be read.
     """
+    from ..project.wheel import LARGEST, module_files  # late: what builds archives is a tenth of what a run imports
+
     try:
         modules = {path: (project / path).read_bytes() for path in module_files(project)}
     except OSError as error:
