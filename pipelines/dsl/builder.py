@@ -34,7 +34,7 @@ from ..ir.ir import (
 )
 from ..project import closure as source_code
 from ..project.files import FileSet, SqlQuery
-from ..project.functions import reference, user_line
+from ..project.functions import FunctionRef, reference, user_line
 from ..project.secret import Secret
 from .component import Component, InputSpec, ParameterSpec
 from .draft import Draft
@@ -112,6 +112,7 @@ class PipelineBuilder:
         self.lines: dict[str, str] = {}
         self._within: dict[str, tuple[str, ...]] = {}
         self._unopened: dict[WithBlock[Any], str] = {}
+        self._codes: dict[str, source_code.Code] = {}
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes in the order they can run, with the control edges of gates.
@@ -265,7 +266,7 @@ class PipelineBuilder:
         node = Node(
             id=name,
             component=ref.name if ref.project else component.ref,
-            code=source_code.closure(ref).digest if ref.project else None,
+            code=self._code(ref).digest if ref.project else None,
             # An optional input that was not given is left out, so that a release that adds one to a component changes
             # no cache key of pipelines that do not use it.
             inputs=tuple((key, sources) for key, sources in inputs if sources or not component.inputs[key].optional),
@@ -490,10 +491,16 @@ class PipelineBuilder:
             )
         return self._checked_uses(node, encode(value, where), where)
 
+    def _code(self, ref: FunctionRef) -> source_code.Code:
+        """The code that a function's module reaches; read once for all the nodes that share the module."""
+        if ref.module not in self._codes:
+            self._codes[ref.module] = source_code.closure(ref)
+        return self._codes[ref.module]
+
     def _function(self, value: object, where: str) -> Json:
         try:
             ref = reference(typing.cast(Any, value), self.project)
-            code = source_code.closure(ref)
+            code = self._code(ref)
             if code.files and not source_code.defines(ref):
                 name, _, attribute = ref.name.partition(":")
                 raise BuildError(
