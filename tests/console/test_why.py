@@ -226,3 +226,27 @@ def test_why_says_what_no_longer_stands_before_it_compares(
     lines = drivetrain("why", "Push").stdout.splitlines()
     assert lines[1] == "  version 1 is no longer there"
     assert lines[3].startswith("  - input examples: ")
+
+
+SPANNED = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen
+
+@dt.pipeline
+def weeks(week: int = 1) -> None:
+    ExampleGen(dt.files("week-{SPAN}.csv", span=week), null_values=["NA"])
+"""
+
+
+def test_what_was_edited_is_not_hidden_behind_the_files_of_another_span(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder := project("weeks", pipeline=SPANNED))
+    for beside in (folder, folder.parent):  # data is looked for in the project, and beside the root
+        for week in (1, 2):
+            (beside / f"week-{week}.csv").write_text("a\n" + "1\n" * week)
+    assert drivetrain("run", ".").exit_code == 0
+    project("weeks", pipeline=SPANNED.replace('"NA"', '"?"'))
+    reason = last_json(drivetrain("run", ".", "-p", "week=2", "--json"))["nodes"]["ExampleGen"]["reason"]
+    assert reason.startswith('parameter null_values: "NA" -> "?"; ')
+    assert reason.endswith(" (and 1 more)")
