@@ -24,7 +24,7 @@ import re
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -147,6 +147,12 @@ class _Publication:
     number: int | None
     any_equal: bool
     beside: Mapping[str, bytes]  # the end of the name of what is to lie beside the version → its bytes
+    used: Collection[tuple[int, str]]
+
+    def next_number(self, *taken: int) -> int:
+        """The number that was asked for; else the smallest above all that are taken that no other files ever had."""
+        first = max((number + (digest != self.tree.fingerprint) for number, digest in self.used), default=1)
+        return self.number or max(first, max(taken, default=0) + 1)
 
     def plain_files(self) -> dict[str, VersionFile]:
         """The files as a folder's record has them."""
@@ -203,6 +209,7 @@ class Versions(ABC):
         warmup: bytes | None = None,
         number: int | None = None,
         any_equal: bool = False,
+        used: Collection[tuple[int, str]] = (),
         keep: int | None = None,
         progress: Progress = no_progress,
     ) -> VersionRecord:
@@ -217,7 +224,9 @@ class Versions(ABC):
             signature: Of the bundle that the files are; it goes beside the version, also beside one that is adopted.
             provenance: Where the files come from; it goes beside the version likewise.
             warmup: Requests for a server to try the version with; they go beside it likewise.
-            number: The version that it must become; by default the one after the newest.
+            number: The version that it must become; by default the one after the newest, as `used` allows.
+            used: The numbers, and the digests of the files, of versions that were here, and may have been removed: no
+                other files get such a number, by which answers and logs name the program that they come from.
             any_equal: Whether an older version that holds equal files is adopted, too.
             keep: How many of the newest versions stay; None keeps all.
             progress: Called with bytes uploaded; may raise to stop.
@@ -228,7 +237,8 @@ class Versions(ABC):
         """
         ends = {_SIGNATURE: signature, _PROVENANCE: provenance, WARMUP: warmup}
         beside = {end: data for end, data in ends.items() if data is not None}
-        return self._publish(_Publication(files, digest_files(files), facts, number, any_equal, beside), keep, progress)
+        new = _Publication(files, digest_files(files), facts, number, any_equal, beside, used)
+        return self._publish(new, keep, progress)
 
     @abstractmethod
     def _publish(self, new: _Publication, keep: int | None, progress: Progress) -> VersionRecord: ...
@@ -358,7 +368,7 @@ class FolderVersions(Versions):
                         taken = self.numbers()
                         if new.number in taken:
                             raise self._taken(new.number)
-                        number = new.number or max(taken, default=0) + 1
+                        number = new.next_number(*taken)
                         record = VersionRecord(number, new.tree.fingerprint, new.plain_files(), new.facts)
                         self._write(f"{number}.json", record.to_bytes())
                         for end in _BESIDE:  # of one that was removed by hand
@@ -500,7 +510,7 @@ class StoredVersions(Versions):
             self._put_beside(adopted.number, new)
             self._prune(keep)
             return adopted
-        number, claim = self._claim(new.number, listing)
+        number, claim = self._claim(new, listing)
         recorded = False
         try:
             sent = self._upload(number, new, progress)
@@ -529,14 +539,14 @@ class StoredVersions(Versions):
         self._prune(keep)
         return record
 
-    def _claim(self, wanted: int | None, listing: _Listing) -> tuple[int, bytes]:
+    def _claim(self, new: _Publication, listing: _Listing) -> tuple[int, bytes]:
         """Claim a number that nobody used, by a listing of a moment ago: the number, and the claim's bytes."""
         number = 0
         for _ in range(_TRIES):
-            if wanted in listing.taken:
-                raise self._taken(wanted)
+            if new.number in listing.taken:
+                raise self._taken(new.number)
             # Upwards even where the listing does not show what was in the way the last time.
-            number = wanted or max(number, *listing.taken, 0) + 1
+            number = new.next_number(number, *listing.taken)
             body = {"version": number, "begun": datetime.now(UTC).isoformat(), "owner": Owner.current().to_dict()}
             claim = json.dumps({**body, "token": secrets.token_hex(16)}).encode()
             if self.store.create(f"{number}.claim", claim):

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,6 +34,7 @@ def push(
     warmup: bytes | None = None,
     signature: bytes | None = None,
     provenance: bytes | None = None,
+    used: Collection[tuple[int, str]] = (),
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all, as `Versions.publish` says.
 
@@ -49,6 +50,8 @@ def push(
         warmup: Requests for a server to try the version with, as `serving.warmup.warmup_file` makes them.
         signature: The bundle's; by default the one that lies beside it.
         provenance: Where the bundle comes from, as `engine.bundles.provenance` signs it.
+        used: Versions that were pushed there before, with the digests of their files: no other bundle gets a number of
+            theirs, also where they have been removed.
 
     Returns:
         The version, and the bundle's digest.
@@ -71,6 +74,7 @@ def push(
         signature=signature_of(bundle) if signature is None else signature,
         provenance=provenance,
         warmup=warmup,
+        used=used,
         keep=keep,
         progress=progress,
     )
@@ -101,6 +105,18 @@ def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, objec
         if numbers[-1] != pushed.version and there.digest(numbers[-1]) != pushed.digest:
             return f"version {numbers[-1]} was pushed to {pushed.destination} since"
     return None
+
+
+def _pushed_to(destination: Path | str, receipts: Iterable[Mapping[str, object]]) -> Iterator[tuple[int, str]]:
+    """The versions that receipts say were pushed to a folder or URL, with the digests of their files."""
+    for receipt in receipts:
+        folder, number = receipt.get("folder"), receipt.get("version")
+        if isinstance(destination, Path):
+            same = bool(folder) and Path(str(folder)).resolve() == destination.resolve()
+        else:
+            same = not folder and str(receipt.get("destination")).rstrip("/") == destination.rstrip("/")
+        if same and isinstance(number, int):
+            yield number, str(receipt.get("digest"))
 
 
 def _resolved(destination: str, base: Path) -> Path | str:
@@ -207,9 +223,10 @@ def Pusher(
     """Push a model's bundle to where a server looks for it: `destination/<version>/`, versions 1, 2, 3 and so on.
 
     A new version appears whole: in a folder by one rename, in a store by its record `<version>.json`, which is written
-    last. Pushing what is already the newest version adopts it. A cached push is believed only while the destination
-    holds that version unchanged as its newest: what is pushed is what is served. The signature of a model that was
-    signed before is copied to `destination/<version>.sig`.
+    last. A number that was pushed there before, by the receipts in the store, is never another bundle's, also after
+    that version was removed. Pushing what is already the newest version adopts it. A cached push is believed only while
+    the destination holds that version unchanged as its newest: what is pushed is what is served. The signature of a
+    model that was signed before is copied to `destination/<version>.sig`.
 
     Beside the receipt lies where the model comes from, as `provenance.intoto.jsonl`: an in-toto statement with SLSA
     provenance in a DSSE envelope, of every file with its SHA-256, from which code, parameters, data and run. With
@@ -279,6 +296,7 @@ def Pusher(
             warmup=None if validation is None else _warmup_of(validation),
             signature=signature,
             provenance=None if signing_key is None else provenance,
+            used=list(_pushed_to(resolved, launch.pushed())),
         )
         bundle = _sealed_by(model.content)
         folder = str(resolved) if isinstance(resolved, Path) else ""

@@ -58,10 +58,14 @@ def _artifacts_difference(home: Home, old: Sequence[ArtifactRecord], new: Sequen
     """How artifacts differ from those that were there before, as JSON.
 
     Returns:
-        `bytes` and, where they have rows by split, `rows`: (old, new) over all of them. Of two on this machine also
+        `artifacts`, how many there are, `bytes` and, where they have rows by split, `rows`: (old, new) over all of
+        them. Of two on this machine also
         what their type says (see `metadata.compare`), with `hunks` for its `texts`; or `not_compared`, why it failed.
     """
-    answer: dict[str, Any] = {"bytes": [sum(record.size for record in records) for records in (old, new)]}
+    answer: dict[str, Any] = {
+        "artifacts": [len(old), len(new)],
+        "bytes": [sum(record.size for record in records) for records in (old, new)],
+    }
     counts = [[_rows(record) for record in records] for records in (old, new)]
     if None not in (*counts[0], *counts[1]):
         answer["rows"] = [sum(rows or 0 for rows in side) for side in counts]
@@ -126,7 +130,11 @@ def _heading(hunk: Hunk) -> str:
 def _sizes(difference: Mapping[str, Any]) -> str:
     """Rows, bytes and what became of them: "1,000 -> 1,050 rows (50 appended), 8,120 -> 8,460 bytes"."""
     parts = []
-    if difference["bytes"][0] == difference["bytes"][1] and "change" not in difference:
+    if (of := difference["artifacts"])[0] == 0 or of[1] == 0:
+        parts.append("added" if of[1] else "removed")
+    elif of[0] != of[1]:
+        parts.append(f"{_arrow(of)} artifacts")
+    elif difference["bytes"][0] == difference["bytes"][1] and "change" not in difference:
         parts.append("edited")
     if "rows" in difference:
         happened = _happened(difference)

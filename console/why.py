@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -58,9 +58,13 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
     return answer | {
         "compared_with": {"run": run_of(home, before), "state": before.state},
         "changes": [change.line for change in differing],
-        "differences": [difference(home, change, inputs_before, inputs) for change in differing],
+        "differences": [difference(home, change, inputs_before, inputs) for change in _once_each(differing)],
         "outputs": _outputs(home, before, execution) if any(_is_of_data(change) for change in differing) else [],
-        "causes": {name: cause for name in changed if (cause := _cause(home, run, inputs.get(name, [])))},
+        "causes": {
+            name: cause
+            for name in changed
+            if (cause := _causes(home, run, inputs.get(name, []), inputs_before.get(name, [])))
+        },
     }
 
 
@@ -85,6 +89,24 @@ def _outputs(home: Home, old: ExecutionRecord, new: ExecutionRecord) -> list[dic
         for name, records in now.items()
         if name in before and can_be_compared(records[0])
     ]
+
+
+def _once_each(differing: Iterable[Change]) -> Iterator[Change]:
+    """The changes, of several artifacts of an input the first one alone: what is said of it is of all of them."""
+    inputs: set[str] = set()
+    for change in differing:
+        if change.path[:1] == ("inputs",) and len(change.path) > 1:
+            if change.path[1] in inputs:
+                continue
+            inputs.add(change.path[1])
+        yield change
+
+
+def _causes(home: Home, run: Run, records: list[ArtifactRecord], before: list[ArtifactRecord]) -> str:
+    """Why an input is another, of each artifact that it did not have before, each reason once."""
+    known = {record.fingerprint for record in before}
+    new = [record for record in records if record.fingerprint not in known] or records
+    return "; ".join(dict.fromkeys(cause for record in new if (cause := _cause(home, run, [record]))))
 
 
 def _cause(home: Home, run: Run, records: list[ArtifactRecord]) -> str:
@@ -129,6 +151,10 @@ def _show_why(console: Console, answer: Mapping[str, Any]) -> None:
         console.print(f"  {answer['reason']}", markup=False)
         console.print(f"  its key is that of run {compared['run']} ({compared['state']})", markup=False)
         return
+    reason = str(answer["reason"])
+    if reason and not any(line in reason for line in answer["changes"]):
+        # What it did before was looked for and stands no more: the last execution before may have done something else.
+        console.print(f"  {reason}", markup=False)
     console.print(f"  since run {compared['run']}:", markup=False)
     for each in [*answer["differences"], *answer["outputs"]]:
         (headline, _), *rest = lines(each)

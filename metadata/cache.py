@@ -163,6 +163,9 @@ def _is_digest(value: object) -> bool:
 def _short(value: object) -> str:
     if isinstance(value, str) and _HEX.fullmatch(value):
         return f"{value[:8]}…"
+    if isinstance(value, list) and value and all(isinstance(each, str) and _is_digest(each) for each in value):
+        more = f" and {len(value) - 3} more" if len(value) > 3 else ""
+        return ", ".join(map(_short, value[:3])) + more
     text = canonical_json(_unwrapped(value)).decode()
     return text if len(text) <= 120 else f"{text[:117]}…"
 

@@ -253,6 +253,7 @@ class Attempt:
                 decision=lambda: decision(self.home, self.run, self.task.name),
                 register=self._register,
                 provenance=self._provenance,
+                pushed=self._pushed,
                 trials=partial(self._trials, execution),
                 metrics=self.metrics,
             )
@@ -323,6 +324,9 @@ class Attempt:
         from .provenance import provenance  # late: few components ask for it
 
         return provenance(self.home, self.run.id, self.run.pipeline.name, self.task.name, uri)
+
+    def _pushed(self) -> list[Mapping[str, object]]:
+        return [record.properties for record in self.home.store.artifacts(type="PushedModel", state=None)]
 
     def _progress(self, done: int, total: int | None, unit: str) -> None:
         self._check()

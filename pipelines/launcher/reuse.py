@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...metadata import ContextRecord, ExecutionRecord, explain
+from ...metadata import Change, ContextRecord, ExecutionRecord, changes, explain
 from ..ir.ir import Node
 from ..project.reads import first_changed
 from .home import Home
@@ -79,9 +79,15 @@ def what_changed(home: Home, run: Run, node: Node, context: ContextRecord, work:
     last = home.store.last_preimage(node.component, context, outside=run.context if node.loop else None)
     if last is None:
         return "first run"
-    changes = explain(last, work.preimage)
-    more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
-    return "; ".join(changes[:3]) + more if changes else _end(home, work)
+    differing = changes(last, work.preimage)
+    differing.sort(key=_is_of_data)  # what somebody edited comes first, and is not counted among what is left out
+    more = f" (and {len(differing) - 3} more)" if len(differing) > 3 else ""
+    return "; ".join(change.line for change in differing[:3]) + more if differing else _end(home, work)
+
+
+def _is_of_data(change: Change) -> bool:
+    """Whether files, their span or the rows of a query are others."""
+    return not {"$files", "$query", "$span"}.isdisjoint(change.path)
 
 
 def _end(home: Home, work: ResolvedTask) -> str:

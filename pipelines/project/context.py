@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +38,11 @@ def _register_nothing(model: Artifact, name: str, alias: str, why: str) -> int:
 def _no_provenance(uri: str) -> Mapping[str, object]:
     """The `provenance` of a plain call: no store knows the artifact."""
     return {}
+
+
+def _nothing_pushed() -> Sequence[Mapping[str, object]]:
+    """The `pushed` of a plain call: there is no store that knows of a push."""
+    return ()
 
 
 def _ignore_facts(output: str, facts: Mapping[str, object]) -> None:
@@ -126,6 +131,7 @@ class LaunchContext:
             asking task; of its producer `execution`, `component`, `parameters`, `code` (digests by file),
             `environment`, `started`, `finished`; `artifacts` (uri, type, fingerprint, span, version) and `files` (name,
             size, sha256) that it was made from. What is not known is left out.
+        pushed: Gives the properties of every `PushedModel` that the store knows, also of those that were deleted.
         trials: Gives who records the trials of a search, of its name: the uid of the execution that began it.
         metrics: What `metric` has recorded.
     """
@@ -145,6 +151,7 @@ class LaunchContext:
     decision: Callable[[], Mapping[str, object] | None] = _undecided
     register: Callable[[Artifact, str, str, str], int] = _register_nothing
     provenance: Callable[[str], Mapping[str, object]] = _no_provenance
+    pushed: Callable[[], Sequence[Mapping[str, object]]] = _nothing_pushed
     trials: Callable[[str], TrialRecorder] = UnrecordedTrials
     metrics: Metrics = field(default_factory=Metrics)
 

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from drivetrain import InputError
 from drivetrain.components.pusher import Pusher, push, still_pushed
 from drivetrain.digest import digest_tree
 from drivetrain.metadata import InfraValidation, Model
+from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
+from drivetrain.versions import versions_at
 
 PUSH = """
 import sys
@@ -50,6 +54,19 @@ def test_versions_count_up_and_the_newest_is_adopted(tmp_path: Path) -> None:
     assert push(first, serving)[0] == 3  # version 2 is what is served, so this is a change
     assert names(serving) == ["1", "2", "3"]
     assert digest_tree(serving / "2") == digest_tree(second)
+
+
+@pytest.mark.parametrize("at", ["serving", "memory"])
+def test_a_number_that_was_pushed_once_names_no_other_bundle(tmp_path: Path, at: str) -> None:
+    first, second, third = (bundle(tmp_path / name, name) for name in "abc")
+    destination = tmp_path / "serving" if at == "serving" else f"memory://{tmp_path.name}/serving"
+    used = [push(first, destination), push(second, destination)]
+    versions_at(destination).store.remove("2")
+    versions_at(destination).store.delete("2.json")
+    assert push(third, destination, used=used)[0] == 3
+    elsewhere = tmp_path / "elsewhere"
+    assert push(second, elsewhere, used=used)[0] == 2  # it is what had that number
+    assert push(first, elsewhere, used=used)[0] == 3
 
 
 def test_versions_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
@@ -218,3 +235,45 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
 def test_parameters_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Pusher(model_of("a"), **options)
+
+
+NUMBERED = """
+    import drivetrain as dt
+    from drivetrain.components import Pusher
+    from drivetrain.metadata import Model
+
+    @dt.component
+    def Train(*, seed: int) -> Model:
+        model = Model.new()
+        (model.content / "manifest.json").write_text(f'{{"seed": {seed}}}')
+        return model
+
+    @dt.pipeline
+    def shop(seed: int, destination: str = "served/m") -> None:
+        Pusher(Train(seed=seed), destination=destination)
+"""
+
+
+def test_a_rollback_by_removing_a_folder_frees_no_number(tmp_path: Path, project: Callable[..., Path]) -> None:
+    shop = load_pipeline(project("shop", pipeline=NUMBERED))
+    with closing(Home(tmp_path / ".drivetrain")) as home:
+        check_numbers(home, shop)
+
+
+def check_numbers(home: Home, shop: PipelineFunction[..., object]) -> None:
+    def pushed(seed: int, destination: str = "served/m") -> int:
+        result = run_pipeline(home, shop, {"seed": seed, "destination": destination})
+        return int(str(result.nodes["Pusher"].outputs["pushed_model"][0].properties["version"]))
+
+    served = home.base / "served" / "m"
+    assert [pushed(seed) for seed in (1, 2)] == [1, 2]
+    shutil.rmtree(served / "2")
+    assert pushed(3) == 3
+    assert pushed(3, "served/other") == 1
+    shutil.rmtree(served / "3")
+    assert pushed(3) == 3  # the same model again
+    assert pushed(4) == 4
+    receipt = next(each for each in home.store.artifacts(type="PushedModel") if each.properties["version"] == 4)
+    home.store.update_artifact(receipt, state="MARKED_FOR_DELETION")
+    shutil.rmtree(served)
+    assert pushed(5) == 5

@@ -162,3 +162,91 @@ def test_a_damaged_preimage_is_no_traceback(two_runs: Runs, drivetrain: Command)
     result = drivetrain("why", "Train")
     assert result.exit_code == 2
     assert "is damaged: what is kept for the cache key" in result.stderr
+
+
+LISTS = """
+import drivetrain as dt
+from drivetrain.metadata import Examples, PushedModel
+from drivetrain.pipelines import component, current
+
+@dt.component
+def Read(*, week: int) -> Examples:
+    examples = Examples.new(span=week, rows={"train": week})
+    (examples.content / "rows").write_text("x" * week)
+    return examples
+
+@dt.component
+def Learn(history: list[Examples]) -> int:
+    return len(history)
+
+def gone(outputs, parameters, base):
+    return None if (base / "pushed").exists() else "version 1 is no longer there"
+
+@component(verify=gone)
+def Push(examples: Examples) -> PushedModel:
+    (current().base / "pushed").touch()
+    pushed = PushedModel.new(version=1)
+    (pushed.content / "receipt").write_text("1")
+    return pushed
+
+@dt.pipeline
+def weeks(week: int = 1) -> None:
+    examples = Read(week=week)
+    Learn(dt.resolvers.rolling(examples, 3, before=True, min_spans=0))
+    Push(examples)
+"""
+
+
+def test_why_of_an_input_that_is_a_list(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("weeks", pipeline=LISTS))
+    runs = [last_json(drivetrain("run", ".", "-p", f"week={week}", "--json"))["run"] for week in (1, 2, 3)]
+    first = drivetrain("why", "Learn", "--run", runs[1]).stdout.splitlines()
+    assert first[2] == "  - input history: added, 0 -> 1 rows, 0 -> 1 bytes"
+    assert first[3] == f"    Read did not run: its outputs are those of run {runs[0]}"
+    drivetrain("run", ".", "-p", "week=5")
+    drivetrain("run", ".", "-p", "week=9")  # spans 2, 3 and 5 after 1, 2 and 3
+    lines = drivetrain("why", "Learn").stdout.splitlines()
+    assert [line for line in lines if "input history" in line] == ["  - input history: 6 -> 10 rows, 6 -> 10 bytes"], (
+        lines
+    )
+    assert runs[0] not in "".join(lines[2:])
+
+
+def test_why_says_what_no_longer_stands_before_it_compares(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder := project("weeks", pipeline=LISTS))
+    for week in (1, 2):
+        drivetrain("run", ".", "-p", f"week={week}")
+    next(folder.parent.rglob("pushed")).unlink()  # beside the root
+    last = last_json(drivetrain("run", ".", "-p", "week=1", "--json"))
+    assert last["nodes"]["Push"]["reason"] == "version 1 is no longer there"
+    lines = drivetrain("why", "Push").stdout.splitlines()
+    assert lines[1] == "  version 1 is no longer there"
+    assert lines[3].startswith("  - input examples: ")
+
+
+SPANNED = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen
+
+@dt.pipeline
+def weeks(week: int = 1) -> None:
+    ExampleGen(dt.files("week-{SPAN}.csv", span=week), null_values=["NA"])
+"""
+
+
+def test_what_was_edited_is_not_hidden_behind_the_files_of_another_span(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder := project("weeks", pipeline=SPANNED))
+    for beside in (folder, folder.parent):  # data is looked for in the project, and beside the root
+        for week in (1, 2):
+            (beside / f"week-{week}.csv").write_text("a\n" + "1\n" * week)
+    assert drivetrain("run", ".").exit_code == 0
+    project("weeks", pipeline=SPANNED.replace('"NA"', '"?"'))
+    reason = last_json(drivetrain("run", ".", "-p", "week=2", "--json"))["nodes"]["ExampleGen"]["reason"]
+    assert reason.startswith('parameter null_values: "NA" -> "?"; ')
+    assert reason.endswith(" (and 1 more)")

@@ -130,6 +130,12 @@ A, B = "a" * 64, "b" * 64
         ),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [B]}}, ["input x: fingerprint aaaaaaaa… -> bbbbbbbb…"]),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [A, B]}}, ["input x[1] added: bbbbbbbb…"]),
+        ({"inputs": {}}, {"inputs": {"x": [A]}}, ["input x added: aaaaaaaa…"]),
+        (
+            {"inputs": {"x": [A, B] * 3}},
+            {"inputs": {}},
+            ["input x removed: aaaaaaaa…, bbbbbbbb…, aaaaaaaa… and 3 more"],
+        ),
         ({"environment": {"jax": "1"}}, {"environment": {"jax": "2"}}, ['environment jax: "1" -> "2"']),
         ({"component": "a"}, {"component": "b"}, ['component: "a" -> "b"']),
         (
