@@ -34,6 +34,7 @@ _TASKS = ("binary", "regression", "multiclass")
 )
 @click.option("--prediction", default=None, metavar="OUTPUT", help="What is judged; the only output unless given.")
 @click.option("--baseline", type=int, default=None, metavar="VERSION", help="The smallest number unless given.")
+@click.option("--versions", default=None, metavar="3,4", help="That are compared; all that have labels unless given.")
 @click.option("--signature", default=None, metavar="NAME", help="What was asked; predict, or the only one.")
 @click.option("--since", default=None, metavar="TIME", help="Of requests: 2026-11-27, or 2026-11-27T12:00 (UTC).")
 @click.option("--until", default=None, metavar="TIME", help="Only requests before it.")
@@ -60,6 +61,7 @@ def ab_test(
     key: str,
     prediction: str | None,
     baseline: int | None,
+    versions: str | None,
     signature: str | None,
     since: str | None,
     until: str | None,
@@ -79,12 +81,19 @@ def ab_test(
     from ..components.evaluation.ab_test import ab_test as compare
 
     result = compare(
-        log, str(labels), label=label, key=key, prediction=prediction, baseline=baseline, signature=signature,
+        log, str(labels), label=label, key=key, prediction=prediction, baseline=baseline,
+        versions=None if versions is None else _numbers(versions), signature=signature,
         since=since, until=until, shares=_shares(shares) if shares else None,
         metrics=list(metrics) or None, task=task, classes=classes or None, level=level,  # type: ignore[arg-type]  # one of the choices
     )  # fmt: skip
     settings.answer(result.to_dict(), lambda console: _show(console, result))
     return OK
+
+
+def _numbers(text: str) -> list[int]:
+    if not re.fullmatch(r"\d{1,18}(,\d{1,18})*", text):
+        raise InputError(f"--versions {text!r:.80} are no versions", fix="--versions 3,4")
+    return [int(number) for number in text.split(",")]
 
 
 def _shares(options: tuple[str, ...]) -> dict[int, float]:
@@ -99,6 +108,8 @@ def _shares(options: tuple[str, ...]) -> dict[int, float]:
 
 def _show(console: Console, result: ABTest) -> None:
     from rich.table import Table
+
+    from ..components.evaluation.ab_test import left_out
 
     table = Table(box=None, title=f"{result.model}: against version {result.baseline}", title_justify="left")
     for column in ("version", "rows", "labelled", "metric", "value", "interval", "difference", "interval", "p"):
@@ -125,6 +136,8 @@ def _show(console: Console, result: ABTest) -> None:
         console.print(f"warning: {ratio}. Something else than the shares decides who is asked: do not trust the rest.")
     elif ratio is not None:
         console.print(str(ratio))
+    for version, rows in result.without_labels.items():
+        console.print(left_out(version, rows))
     if result.repeated:
         console.print(f"{result.repeated:,} rows were left out, since their key had come before")
     if result.without_prediction:

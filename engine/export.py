@@ -84,7 +84,7 @@ def export_model(
     weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
     assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
     bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults,
-                    source.request_log)  # fmt: skip
+                    source.request_log, source.times)  # fmt: skip
     bundle.save(out)
     return bundle
 

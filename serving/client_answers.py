@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -221,12 +222,20 @@ def signatures(metadata: Mapping[str, Any]) -> dict[str, ServedSignature]:  # An
     Raises:
         AnswerError: The metadata is not as TensorFlow Serving has it.
     """
-    described = _field(
-        _field(_field(metadata, "metadata", dict), "signature_def", dict), "signature_def", dict, "the metadata"
-    )
+    body = _field(metadata, "metadata", dict)
+    described = _field(_field(body, "signature_def", dict), "signature_def", dict, "the metadata")
+    times = _field(body, "times", dict) if "times" in body else {}  # other servers do not say, nor does gRPC
     return {
-        name: ServedSignature(_types(each, "inputs", name), _types(each, "outputs", name))
+        name: ServedSignature(_with_times(_types(each, "inputs", name), times), _types(each, "outputs", name))
         for name, each in described.items()
+    }
+
+
+def _with_times(inputs: Mapping[str, InputType], times: Mapping[str, Any]) -> dict[str, InputType]:  # Any: JSON
+    """Inputs, of which some are times."""
+    return {
+        name: replace(of, time=_field(_field(times, name, dict), "type", str)) if name in times else of
+        for name, of in inputs.items()
     }
 
 

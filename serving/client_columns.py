@@ -10,11 +10,13 @@ from datetime import date
 from typing import Any, Final, TypeAlias
 
 from ..errors import InputError
+from .times import IN_WORDS
 
 Plain: TypeAlias = Any
 """A value as JSON has it, None where missing; text may be bytes."""
 
 _SHORT: Final = {"half": "float16", "float": "float32", "double": "float64"}
+_IF_A_TIME: Final = "; for a date or timestamp a datetime, or milliseconds since 1970 (UTC)"
 _LARGEST_EXACT: Final = 2**53  # whole numbers up to it are floats
 
 
@@ -26,15 +28,18 @@ class InputType:
         name: Of the column.
         dtype: Of its values: "int64", "string".
         shape: Of one row's value; -1: any length.
+        time: Which time its whole numbers stand for: "date", "timestamp"; "": none, or the server does not say.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] = ()
+    time: str = ""
 
     def __str__(self) -> str:
         sizes = ", ".join("any" if size < 0 else str(size) for size in self.shape)
-        return f"{self.dtype}[{sizes}]" if self.shape else self.dtype
+        words = f"{self.dtype}[{sizes}]" if self.shape else self.dtype
+        return f"{words} (a {self.time})" if self.time else words
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def check(values: Sequence[Plain], of: InputType, rows: Sequence[int] | None = N
         problem = _problem(value, of, of.shape)
         if problem:
             row = at if rows is None else rows[at]
-            raise InputError(f"column {of.name!r:.80} is {of}, row {row} has {problem}", fix=f"send {_WANTED[family]}")
+            raise InputError(f"column {of.name!r:.80} is {of}, row {row} has {problem}", fix=f"send {_wanted(of)}")
 
 
 _FAMILIES: Final[Mapping[str, str]] = {
@@ -124,6 +129,12 @@ _WANTED: Final = {
     "uint": "whole numbers in its range",
     "float": "numbers",
 }
+
+
+def _wanted(of: InputType) -> str:
+    if of.time:
+        return f"a datetime or date, or {IN_WORDS}"
+    return f"{_WANTED[_FAMILIES[of.dtype]]}{_IF_A_TIME if of.dtype == 'int64' else ''}"
 
 
 def _needs_look(dtype: str) -> bool:

@@ -518,7 +518,7 @@ def _with_numbers_for_times(
     def number(name: str, value: Any) -> Any:  # Any: a value, or a column
         if name not in served.inputs or served.inputs[name].dtype != "int64":
             return value
-        return in_milliseconds(value)
+        return in_milliseconds(value, texts=bool(served.inputs[name].time))
 
     if columns is not None:
         return rows, {name: number(name, values) for name, values in columns.items()}

@@ -16,6 +16,7 @@ from .explanation import MOST_ROWS, MOST_STEPS, explained_outputs
 from .infer_tensors import DTYPES, datatype
 from .rollout_control import RolloutAction
 from .tensor_columns import may_be_missing, numpy_dtype, shown_shape
+from .times import IN_WORDS
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -345,12 +346,24 @@ def _add_paths(paths: Json, name: str, which: str, bodies: _Bodies) -> None:
 
 def _row(signature: Signature) -> Json:
     required = [name for name in signature.inputs if name not in signature.defaults]
-    return _object({name: _value(spec) for name, spec in signature.inputs.items()}, required)
+    return _object({name: _input(name, signature) for name in signature.inputs}, required)
 
 
 def _columns(signature: Signature) -> Json:
     required = [name for name in signature.inputs if name not in signature.defaults]
-    return _object({name: _list(_value(spec)) for name, spec in signature.inputs.items()}, required)
+    return _object({name: _list(_input(name, signature)) for name in signature.inputs}, required)
+
+
+def _input(name: str, signature: Signature) -> Json:
+    """One row's value of an input, as it may be sent."""
+    value = _value(signature.inputs[name])
+    if name not in signature.times:
+        return value
+    described = {"description": f"A {signature.times[name]}: {IN_WORDS}."}
+    text = {"type": "string", "pattern": "^[0-9]{4}-"}
+    if signature.inputs[name].ragged:
+        return value | described | {"items": {"anyOf": [value["items"], text]}}
+    return described | {"anyOf": [value, text]}
 
 
 def _prediction(signature: Signature) -> Json:

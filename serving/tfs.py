@@ -22,6 +22,7 @@ from .api import (
 )
 from .json_values import encode, kind, object_of
 from .tensor_columns import invalid, refuse_misspelt
+from .times import IN_WORDS, in_milliseconds
 
 Format: TypeAlias = Literal["row", "column"]
 Json: TypeAlias = dict[str, Any]  # Any: JSON
@@ -105,7 +106,7 @@ def columns_of_rows(rows: Any, signature: Signature, where: str) -> tuple[dict[s
             raise invalid(f"{where!r} has objects and other values", "send objects alone")
         return _of_rows(rows, signature, where)
     name = _only_input(signature, where)
-    return {name: _column(name, rows, signature.inputs[name])}, len(rows)
+    return {name: _column(name, rows, signature)}, len(rows)
 
 
 def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[dict[str, list[Any]], int]:
@@ -115,7 +116,7 @@ def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[di
     if len(rows) > 1 and not all(row.keys() == names for row in rows):
         return _of_differing_rows(rows, signature), len(rows)
     inputs = signature.inputs
-    columns = {name: _column(name, [row[name] for row in rows], inputs[name]) for name in names if name in inputs}
+    columns = {name: _column(name, [row[name] for row in rows], signature) for name in names if name in inputs}
     refuse_misspelt(names, signature)
     return columns, len(rows)
 
@@ -123,14 +124,14 @@ def _of_rows(rows: Sequence[Json], signature: Signature, where: str) -> tuple[di
 def _of_differing_rows(rows: Sequence[Json], signature: Signature) -> dict[str, list[Any]]:
     """What a row lacks has its default, or is an error, as where all rows lack it."""
     columns = {}
-    for name, spec in signature.inputs.items():
+    for name in signature.inputs:
         if not any(name in row for row in rows):
             continue
         lacking = next((at for at, row in enumerate(rows) if name not in row), None)
         if lacking is not None and name not in signature.defaults:
             raise invalid(f"row {lacking} lacks {name!r}, which other rows have", "send it in each, null if missing")
         default = signature.defaults.get(name)
-        columns[name] = _column(name, [row.get(name, default) for row in rows], spec)
+        columns[name] = _column(name, [row.get(name, default) for row in rows], signature)
     return columns
 
 
@@ -150,7 +151,7 @@ def _of_inputs(inputs: Any, signature: Signature) -> tuple[dict[str, list[Any]],
             rows = len(values)
         elif len(values) != rows:
             raise invalid(f"input {name!r} has {len(values)} rows, other inputs {rows}", "send as many of each")
-        columns[name] = _column(name, values, signature.inputs[name])
+        columns[name] = _column(name, values, signature)
     if rows is None:
         expected = ", ".join(signature.inputs)
         raise invalid(f"'inputs' has none of the model's inputs {expected:.200}", "name them")
@@ -171,8 +172,15 @@ def _only_input(signature: Signature, where: str) -> str:
     return names[0]
 
 
-def _column(name: str, values: list[Any], spec: FieldSpec) -> list[Any]:
-    """The values of an input: what stands in a list of its own is taken out of it, and base64 is decoded."""
+def _column(name: str, values: list[Any], signature: Signature) -> list[Any]:
+    """The values of an input: what stands in a list of its own is taken out of it, base64 and times are decoded."""
+    spec = signature.inputs[name]
+    if name in signature.times:
+        time = signature.times[name]
+        values = [
+            [_time(name, item, time) for item in value] if type(value) is list else _time(name, value, time)
+            for value in values
+        ]
     if spec.ragged:
         if spec.value_dtype == "string":
             return [[_text(name, item) for item in value] if isinstance(value, list) else value for value in values]
@@ -202,6 +210,16 @@ def _text(name: str, value: Any) -> Any:
         return base64.b64decode(value["b64"], validate=True).decode()
     except (binascii.Error, TypeError, ValueError) as error:
         raise invalid(f"input {name!r} has base64 that is no UTF-8 text", "encode the bytes of UTF-8 text") from error
+
+
+def _time(name: str, value: Any, time: str) -> Any:
+    """A value; of text the number that it stands for."""
+    if not isinstance(value, str):
+        return value
+    number = in_milliseconds(value, texts=True)
+    if isinstance(number, str):
+        raise invalid(f"input {name!r:.80} is a {time}, and the text {number!r:.60} is none", f"send {IN_WORDS}")
+    return number
 
 
 def encode_rows(answer: InferenceAnswer) -> bytes:
@@ -303,14 +321,22 @@ def status_body(statuses: Sequence[VersionStatus]) -> Json:
 
 
 def metadata_body(described: Described) -> Json:
-    """The body of a model's metadata: its signatures; the default one under TensorFlow Serving's name, too."""
+    """The body of a model's metadata: its signatures; the default one under TensorFlow Serving's name, too.
+
+    Beside them, since TensorFlow's words for an input have no room for it, what is sent for those that are times.
+    """
     default, _ = described.signature(None) if described.signatures else ("", None)
     signatures = {name: _signature(signature) for name, signature in described.signatures.items()}
     if default in signatures:
         signatures.setdefault(DEFAULT_SIGNATURE, signatures[default])
+    times = {
+        name: {"type": time, "send": IN_WORDS}
+        for each in described.signatures.values()
+        for name, time in each.times.items()
+    }
     return {
         "model_spec": {"name": described.name, "signature_name": "", "version": str(described.version)},
-        "metadata": {"signature_def": {"signature_def": signatures}},
+        "metadata": {"signature_def": {"signature_def": signatures}, **({"times": times} if times else {})},
     }
 
 

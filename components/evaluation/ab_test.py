@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -127,6 +127,7 @@ class ABTest:
         repeated: Rows that were left out, since their key had come before.
         sample_ratio: The requests against the shares; None where no shares were declared.
         without_prediction: Rows that were left out, since their clients asked for other outputs than the prediction.
+        without_labels: Version → rows, of those that were left out, since none of their rows has a label.
     """
 
     model: str
@@ -137,6 +138,7 @@ class ABTest:
     repeated: int
     sample_ratio: SampleRatio | None = None
     without_prediction: int = 0
+    without_labels: Mapping[int, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON
         """All of it as JSON has it."""
@@ -178,9 +180,15 @@ class ABTest:
             f"[{each.lower:.4g}, {each.upper:.4g}]" + ("" if each.p_value is None else f", p = {each.p_value:.2g}")
             for each in self.differences
         ]
+        lines += map(left_out, self.without_labels, self.without_labels.values())
         if self.sample_ratio is not None:
             lines.append(f"{'MISMATCH: ' if self.sample_ratio.is_mismatch else ''}{self.sample_ratio}")
         return printable("\n".join(lines))
+
+
+def left_out(version: int, rows: int) -> str:
+    """What is said of a version without labels."""
+    return f"version {version} was left out, since none of its {rows:,} rows has a label"
 
 
 @dataclass(frozen=True)
@@ -253,6 +261,7 @@ def ab_test(
     key: str = "request_id",
     prediction: str | None = None,
     baseline: int | None = None,
+    versions: Sequence[int] | None = None,
     signature: str | None = None,
     since: str | None = None,
     until: str | None = None,
@@ -278,6 +287,7 @@ def ab_test(
             an input. A key that was answered twice counts as it was answered first.
         prediction: The output that is judged; None: the only one.
         baseline: The version that others are compared with; None: the smallest number.
+        versions: Those that are compared; None: all of which a row has a label.
         signature: What was asked; None: `predict`, or the only one.
         since: Only requests that came then or later: a day or a time as ISO 8601 has it, UTC where it names no zone.
         until: Only requests that came before.
@@ -291,8 +301,8 @@ def ab_test(
 
     Raises:
         InputError: There is no log, or a column is not there, or has several types; a key is a list, has two labels, or
-            several rows; there are fewer than two versions, or one without labels; there is no request in the time, or
-            none that asked for the prediction; the shares cannot be.
+            several rows; there are fewer than two versions with labels, or a named one has none; there is no request in
+            the time, or none that asked for the prediction; the shares cannot be.
     """
     confidence = Confidence("jackknife", level=level, buckets=_BUCKETS)
     answers = labelled_answers(
@@ -301,17 +311,28 @@ def ab_test(
     ratio = None if shares is None else _sample_ratio(answers.logged, shares)
     rows, output, task = answers.rows, answers.prediction, task or answers.task
     labelled = rows.filter(pc.is_valid(rows[label]))
-    numbers = sorted(set(rows[ANSWERED_BY].to_pylist()))
-    counts = {number: (_count(rows, number), _count(labelled, number)) for number in numbers}
-    if len(numbers) < 2:
-        raise InputError(f"the log has answers of version {numbers[0]} alone", fix="compare two versions")
+    known = sorted(set(rows[ANSWERED_BY].to_pylist()))
+    named = {*(versions or ()), *(() if baseline is None else (baseline,))}
+    for number in sorted(named):
+        if number not in known:
+            raise InputError(f"the log has no answers of version {number}", fix=f"it has {', '.join(map(str, known))}")
+    counts = {number: (_count(rows, number), _count(labelled, number)) for number in sorted({*(versions or known)})}
+    if len(counts) < 2:
+        raise InputError(f"there are answers of version {next(iter(counts))} alone", fix="compare two versions")
+    without_labels = {number: every for number, (every, some) in counts.items() if not some}
+    numbers = [number for number in counts if number not in without_labels]
+    if without_labels and (len(numbers) < 2 or named & without_labels.keys()):
+        number = min(named & without_labels.keys() or without_labels)
+        raise InputError(
+            f"no answer of version {number} has a label",
+            fix=f"do the labels have its {key}? Name versions that have labels by versions (--versions), "
+            "or the time when others answered by since and until (--since, --until)",
+        )
     if baseline is None:
         baseline = numbers[0]
     if baseline not in numbers:
-        raise InputError(f"the log has no answers of version {baseline}", fix=f"it has {', '.join(map(str, numbers))}")
-    for number, (_, some) in counts.items():
-        if not some:
-            raise InputError(f"no answer of version {number} has a label", fix=f"do the labels have its {key}?")
+        raise InputError(f"the baseline, version {baseline}, is not one of versions", fix="name it there, too")
+    labelled = labelled.filter(pc.is_in(labelled[ANSWERED_BY], value_set=pa.array(numbers, labelled[ANSWERED_BY].type)))
     result = evaluate(
         labelled, label=label, predictions=output, slices=[[], [ANSWERED_BY]], metrics=metrics, task=task,
         classes=classes, threshold=threshold, confidence=confidence,
@@ -328,7 +349,8 @@ def ab_test(
         if (apart := _difference(outcome, before, metric, confidence)) is not None
     ]
     repeated, unasked = answers.asked - rows.num_rows, answers.logged.num_rows - answers.asked
-    return ABTest(answers.model, baseline, level, outcomes, tuple(differences), repeated, ratio, unasked)
+    return ABTest(answers.model, baseline, level, outcomes, tuple(differences), repeated, ratio, unasked,
+                  without_labels)  # fmt: skip
 
 
 def _outcome(number: int, rows: int, labelled: int, item: Mapping[str, Any]) -> VersionOutcome:
@@ -501,9 +523,9 @@ def _labels(labels: object, label: str, key: str) -> pa.Table:
     if not batches:
         raise InputError("there are no labels", fix="give a table with a row for each label")
     table = pa.Table.from_batches(batches).select(wanted).rename_columns([key, _LABEL, *wanted[2:]])
-    for at, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            table = table.set_column(at, field.name, table[field.name].cast(field.type.value_type))
+    for at, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(at, column.name, table[column.name].cast(column.type.value_type))
     if pa.types.is_nested(table.schema.field(_LABEL).type):
         raise InputError(f"the labels {label!r:.80} are lists", fix="give one number, or one class, for each row")
     return table.filter(pc.and_(pc.is_valid(table[key]), pc.is_valid(table[_LABEL])))

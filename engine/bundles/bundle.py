@@ -78,6 +78,7 @@ class Bundle:
     export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
     defaults: Mapping[str, Any] = field(default_factory=dict)  # Any: str, int, float, bool or None, by raw column
     request_log: Mapping[str, str] = field(default_factory=dict)  # by raw column: see `Signature`
+    times: Mapping[str, str] = field(default_factory=dict)  # by raw column: see `Signature`
     required: tuple[Requirement, ...] | None = None  # what its manifest said; None where it was made here
     serving: bool = False  # whether it is one of many that answer requests: see `for_serving`
 
@@ -93,7 +94,8 @@ class Bundle:
             specs = {key: FieldSpec(t.dtype, _row(t), size) for key, (t, size) in tensors_and_sizes.items()}
             defaults = {key: self.defaults[key] for key in inputs if key in self.defaults}
             rules = {key: self.request_log[key] for key in inputs if key in self.request_log}
-            signatures[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults, rules)))
+            times = {key: self.times[key] for key in inputs if key in self.times}
+            signatures[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults, rules, times)))
         return MappingProxyType(signatures)
 
     def with_defaults(self, defaults: Mapping[str, object]) -> Bundle:
@@ -129,6 +131,23 @@ class Bundle:
             if rule not in ("deny", "hash"):
                 raise InputError(f"the request log has no rule {rule!r:.40} for {name!r}", fix="use deny or hash")
         return replace(self, request_log=MappingProxyType({**self.request_log, **rules}))
+
+    def with_times(self, times: Mapping[str, str]) -> Bundle:
+        """The same bundle, which says that whole numbers are times: milliseconds since 1970 (UTC).
+
+        Args:
+            times: Raw column → what the training data has there, "date" or "timestamp".
+
+        Raises:
+            InputError: No signature reads the column, it has no whole numbers, or there is no such time.
+        """
+        for name, time in times.items():
+            if name not in self.graph.inputs or "int64" not in self.graph.inputs[name].dtype:
+                known = ", ".join(name for name, tensor in self.graph.inputs.items() if "int64" in tensor.dtype)
+                raise InputError(f"{name!r} is no column of times", fix=f"those of whole numbers are {known:.200}")
+            if time not in ("date", "timestamp"):
+                raise InputError(f"{name!r} is to be a {time!r:.40}, which is no time", fix="say date or timestamp")
+        return replace(self, times=MappingProxyType({**self.times, **times}))
 
     def for_serving(self) -> Bundle:
         """The same bundle for a process that answers small requests, with many bundles one after the other.
@@ -355,6 +374,7 @@ class Bundle:
             export = MappingProxyType(dict(body["export"]))
             bundle = cls(graph, _payload(files, body), export, required=required)
             bundle = bundle.with_defaults(_of_inputs(body, "default")).with_request_log(_of_inputs(body, "request_log"))
+            bundle = bundle.with_times(_of_inputs(body, "time"))
             _check(bundle, body)
         except InputError as error:
             raise BundleError(f"{where}: {error.message}", fix=error.fix) from error

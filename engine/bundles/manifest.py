@@ -36,12 +36,15 @@ class Signature:
         outputs: By name, in order.
         defaults: The columns that a row or batch may lack, with the value they then have; None is missing.
         request_log: The columns that a server's request log leaves out ("deny"), or of which it has a hash ("hash").
+        times: The columns of whole numbers that are milliseconds since 1970 (UTC), since the training data has a "date"
+            or a "timestamp" there.
     """
 
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, FieldSpec]
     defaults: Mapping[str, object] = field(default_factory=dict)
     request_log: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, str] = field(default_factory=dict)
 
     def read_from(self, columns: Collection[str]) -> list[str]:
         """The inputs to read of rows that have these columns: all but those that may be absent, and are."""
@@ -110,7 +113,7 @@ def described(signatures: Mapping[str, Signature]) -> list[Any]:
         [
             name,
             {
-                "inputs": fields(s.inputs, default=s.defaults, request_log=s.request_log),
+                "inputs": fields(s.inputs, default=s.defaults, request_log=s.request_log, time=s.times),
                 "outputs": fields(s.outputs),
             },
         ]
@@ -209,7 +212,7 @@ def signatures_of(body: Mapping[str, Any], where: str) -> dict[str, Signature]:
                 fields(both["outputs"]),
                 *(
                     {column: spec[key] for column, spec in both["inputs"] if key in spec}
-                    for key in ("default", "request_log")
+                    for key in ("default", "request_log", "time")
                 ),
             )
             for name, both in body["signatures"]

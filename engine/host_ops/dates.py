@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...data.types import is_list
 from ...errors import InputError
 
 UNITS: Final = {"ns": 1_000_000, "us": 1000, "ms": 1, "s": -1000, "days": -86_400_000}
@@ -49,6 +50,13 @@ PARTS: Final[dict[str, tuple[Callable[[Times], NDArray[Any]], int, float | None]
 def is_time(kind: pa.DataType) -> bool:
     """Whether an Arrow type is a timestamp or a date."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def time_of(kind: pa.DataType) -> str:
+    """Which time an Arrow type has, or the values of its lists: "date", "timestamp"; "": none."""
+    if is_list(kind) or pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return "timestamp" if pa.types.is_timestamp(kind) else "date" if pa.types.is_date(kind) else ""
 
 
 def as_milliseconds(array: pa.Array) -> pa.Array:

@@ -23,6 +23,7 @@ from ..bundles.batch_fn import BundleFn
 from ..bundles.bundle import Bundle
 from ..bundles.manifest import MANIFEST
 from ..custom_ops.device import exporting
+from ..host_ops.dates import time_of
 from ..lowering.partition import Partition
 from ..tracing.primitives import in_32_bits
 from ..tracing.trace import trace
@@ -86,8 +87,10 @@ def analyze(
         wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
         run_phase(results, wanted, spans, executor, part_of(progress, (phase - 1) * rows, phases * rows), cache)
     vocabularies = {value: len(results.assets[name]) for value, name in results.known.items() if name in results.assets}
+    bundle = results.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
+    times = {field.name: time for field in columns if (time := time_of(field.type))}
     return results.with_inverses(
-        results.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
+        bundle.with_times({name: time for name, time in times.items() if name in bundle.graph.inputs})
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -21,6 +22,7 @@ pytest.importorskip("grpc")
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.engine import analyze, ops
+from drivetrain.errors import InputError
 from drivetrain.serving import Client
 from drivetrain.serving.config import ModelConfig
 from drivetrain.serving.server import ServerOptions
@@ -97,3 +99,66 @@ def test_predict_sends_the_file_that_was_trained_on(server: OpenServer, tmp_path
     for name in ("days.csv", "days.parquet"):
         result = CliRunner().invoke(cli, ["predict", f"{server.rest}/v1/models/days", str(tmp_path / name), "--json"])
         assert json.loads(result.stdout)["predictions"] == EXPECTED
+
+
+ISO = [
+    {"day": "2026-01-01", "at": "2026-01-01T20:30:00+02:00", "count": 1},
+    {"day": "1969-12-30", "at": "1969-12-30T23:59:59Z", "count": 2},
+    {"day": "2024-02-29T00:00", "at": "2024-02-29", "count": 3},
+]
+
+
+def test_json_has_dates_as_people_write_them(server: OpenServer) -> None:
+    """Rows, columns and --row; numbers beside text, and what is missing."""
+
+    def ask(body: dict[str, Any]) -> Any:
+        status, _, answer = server.ask("POST", "/v1/models/days:predict", body=json.dumps(body).encode())
+        assert status == 200, answer
+        return answer
+
+    assert ask({"instances": ISO})["predictions"] == EXPECTED
+    columns = {name: [row[name] for row in ISO] for name in ISO[0]}
+    answer = ask({"inputs": columns})["outputs"]
+    assert [dict(zip(answer, row, strict=True)) for row in zip(*answer.values(), strict=True)] == EXPECTED
+    mixed = [{**ISO[0], "day": 1767225600000}, {**ISO[1], "day": None}, {**ISO[2], "day": ["2024-02-29"]}]
+    assert ask({"instances": mixed})["predictions"] == [EXPECTED[0], {**EXPECTED[1], "weekday": -1}, EXPECTED[2]]
+    for transport in ("json", "binary"):
+        with client_of(server, transport) as client:
+            assert [*client.predict(ISO).rows] == EXPECTED
+            assert [*client.predict(columns).rows] == EXPECTED
+    result = CliRunner().invoke(
+        cli, ["predict", f"{server.rest}/v1/models/days", "--json", *(f"--row={json.dumps(row)}" for row in ISO)]
+    )
+    assert json.loads(result.stdout)["predictions"] == EXPECTED
+
+
+def test_metadata_and_errors_say_what_to_send(server: OpenServer) -> None:
+    words = 'milliseconds since 1970 (UTC), or text such as "2026-01-01"'
+    times = server.ask("GET", "/v1/models/days/metadata")[2]["metadata"]["times"]
+    assert {name: of["type"] for name, of in times.items()} == {"day": "date", "at": "timestamp"}
+    assert all(words in of["send"] for of in times.values())
+    document = server.ask("GET", "/openapi.json")[2]
+    (row,) = [each for name, each in document["components"]["schemas"].items() if name.endswith("row")]
+    assert words in row["properties"]["day"]["description"]
+    jsonschema.validate(ISO[0], {**row, "components": document["components"]})
+    wrong = {**ISO[0], "day": "1 January"}
+    status, _, answer = server.ask("POST", "/v1/models/days:predict", body=json.dumps({"instances": [wrong]}).encode())
+    assert status == 400
+    assert "input 'day' is a date, and the text '1 January' is none" in answer["error"]
+    assert words in answer["error"]
+    with client_of(server) as client, pytest.raises(InputError) as caught:
+        client.predict([wrong])
+    assert caught.value.message == "column 'day' is int64 (a date), row 0 has the text '1 January'"
+    assert words in str(caught.value.fix)
+    with client_of(server, "grpc") as client, pytest.raises(InputError) as caught:  # whose metadata has no room
+        client.predict([ISO[0]])
+    assert "milliseconds since 1970" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("number", [20473, 0, -1, 1767225600000])
+def test_numbers_are_milliseconds(server: OpenServer, number: int) -> None:
+    """Whether or not the training data has a time of day."""
+    expected = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=number)
+    with client_of(server) as client:
+        (row,) = client.predict([{"day": number, "at": number, "count": 1}]).rows
+    assert row == {"weekday": expected.weekday(), "hour": expected.hour, "count": 1}

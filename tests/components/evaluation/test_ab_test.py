@@ -211,12 +211,45 @@ def test_mistakes_are_named(tmp_path: Path, options: dict[str, Any], words: str)
         ab_test(tmp_path, {**whole, "customers": whole["late"]}, **{"label": "late", **options})
 
 
+def test_a_version_without_labels_is_left_out(tmp_path: Path) -> None:
+    """The others are compared as if it had answered nobody."""
+    whole = experiment(tmp_path / "two", np.random.default_rng(8), 200, 0.2)
+    alone = ab_test(tmp_path / "two", whole, label="late")
+    experiment(tmp_path / "three", np.random.default_rng(8), 200, 0.2)
+    write(tmp_path / "three", 2, ["s1", "s2"], [0.5, 0.6], [1, 2])
+    result = ab_test(tmp_path / "three", whole, label="late")
+    assert (result.baseline, result.versions, result.differences) == (3, alone.versions, alone.differences)
+    assert result.without_labels == {2: 2}
+    assert "version 2 was left out, since none of its 2 rows has a label" in repr(result)
+    assert json.loads(json.dumps(result.to_dict()))["without_labels"] == {"2": 2}
+    chosen = ab_test(tmp_path / "three", whole, label="late", versions=[4, 3], baseline=4)
+    assert ([each.version for each in chosen.versions], chosen.baseline) == ([3, 4], 4)
+    assert not chosen.without_labels
+    with pytest.raises(InputError, match="no answer of version 2 has a label"):
+        ab_test(tmp_path / "three", whole, label="late", baseline=2)
+    with pytest.raises(InputError, match="the baseline, version 2, is not one of versions"):
+        ab_test(tmp_path / "three", {**whole, "request_id": ["s1", "s2", *whole["request_id"][2:]]}, label="late",
+                versions=[3, 4], baseline=2)  # fmt: skip
+    with pytest.raises(InputError, match="the log has no answers of version 9"):
+        ab_test(tmp_path / "three", whole, label="late", versions=[3, 9])
+    frame = pa.table({"request_id": whole["request_id"].tolist(), "late": whole["late"]})
+    pq.write_table(frame, tmp_path / "labels.parquet")
+    asked = ["ab-test", str(tmp_path / "three"), str(tmp_path / "labels.parquet"), "--label", "late"]
+    assert "version 2 was left out" in CliRunner().invoke(cli, asked).stdout
+    assert "version 2 was left out" not in CliRunner().invoke(cli, [*asked, "--versions", "3,4"]).stdout
+    assert "are no versions" in CliRunner().invoke(cli, [*asked, "--versions", "3-4"]).stderr
+
+
 def test_labels_that_contradict_each_other_or_join_nothing(tmp_path: Path) -> None:
     experiment(tmp_path, np.random.default_rng(6), 20, 0.0)
     with pytest.raises(InputError, match="'r1' has two different labels"):
         ab_test(tmp_path, {"request_id": ["r1", "r1"], "late": [0, 1]}, label="late")
     with pytest.raises(InputError, match="no answer of version 4 has a label"):
         ab_test(tmp_path, {"request_id": ["r1", "r1"], "late": [1, 1]}, label="late")
+    with pytest.raises(InputError, match="no answer of version 4 has a label") as caught:
+        ab_test(tmp_path, {"request_id": ["r1"], "late": [1]}, label="late", versions=[3, 4])
+    assert "--since" in str(caught.value.fix)
+    assert "--versions" in str(caught.value.fix)
     with pytest.raises(InputError, match="no file of a request log"):
         ab_test(tmp_path / "other", {"request_id": ["r1"], "late": [0]}, label="late")
 

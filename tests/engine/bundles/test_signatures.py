@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.digest import digest_tree
-from drivetrain.engine import Bundle, apply, export_model
+from drivetrain.engine import Bundle, analyze, apply, export_model, ops
 from drivetrain.engine.bundles.manifest import read_manifest, signatures_of
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
@@ -169,6 +169,41 @@ def test_rules_for_the_request_log_come_with_the_bundle(model: Path, tmp_path: P
         transform.with_request_log({"nope": "deny"})
     with pytest.raises(InputError, match="no rule 'mask' for 'hour'"):
         transform.with_request_log({"hour": "mask"})
+
+
+def test_a_bundle_says_which_whole_numbers_are_times(tmp_path: Path) -> None:
+    """By the types of the data that was analysed, lists included."""
+    table = pa.table(
+        {
+            "day": pa.array([0, 1], pa.date32()),
+            "at": pa.array([0, 1], pa.timestamp("ns", "UTC")),
+            "days": pa.array([[0], [1, 2]], pa.list_(pa.date64())),
+            "unread": pa.array([0, 1], pa.date32()),
+            "number": [1, 2],
+        }
+    )
+    analyze(
+        lambda c: {
+            "x": ops.timestamp_cycle(c["day"], "month")[:, 0] + ops.timestamp_cycle(c["at"], "hour")[:, 0],
+            "many": ops.to_dense(c["days"], 2, fill=0),
+            "label": c["number"],
+        },
+        table,
+    ).save(tmp_path / "graph")
+    transform = Bundle.load(tmp_path / "graph")
+    assert transform.signatures["transform"].times == {"day": "date", "at": "timestamp", "days": "date"}
+    export_model(
+        tmp_path / "graph", lambda params, features: features["x"] * params, np.float32(2),
+        lambda output: {"twice": output}, label="label", out=tmp_path / "model",
+    )  # fmt: skip
+    signature = Bundle.load(tmp_path / "model").signatures["predict"]
+    assert signature.times == {"day": "date", "at": "timestamp"}
+    body, _ = read_manifest(tmp_path / "model")
+    assert signatures_of(body, "model")["predict"] == signature
+    with pytest.raises(InputError, match="'nope' is no column of times"):
+        transform.with_times({"nope": "date"})
+    with pytest.raises(InputError, match="'number' is to be a 'week', which is no time"):
+        transform.with_times({"number": "week"})
 
 
 def test_what_a_bundle_says_of_itself(model: Path) -> None:
