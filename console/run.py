@@ -170,7 +170,9 @@ def _refused_by(failed: NodeResult, result: RunResult) -> tuple[str, str | None,
     """The later node that refused at a task what is to come to it (`preflight`), its line, and what it says."""
     refusal = _REFUSAL.match(failed.reason)
     ids = {parse_task(task)[0] for task in result.nodes} - {parse_task(failed.node)[0]}
-    return None if refusal is None or refusal["node"] not in ids else refusal.group("node", "where", "text")
+    if refusal is None or refusal["node"] not in ids:
+        return None
+    return refusal["node"], refusal["where"], refusal["text"]
 
 
 def root_line(settings: ConsoleSettings, home: Home) -> str:
