@@ -211,8 +211,9 @@ def _raised_by_user(trace: TracebackType | None) -> bool:
     """Whether the innermost frame that is not a library's is the user's: drivetrain's own faults are not his."""
     users = False
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        users = is_users(file) or (users and not is_drivetrains(file))
+        file, name = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_code.co_name
+        # An attribute that an artifact has not is asked for by whoever called `__getattr__`.
+        users = is_users(file) or (users and (not is_drivetrains(file) or name == "__getattr__"))
         trace = trace.tb_next
     return users
 

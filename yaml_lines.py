@@ -237,7 +237,10 @@ def _read(
         nodes = _composed(composing, text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise error_class(f"not YAML: {error.problem}", fix="correct the line", where=f"{file}:{line}") from None
+        # A bracket that is not closed, say: the fault is noticed below the line that has it.
+        begun = error.context_mark.line + 1 if error.context_mark else line
+        fix = "correct the line" if begun == line else f"correct the line, or line {begun}, where this began"
+        raise error_class(f"not YAML: {error.problem}", fix=fix, where=f"{file}:{line}") from None
     except yaml.YAMLError as error:  # a control character, which has no line
         raise error_class(f"not YAML: {error}", fix="remove it", where=file) from None
     except RecursionError:

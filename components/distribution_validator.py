@@ -40,7 +40,7 @@ def DistributionValidator(
         examples: Where given, no other consumer of them starts if there is an error (it is a gate). Without them an
             error stops nothing that runs beside it, but the run ends STOPPED, and `dt.latest(passed=True)` sees that.
         comparator: Which bounds of the schema: "drift" (between spans) or "skew" (between training and serving).
-        thresholds: Bounds by feature and comparator, e.g. `{"*": {"psi": 0.25}, "fare": {"wasserstein_sigma": 0.1}}`;
+        thresholds: Bounds by feature and comparator, e.g. `{"*": {"missing_rate": 0.1}, "fare": {"psi": 0.25}}`;
             they come before the schema's, and a feature's before those of "*", which is every feature.
         pairs: Splits to compare, (of the statistics, of the baseline), e.g. `[["eval", "train"]]`; where None those of
             one name, or all with the only one of the baseline.

@@ -52,7 +52,8 @@ def decide(
             lines.append(
                 f"{len(others)} more {'evaluation' if len(others) == 1 else 'evaluations'} had blessed it: no more"
             )
-        lines += [f"it was pushed already, to {where}: push another model, or take it down there" for where in pushed]
+        if pushed:
+            lines.append(f"it was pushed already, to {'; '.join(pushed)}: push another model, or take it down there")
         answer = {"run": run.id, "node": task, **entry, "others": len(others), "pushed": pushed}
         settings.answer(answer, lambda console: print_text(console, "\n".join(lines)))
     return OK
@@ -83,11 +84,12 @@ def _evaluation(home: Home, run: Run, node: str | None) -> tuple[str, ArtifactRe
 def _pushed(home: Home, evaluation: ArtifactRecord) -> list[str]:
     """Where the model of an evaluation was pushed to."""
     models = _models(home, evaluation)
-    return [
+    locations = (
         f"{receipt.properties.get('destination')}, version {receipt.properties.get('version')}"
         for receipt in home.store.artifacts(type=PushedModel.__name__)
         if models & _models(home, receipt)
-    ]
+    )
+    return list(dict.fromkeys(locations))
 
 
 def _others_that_bless(home: Home, evaluation: ArtifactRecord) -> list[ArtifactRecord]:

@@ -75,6 +75,8 @@ def make_project(folder: Path, template: str) -> None:
             _copy(_PACKAGE / "examples" / example, ("*.py", "*.yaml", "tests/*.py"), rf"{_NAMED}{example}\b", project)
             _copy(_PACKAGE / "console" / "templates", ("*.*", "gitignore", "tests/*.py"), r"\bPROJECT\b", project)
             (project / "gitignore").rename(project / ".gitignore")
+            # An example's asks what its own data answers.
+            (project / "__init__.py").write_text(f'"""The {name} pipeline, made by `drivetrain new`."""\n', "utf-8")
             project.rename(folder)
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror}", fix="choose another folder") from None
@@ -109,7 +111,7 @@ def _copy(source: Path, patterns: Iterable[str], placeholder: str, project: Path
 def _show(console: Console, folder: Path, template: str) -> None:
     lines = (
         f"made {folder} from {template}. Next:",
-        f"  drivetrain run {folder}    with the extras engine and datasets: pip install 'drivetrain[engine,datasets]'",
+        f"  drivetrain run {folder}    with two extras, in a clone of drivetrain: pip install '.[engine,datasets]'",
         f"  drivetrain run {folder}    again: all comes from the cache",
         f"  cd {folder}; pytest; mypy .",
         f"  {folder}/README.md says what to change where",

@@ -6,9 +6,11 @@ import click
 
 from ..pipelines import open_run
 from ..pipelines import resume as resume_run
+from ..pipelines.launcher.states import RunState
 from .exit_codes import EXIT_CODES
 from .options import ConsoleSettings, shared
 from .run import carry_out
+from .terminal import echo
 
 
 @click.command(
@@ -27,4 +29,6 @@ def resume(settings: ConsoleSettings, run_id: str | None) -> int:
             from .kubeflow.submit import resubmit
 
             return resubmit(settings, home, run)
+        if run.state is RunState.COMPLETE:
+            echo(f"run {run.id} is complete: there is nothing to resume", err=True)
     return carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,6 +21,7 @@ from ..pipelines import (
     open_run,
     run_pipeline,
 )
+from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.observers import NullObserver
 from ..pipelines.launcher.states import EndState, RunState
 from .exit_codes import CRASH, EXIT_CODES, NOT_BLESSED, USER_ERROR
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
 
 
 ObserverFactory = Callable[[Run], Observer]
+
+
+_REFUSAL: Final = re.compile(r"(?:(?P<where>[^\n]*?:\d+): )?(?P<node>\w+): (?P<text>.*)", re.S)
+"""The reason of a task at which a later node refused: "FILE:LINE: NODE: TEXT"."""
 
 
 @click.command(
@@ -134,10 +140,17 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         code = exit_code(result, outcome)
         settings.answer(result.to_json() | outcome.to_json(), lambda console: _show(console, home, result))
         for first, *others in _failures(result):
-            reason = first.reason.removeprefix(f"{first.node}: ")  # which errors of commands and notebooks begin with
-            echo(f"error: {first.node}: {reason}", err=True)
-            if others:
-                echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
+            later = _refused_by(first, result)
+            if later is None:
+                reason = first.reason.removeprefix(
+                    f"{first.node}: "
+                )  # which errors of commands and notebooks begin with
+                echo(f"error: {first.node}: {reason}", err=True)
+                if others:
+                    echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
+            else:
+                echo(f"error: {': '.join(filter(None, later))}", err=True)
+                echo(f"  so this ended early: {', '.join(each.node for each in (first, *others))}", err=True)
         if not settings.json:
             for line in (*outcome.lines(), *_advice(result, settings, code, new=new)):
                 print_text(terminal(), line)
@@ -151,6 +164,15 @@ def _failures(result: RunResult) -> list[list[NodeResult]]:
         if node.state is EndState.FAILED:
             failures.setdefault(cause_of(node), []).append(node)
     return list(failures.values())
+
+
+def _refused_by(failed: NodeResult, result: RunResult) -> tuple[str, str | None, str] | None:
+    """The later node that refused at a task what is to come to it (`preflight`), its line, and what it says."""
+    refusal = _REFUSAL.match(failed.reason)
+    ids = {parse_task(task)[0] for task in result.nodes} - {parse_task(failed.node)[0]}
+    if refusal is None or refusal["node"] not in ids:
+        return None
+    return refusal["node"], refusal["where"], refusal["text"]
 
 
 def root_line(settings: ConsoleSettings, home: Home) -> str:

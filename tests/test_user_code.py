@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from drivetrain import user_code
 from drivetrain.errors import InputError, suggest
+from drivetrain.metadata import Examples
 from drivetrain.user_code import as_mistake, explain, folded, is_project, is_users
 
 
@@ -101,6 +102,14 @@ def test_the_users_line_is_named_and_it_is_his_mistake() -> None:
 def test_a_fault_of_ours_below_the_users_code_is_not_his() -> None:
     error = raised("suggest(3, 4)", suggest=suggest)
     assert as_mistake(error) is None
+
+
+def test_an_attribute_that_an_artifact_has_not_is_the_users_mistake() -> None:
+    error = raised("def average(examples):\n    return examples.nope\naverage(examples)", examples=Examples.new())
+    mistake = as_mistake(error)
+    assert mistake is not None
+    assert mistake.where == f"{Path(__file__).with_name('users.py')}:2"
+    assert mistake.message == "'Examples' object has no attribute 'nope' (AttributeError)"
 
 
 def test_an_error_of_ours_gets_the_users_line() -> None:

@@ -136,3 +136,11 @@ def test_documents() -> None:
     assert load_documents("a: 2013-01-01\n---\n---\n1\n", "f", name="f") == [{"a": datetime.date(2013, 1, 1)}, 1]
     with pytest.raises(InputError, match="but found another document"):
         read_yaml("a: 1\n---\nb: 1", "f", name="f")
+
+
+def test_a_bracket_that_is_not_closed_is_named_where_it_opens() -> None:
+    with pytest.raises(
+        InputError, match=r"not YAML: .*\n  fix: correct the line, or line 2, where this began"
+    ) as caught:
+        read("x: 1\na: {type: int\nb: {type: int}\n")
+    assert caught.value.where == "a.yaml:3"

@@ -18,7 +18,7 @@ from ..terminal import echo
 from .infer import statistics_in
 
 if TYPE_CHECKING:
-    from ...data import Statistics
+    from ...data import Schema, Statistics
 
 
 class ValidatorInputs(NamedTuple):
@@ -108,8 +108,9 @@ def update(
             measured, controls, run_environment = validator_inputs(home, run)
         environment = environment or run_environment
         file = file or run.project / "schema.yaml"
+    schema = data.load_schema(file)
     patch = data.update_schema(
-        data.load_schema(file),
+        schema,
         measured,
         environment=environment,
         previous=previous or controls.get("previous"),
@@ -118,7 +119,7 @@ def update(
     )
     target = to or file.parent / PATCH
     if patch.changes:
-        if target.exists() and not replace:
+        if target.exists() and not replace and not _is_accepted(target, schema):
             raise InputError(f"there is a patch at {target}", fix="accept or delete it, or give --replace")
         patch.save(target)
     for anomaly in patch.unresolved:
@@ -130,3 +131,13 @@ def update(
     answer = {"file": str(target) if patch.changes else None, **patch.to_dict()}
     settings.answer(answer, lambda console: print_text(console, message))
     return OK
+
+
+def _is_accepted(patch: Path, schema: Schema) -> bool:
+    """Whether there is nothing in an earlier patch that the schema does not have already."""
+    from ... import data
+
+    try:
+        return data.SchemaPatch.load(patch).apply(schema) == schema
+    except InputError:  # it is for another schema, or none
+        return False

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final, cast
 from ...errors import InputError
 from .compression import open_decompressed
 
+_PARQUET: Final = b"PAR1"
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so comes first
@@ -60,6 +61,8 @@ class CsvFile:
         if encoding is None:
             with cls(path)._decompressed() as file:
                 start = file.read(4)
+            if start == _PARQUET and _ends_as_parquet(path):
+                raise InputError(f"{path} is a Parquet file by its content", fix="name it .parquet")
             encoding = next((name for mark, name in _MARKS if start.startswith(mark)), "utf-8")
         declared = encoding
         try:
@@ -117,6 +120,12 @@ class CsvFile:
                 if header and header.count('"') % 2 == 0:
                     break
         return header
+
+
+def _ends_as_parquet(path: Path) -> bool:
+    """Whether it is not a CSV whose first column happens to have the name that a Parquet file begins with."""
+    with path.open("rb") as file:
+        return file.seek(-len(_PARQUET), io.SEEK_END) > len(_PARQUET) and file.read() == _PARQUET
 
 
 def _likely(header: str) -> str:

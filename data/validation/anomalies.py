@@ -112,7 +112,8 @@ class Anomalies:
         """One line for a table: how many, and which; what several data sets have is counted once."""
         if not self.anomalies:
             return f"no anomalies in {self.rows_checked}"
-        problems = Counter(severity for severity, _, _ in {(a.severity, a.type, a.feature) for a in self.anomalies})
+        distinct = {(anomaly.severity, anomaly.type, anomaly.feature) for anomaly in self.anomalies}
+        problems = Counter[str](severity for severity, _, _ in distinct)
         counts = ", ".join(
             f"{number} {name.lower()}{'s' if number > 1 and name != 'INFO' else ''}"
             for name in _ORDER

@@ -138,7 +138,7 @@ def lookup(x: Value, table: Mapping[Any, Any], default: Any = None) -> Value:
         default: For what is not in the table; None makes it missing, which in lists is not possible.
 
     Returns:
-        A column of the values' kind; missing stays missing, whatever the default.
+        A column of the values' kind; missing stays missing, whatever the default: `fill_missing` gives it a value.
 
     Raises:
         InputError: The table is empty or its values are of several kinds.

@@ -491,4 +491,8 @@ def _value(component: Component[..., object], key: str, value: object) -> Value:
             where=component.where,
             fix="return a value of the annotated type, or annotate the type it has",
         )
-    return Value.of(list(value) if isinstance(value, tuple) else value)
+    try:
+        return Value.of(list(value) if isinstance(value, tuple) else value)
+    except InputError as error:  # NaN, say
+        text = f"{component.name} returned {value!r:.60} as {key!r}: {error.message.removeprefix('Value.value: ')}"
+        raise BuildError(text, where=component.where, fix=error.fix) from error

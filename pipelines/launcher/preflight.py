@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
-from ...user_code import as_mistake, raised_at
+from ...user_code import as_mistake
 from ..dsl.component import Component
 from ..ir.ir import Edge, Node, Pipeline
 from ..ir.tasks import Task
@@ -79,10 +79,13 @@ def _look(
     if isinstance(component, Component) and component.preflight is not None:
         try:
             component.preflight(_known(home, run, task, node, component), coming)
-        except DrivetrainError as error:
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:  # the user's module may raise anything
+            if (mistake := as_mistake(error)) is None:
+                raise
             # Without a line of its own none is better than that of the training, which is not to blame.
-            line = error.where or raised_at(error.__traceback__)
-            raise InputError(f"{node.id}: {error.message}", where=line or "", fix=error.fix) from error
+            raise InputError(f"{node.id}: {mistake.message}", where=mistake.where or "", fix=mistake.fix) from error
 
 
 def preflight_pipeline(pipeline: Pipeline, project: Path | None, lines: Mapping[str, str]) -> list[str]:

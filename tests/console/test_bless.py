@@ -112,6 +112,14 @@ def test_the_blessing_is_taken_and_the_model_before_counts(shop: Path, drivetrai
             overrule(home.store, newest, blessed=True, by="eve", reason="at once")
 
 
+def test_where_a_model_was_pushed_is_said_once(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    run(drivetrain, last_json, shop, 8)
+    assert drivetrain("run", "shop", "--param", "size=8", "--no-cache").exit_code == 0
+    taken = drivetrain("unbless", "--reason", "wrong labels")
+    assert taken.exit_code == 0
+    assert taken.output.count("pushed already") == taken.output.count("serving/shop, version 7") == 1
+
+
 def test_what_cannot_be_is_refused(
     shop: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:

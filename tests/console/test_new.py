@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from drivetrain.pipelines import load_pipeline
 
 Command = Callable[..., Result]
 Read = Callable[[Result], dict[str, Any]]
+EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +39,13 @@ def test_a_project_has_its_own_name_and_says_what_to_do_next(
     assert load_pipeline(project).name == name
     assert load_pipeline(project).parameters["destination"].default == f"served/{name}"
     assert f"REGISTRY/{name}:1" in (project / "kubeflow.yaml").read_text()
-    assert f"# {name}\n" in (project / "README.md").read_text()
+    readme = (project / "README.md").read_text()
+    assert f"# {name}\n" in readme
+    # drivetrain is in no package index: what is said installs it from a clone, with extras that it has.
+    for text in (readme, result.stdout):
+        assert re.findall(r"pip install '([^']*)'", text) == [".[engine,datasets]"]
+    assert {"engine", "datasets"} <= EXTRAS.keys()
+    assert (project / "__init__.py").read_text() == f'"""The {name} pipeline, made by `drivetrain new`."""\n'
     # What runs and servers write, by the names that the docs use.
     ignored = (project / ".gitignore").read_text().splitlines()
     assert {".drivetrain/", "served/", "request-log/", "rollouts/"} <= {*ignored}

@@ -28,6 +28,13 @@ def test_resume_keeps_what_ended_well_and_runs_the_rest(shop: Path, drivetrain: 
         assert answer["nodes"]["Make"][key] == failed["nodes"]["Make"][key]
 
 
+def test_a_complete_run_has_nothing_to_resume(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    run = last_json(drivetrain("run", "shop", "--json"))["run"]
+    again = drivetrain("resume", "--json")
+    assert (again.exit_code, last_json(again)["state"]) == (0, "COMPLETE")
+    assert f"run {run} is complete: there is nothing to resume" in again.stderr
+
+
 def test_a_stopped_run_that_is_resumed_says_who_reads_mended_data(shop: Path, drivetrain: Command) -> None:
     said = "A resumed run keeps the data that it read"
     assert said not in drivetrain("run", "shop", "--param", "limit=2").stdout

@@ -128,3 +128,45 @@ def test_an_error_in_the_project_names_its_line(shop: Path, drivetrain: Command)
         assert said in result.stderr
         assert f"{shop / 'pipeline.py'}:" in result.stderr.splitlines()[0]
         assert not (shop.parent / ".drivetrain" / "artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "line", "text"),
+    [
+        ("acu", 6, ["there is no metric 'acu'", "  fix: did you mean 'auc'?"]),
+        ("raises", 8, ["there is no 'area' in TABLE (KeyError)", "  fix: did you mean 'are'?"]),
+    ],
+)
+def test_an_error_names_the_node_that_refuses_and_not_those_that_ran_first(
+    project: Callable[..., Path], drivetrain: Command, metric: str, line: int, text: list[str]
+) -> None:
+    pipeline = """
+    import drivetrain as dt
+    TABLE = {"are": 1}
+    def refuse(known, coming):
+        if known.get("metric") == "acu":
+            raise dt.InputError("there is no metric 'acu'", fix="did you mean 'auc'?")
+        if known.get("metric") == "raises":
+            return TABLE["area"]
+
+    @dt.component
+    def Make(size: int) -> int:
+        return size
+
+    @dt.component(preflight=refuse)
+    def Judge(size: int, *, metric: str) -> int:
+        return size
+
+    @dt.pipeline
+    def shop(metric: str) -> None:
+        Judge(Make(1), metric=metric)
+    """
+    folder = project("shop", pipeline=pipeline)
+    refused = drivetrain("run", str(folder), "--param", f"metric={metric}")
+    assert refused.exit_code == 2
+    error = refused.stderr[refused.stderr.index("error: ") :].splitlines()
+    assert error == [
+        f"error: Judge: {folder / 'pipeline.py'}:{line}: {text[0]}",
+        *text[1:],
+        "  so this ended early: Make",
+    ]

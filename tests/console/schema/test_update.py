@@ -44,6 +44,19 @@ def test_from_a_run_to_an_accepted_change(with_schema: Path, drivetrain: Command
     assert "already so" in drivetrain("schema", "accept", str(patch)).stdout
 
 
+def test_an_accepted_patch_is_no_obstacle_to_the_next(with_schema: Path, drivetrain: Command, last_json: Read) -> None:
+    assert drivetrain("run", "look").exit_code == 0
+    patch = last_json(drivetrain("schema", "update", "--json"))["file"]
+    assert drivetrain("schema", "accept", patch).exit_code == 0
+    (with_schema / "more.csv").write_text("carrier,delay\nQQ,1.5\n")
+    options = ("--data", "look/more.csv", "--schema", "look/schema.yaml")
+    changes = last_json(drivetrain("schema", "update", *options, "--json"))["changes"]
+    assert "QQ" in changes[0]["after"]
+    refused = drivetrain("schema", "update", *options)
+    assert refused.exit_code == 2
+    assert "there is a patch" in refused.stderr
+
+
 def test_what_the_run_compared_is_compared_again(with_schema: Path, drivetrain: Command, last_json: Read) -> None:
     """The earlier span, serving and the environment are those of its ExampleValidator."""
     (with_schema / "pipeline.py").write_text(VALIDATED)

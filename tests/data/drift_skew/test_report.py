@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import json
 import subprocess
@@ -367,6 +368,33 @@ def test_psi_equals_numpy_over_tenths_of_the_control() -> None:
     q = np.full(10, 0.1)
     index = compared(a, b).measure("psi").value
     assert index == pytest.approx(np.sum((p - q) * np.log(p / q)), rel=1e-9)
+
+
+def test_psi_of_whole_numbers_is_over_tenths_too_and_noise_is_none() -> None:
+    rng = np.random.default_rng(8)
+    a, b = rng.permutation(np.repeat(np.arange(90), 7)), np.repeat(np.arange(90), 10)
+    index = compared(a, b).measure("psi")
+    assert index.value == pytest.approx(0, abs=1e-12)
+    assert index.over == "cells"
+    # The same ages, dealt at random: each a cell, they would be at 0.3, beyond every usual bound.
+    noise, control = rng.integers(0, 95, 600), rng.integers(0, 95, 600)
+    by_chance = compared(noise, control).measure("psi").value
+    assert by_chance is not None
+    assert by_chance < 0.1
+    moved = np.minimum(b + 30, 89)
+    p = np.histogram(moved, bins=np.arange(0, 91, 9))[0] / len(moved)
+    expected = np.sum((np.maximum(p, 1e-4) - 0.1) * np.log(np.maximum(p, 1e-4) / 0.1))
+    assert compared(moved, b).measure("psi").value == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("values", [[0, 1, 1, 3], [True, False, True, True], ["a", "b", "b", "c"]])
+def test_psi_of_few_values_and_of_texts_is_over_values(values: list[Any]) -> None:
+    index = compared(values, [*values, values[1]]).measure("psi")
+    counts = collections.Counter(values)
+    p = np.array([count / 4 for count in counts.values()])
+    q = np.array([(count + (value == values[1])) / 5 for value, count in counts.items()])
+    assert index.value == pytest.approx(np.sum((p - q) * np.log(p / q)))
+    assert index.over == "values"
 
 
 def test_what_a_report_can_be_turned_into() -> None:

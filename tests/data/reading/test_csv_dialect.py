@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import Source
 from drivetrain.data.reading import csv_files
+from drivetrain.data.reading.csv_dialect import CsvFile
 from drivetrain.data.reading.csv_files import open_csv
 from drivetrain.errors import InputError
 from hypothesis import given, settings
@@ -148,3 +151,13 @@ def test_pandas_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     frame.to_csv(tmp_path / "x.csv", sep=";", encoding="utf-16", index=False)
     ours = pd.DataFrame(rows(open_csv([tmp_path / "x.csv"])))
     pd.testing.assert_frame_equal(ours, pd.read_csv(tmp_path / "x.csv", sep=";", encoding="utf-16"))
+
+
+def test_a_parquet_file_that_is_named_csv_is_called_what_it_is(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": list(range(1000))}), tmp_path / "a.csv")
+    with pytest.raises(InputError, match=r"a.csv is a Parquet file by its content\n  fix: name it .parquet"):
+        CsvFile.of(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("PAR1,b\n1,2\n")  # a column of that name
+    assert CsvFile.of(tmp_path / "b.csv").delimiter == ","
+    (tmp_path / "c.csv").write_text("PAR1")
+    assert CsvFile.of(tmp_path / "c.csv").encoding == "utf-8"

@@ -260,6 +260,17 @@ def test_a_wrong_output_is_refused(shop: Shop, returns: str, says: str) -> None:
     shop.clean()
 
 
+def test_a_returned_number_that_json_cannot_hold_names_the_component(shop: Shop) -> None:
+    parts = shop.folder / "parts.py"
+    before = len(parts.read_text().splitlines())
+    bad = '@dt.component\ndef Bad(numbers: Numbers) -> float:\n    return float("nan")\n'
+    parts.write_text(f"{parts.read_text()}\n{bad}")
+    reason = shop.run("Bad(Make())").nodes["Bad"].reason
+    where, _, text = reason.partition(": ")
+    assert where in {f"{parts}:{before + 2}", f"{parts}:{before + 3}"}
+    assert text.startswith("Bad returned nan as 'value': nan has no place in JSON")
+
+
 def test_parameters_are_read_and_checked(shop: Shop) -> None:
     assert shop.run(CHAIN, count="7").nodes["Make"].outputs["numbers"][0].properties["total"] == 7
     for given in ({"count": "many"}, {"count": 1.5}, {"cuont": 1}):
