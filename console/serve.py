@@ -194,11 +194,10 @@ def serve(
                 )
             )
             return
-        echo(f"serving at {listening.address} until Ctrl-C")
+        grpc = "" if listening.grpc_address is None else f" (REST), {listening.grpc_address} (gRPC)"
+        echo(f"serving at {listening.address}{grpc} until Ctrl-C")
         for model in listening.models:
             echo(f"  {listening.address}/v1/models/{model}")
-        if listening.grpc_address is not None:
-            echo(f"  gRPC at {listening.grpc_address}")
 
     if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
         raise InputError("TLS needs a certificate and its key", fix="give --tls-cert and --tls-key")

@@ -65,10 +65,9 @@ _DEFAULT_TABLE: Final = 4096
 _EMPTY_TABLE: Final = b"\x20"  # says that ours has no room
 _GOODBYE: Final = b"goodbye\0"
 _HTTP_1: Final = re.compile(rb"[A-Z]+ \S+ HTTP/1\.")
-_REASON: Final = b'{"error":"this port speaks HTTP/2 alone, for gRPC; REST has a port of its own"}'
 _REFUSAL: Final = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%b" % (len(_REASON), _REASON)
+    b"content-length: %d\r\n\r\n%b"
 )  # for a client that takes this port for the other
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -153,6 +152,13 @@ class _StreamFault(Exception):  # noqa: N818 - likewise
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
         self.code = code
+
+
+def _refusal(rest_port: int | None) -> bytes:
+    """The answer to HTTP/1.1."""
+    other = "REST has a port of its own" if rest_port is None else f"REST is at port {rest_port} (--rest-port)"
+    reason = f'{{"error":"this port speaks HTTP/2 alone, for gRPC; {other}"}}'.encode()
+    return _REFUSAL % (len(reason), reason)
 
 
 class Http2Stream:
@@ -315,13 +321,16 @@ class Http2Connection(asyncio.Protocol):
     __slots__ = (
         "_block", "_block_flags", "_block_number", "_blocks", "_connections", "_credit", "_decoder", "_dismissed",
         "_handler", "_idle", "_idle_since", "_initial_window", "_is_greeted", "_is_left", "_last", "_loop", "_opening",
-        "_prefix", "_promised", "_receive_window", "_resets", "_rest", "_since", "_stage", "_streams", "_timer",
-        "_transport", "_unsent", "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
+        "_prefix", "_promised", "_receive_window", "_resets", "_rest", "_rest_port", "_since", "_stage", "_streams",
+        "_timer", "_transport", "_unsent", "buffered", "frame_size", "is_paused", "send_window", "waiting", "working",
     )  # fmt: skip
 
-    def __init__(self, handler: StreamHandler, connections: Connections[Http2Connection]) -> None:
+    def __init__(
+        self, handler: StreamHandler, connections: Connections[Http2Connection], rest_port: int | None = None
+    ) -> None:
         self._handler = handler
         self._connections = connections
+        self._rest_port = rest_port
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._since = self._loop.time()  # when its last request ended, or what is to be whole by now began
@@ -394,7 +403,7 @@ class Http2Connection(asyncio.Protocol):
             if not self._is_greeted:
                 if _HTTP_1.match(data):
                     self._opening = b""
-                    self._leave(_REFUSAL)
+                    self._leave(_refusal(self._rest_port))
                     return
                 position = self._greet(data)
                 if not position:

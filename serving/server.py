@@ -199,7 +199,9 @@ async def serve_models(
             # Each worker has a socket at this port: the system deals out connections, which clients keep for long.
             grpc_port = bind(options.host, options.grpc_port, option="--grpc-port", reuse_port=options.workers > 1)
             grpc_address = shown(stack.enter_context(grpc_port))
-            connections = _grpc_connections(models, metrics, options, keys, admin=admin, tracing=tracing)
+            connections = _grpc_connections(
+                models, metrics, options, keys, admin=admin, tracing=tracing, rest_port=port.getsockname()[1]
+            )
             doors.append(_Door(connections, grpc_port, options.tls, "h2"))
         await models.start()
         try:
@@ -254,6 +256,7 @@ def _grpc_connections(
     *,
     admin: bool,
     tracing: RequestTracing | None,
+    rest_port: int,
 ) -> Connections[Any]:
     """What takes the connections of gRPC's clients."""
     # Late: the messages take a tenth of a second, for which half of the users have no need.
@@ -270,7 +273,7 @@ def _grpc_connections(
         keys=keys,
         tracing=tracing,
     )
-    return Connections(partial(Http2Connection, handler), options.limits)
+    return Connections(partial(Http2Connection, handler, rest_port=rest_port), options.limits)
 
 
 def run(

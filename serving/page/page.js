@@ -167,7 +167,10 @@ function chooseFirst() {
 
 function showVersions() {
   const rows = versionsOf(model).map(each => el('tr', {}, el('td', {class: 'n'}, each.version),
-    el('td', {class: each.state === 'READY' ? 'good' : 'bad'}, each.state.toLowerCase()), el('td', {}, each.reason)));
+    // Without a reason nothing is wrong: a newer version has taken over, or it is being loaded.
+    ...(each.state === 'READY' ? [el('td', {class: 'good'}, 'ready'), el('td', {}, each.reason)]
+      : each.reason ? [el('td', {class: 'bad'}, 'unavailable'), el('td', {}, each.reason)]
+      : [el('td', {}, 'not loaded'), el('td', {}, '')])));
   $('versions').replaceChildren(el('thead', {}, el('tr', {}, ...['Version', 'State', 'Reason'].map(text =>
     el('th', {scope: 'col'}, text)))), el('tbody', {}, ...rows));
   $('all').hidden = ready(model).length < 2;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -219,6 +220,19 @@ def table(tab: Browser, name: str) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.browser
 class TestBrowser:
+    def test_a_version_that_was_taken_over_is_no_problem(self, tab: Browser, tmp_path: Path, folder: Path) -> None:
+        shutil.copytree(folder / "mixed" / "1", tmp_path / "mixed" / "1")
+        with open_server(ServerOptions(poll_seconds=0.1), [ModelConfig("mixed", str(tmp_path / "mixed"))]) as server:
+            shutil.copytree(folder / "mixed" / "2", tmp_path / "new")
+            (tmp_path / "new").rename(tmp_path / "mixed" / "2")
+            deadline = time.monotonic() + 60
+            while server.ask("GET", "/v1/models/mixed")[2]["model_version_status"][-1]["state"] != "END":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            show(tab, server, "mixed")
+            assert table(tab, "versions")[1:] == [["2", "ready", ""], ["1", "not loaded", ""]]
+            assert not tab.ask("document.querySelectorAll('#versions .bad').length")
+
     def test_predictions_of_every_version_and_what_each_input_adds(self, tab: Browser, server: OpenServer) -> None:
         show(tab, server, "mixed")
         assert table(tab, "versions")[1:] == [["2", "ready", ""], ["1", "ready", ""]]

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -344,8 +346,12 @@ def test_where_it_listens_is_printed(tmp_path: Path) -> None:
     late = threading.Timer(60, process.kill)
     late.start()
     try:
-        lines = [process.stdout.readline() for _ in range(3)]
-        address, target = lines[0].split()[2], lines[2].removeprefix("  gRPC at ").strip()
+        lines = [process.stdout.readline() for _ in range(2)]
+        _, _, address, _, target, *rest = lines[0].split()
+        assert (f"{address} (REST), {target} (gRPC)" in lines[0], rest[-2:]) == (True, ["until", "Ctrl-C"])
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://{target}/v1/models/net", timeout=30)
+        assert f"REST is at port {urlsplit(address).port} (--rest-port)" in json.load(caught.value)["error"]
         assert lines[1] == f"  {address}/v1/models/net\n"
         with grpc.insecure_channel(target) as channel:
             grpc.channel_ready_future(channel).result(30)
