@@ -142,10 +142,8 @@ def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], R
         for first, *others in _failures(result):
             later = _refused_by(first, result)
             if later is None:
-                reason = first.reason.removeprefix(
-                    f"{first.node}: "
-                )  # which errors of commands and notebooks begin with
-                echo(f"error: {first.node}: {reason}", err=True)
+                # Errors of commands and notebooks begin with their node themselves.
+                echo(f"error: {first.node}: {first.reason.removeprefix(f'{first.node}: ')}", err=True)
                 if others:
                     echo(f"  likewise: {', '.join(each.node for each in others)}", err=True)
             else:

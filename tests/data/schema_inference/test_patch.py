@@ -102,9 +102,9 @@ def test_too_many_values_end_the_domain() -> None:
 
 def test_columns_come_and_go() -> None:
     schema = Schema((Feature("gone", presence=Presence(1.0)),))
-    found = update_schema(schema, pa.table({"new": [1, 2]})).accept()
-    assert found.feature("gone") == Feature("gone", presence=Presence(1.0), stage="DEPRECATED")  # as TFDV
-    assert found.feature("new") == infer_schema(pa.table({"new": [1, 2]})).feature("new")
+    accepted = update_schema(schema, pa.table({"new": [1, 2]})).accept()
+    assert accepted.feature("gone") == Feature("gone", presence=Presence(1.0), stage="DEPRECATED")  # as TFDV
+    assert accepted.feature("new") == infer_schema(pa.table({"new": [1, 2]})).feature("new")
 
 
 def test_rows_and_earlier_spans() -> None:
@@ -121,10 +121,10 @@ def test_rows_and_earlier_spans() -> None:
         ("DATASET_LOW_NUM_EXAMPLES",),
         ("COMPARATOR_HIGH_NUM_EXAMPLES",),
     }
-    found = patch.accept()
-    assert (found.min_rows, found.max_rows, found.rows_drift) == (4, 20, Ratio(0.5, 2.0))
-    assert found.features[0].drift == {"l_infinity": 0.25, "psi": 9.0}  # 3/4 − 1/2
-    assert validate(statistics(current), found, previous=statistics(previous)).passed
+    accepted = patch.accept()
+    assert (accepted.min_rows, accepted.max_rows, accepted.rows_drift) == (4, 20, Ratio(0.5, 2.0))
+    assert accepted.features[0].drift == {"l_infinity": 0.25, "psi": 9.0}  # 3/4 − 1/2
+    assert validate(statistics(current), accepted, previous=statistics(previous)).passed
     # Nothing to compare with: the bound is of no use
     lost = update_schema(schema, current, previous=pa.table({"y": [1]})).accept()
     assert lost.features[0].drift == {}
@@ -143,19 +143,19 @@ def test_a_bound_with_nothing_to_compare_with_stays(version: list[str]) -> None:
 
 def test_environments() -> None:
     schema = Schema((Feature("x", "int", not_in_environments=("SERVING",)),), environments=("TRAINING", "SERVING"))
-    found = update_schema(schema, pa.table({"x": [1]}), environment="SERVING").accept()
-    assert found.in_environment(found.features[0], "SERVING")
+    accepted = update_schema(schema, pa.table({"x": [1]}), environment="SERVING").accept()
+    assert accepted.in_environment(accepted.features[0], "SERVING")
 
 
 def test_what_no_schema_can_meet_is_left() -> None:
     schema = Schema((Feature("x", "int", domain=Range(0, 1)),))
-    found = statistics({"train": pa.table({"x": [5]})})
-    assert not update_schema(schema, found).unresolved
+    document = statistics({"train": pa.table({"x": [5]})})
+    assert not update_schema(schema, document).unresolved
     empty = pa.table({"x": pa.array([], pa.int64())}).to_batches()
     from drivetrain.data import StatisticsAccumulator
     from drivetrain.data.stats.document import from_states
 
-    states = {"train": found.state("train"), "eval": StatisticsAccumulator()}
+    states = {"train": document.state("train"), "eval": StatisticsAccumulator()}
     for batch in empty:
         states["eval"].add_batch(batch)
     patch = update_schema(schema, from_states(states))
@@ -256,8 +256,8 @@ def test_after_all_is_accepted_the_data_passes(case: Case, version_splits: list[
     }
     patch = update_schema(schema, current, **controls)
     accepted = patch.accept()
-    found = validate(current, accepted, **controls)
-    assert found.passed, (found.to_json(), schema_to_yaml(schema), schema_to_yaml(accepted))
+    anomalies = validate(current, accepted, **controls)
+    assert anomalies.passed, (anomalies.to_json(), schema_to_yaml(schema), schema_to_yaml(accepted))
     assert not patch.unresolved
     # Nothing that was not violated changes, and a schema that fits is left alone.
     first = validate(current, schema, **controls)
