@@ -36,9 +36,14 @@ demo: $(STAMP)  ## The whole job on real data: raw flights in, a served-ready mo
 test: $(STAMP)  ## Lint, types, layers and the fast tests, side by side (8 minutes at most)
 	$(MAKE) --no-print-directory --jobs 2 lint test-fast
 
-test-fast: $(STAMP)
+test-fast: $(STAMP) | tests/__pycache__
 	XLA_FLAGS="$(COMPILE_FAST) $$XLA_FLAGS" $(ONE_THREAD) \
 	  $(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses $(WORKERS) --dist loadfile
+
+# pytest rewrites the assertions of each test module and keeps them: in a new clone once here, where every worker would
+# do it at the same time.
+tests/__pycache__: | $(STAMP)
+	-$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
