@@ -22,6 +22,12 @@ Command = Callable[..., Result]
 Read = Callable[[Result], Json]
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that wait for a person."""
+    monkeypatch.setattr("drivetrain.components.approval._POLL", 0.02)
+
+
 @pytest.mark.parametrize("deny", [False, True])
 def test_a_person_decides_while_the_node_waits(
     project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch, deny: bool
