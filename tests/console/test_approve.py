@@ -58,6 +58,7 @@ def test_a_person_decides_while_the_node_waits(
 def test_nobody_answers_in_time_and_then_somebody_does(
     project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("drivetrain.components.approval._POLL", 3600.0)  # it looks no longer than it waits
     home = Home(tmp_path / ".drivetrain")
     first = run_pipeline(home, load_pipeline(project("asking", pipeline=ASKING)), {"wait": 0.1})
     assert first.nodes["Approval"].state == "FAILED"
