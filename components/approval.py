@@ -56,13 +56,13 @@ def Approval(
     begin = time.monotonic()
     while (decision := launch.decision()) is None:
         waited = time.monotonic() - begin
-        if wait is not None and waited > wait:
+        if wait is not None and waited >= wait:
             raise InputError(
                 f"nobody answered {message or launch.node!r} within {wait:g} s",
                 fix=f"`drivetrain approve {launch.run} {launch.node}`, then `drivetrain resume {launch.run}`",
             )
         launch.progress(int(waited), None if wait is None else int(wait), "s waited")
-        time.sleep(_POLL)
+        time.sleep(_POLL if wait is None else min(_POLL, wait - waited))
     answer = Decision.new(**decision)
     (answer.content / "decision.json").write_text(answer.as_json())
     return answer

@@ -110,8 +110,9 @@ class ServerWatch:
         try:
             self._answer(self.client.load, min(_FIRST_ANSWER, self.seconds))
         except ServerError as error:
-            if error.status != _UNAVAILABLE:  # which says that there is no version yet
+            if error.status != _UNAVAILABLE:
                 raise
+            return None  # to ask for its versions would be answered likewise, after three tries
         return self._current()
 
     def until_served(self, receipt: ServingReceipt, destination: str, bundle: str | None) -> None:

@@ -58,9 +58,9 @@ class DirectoryStream:
         """See `Stream.poll`; a file that was changed after it was read is an error."""
         until = time.monotonic() + seconds
         while not (waiting := self._waiting()):
-            if time.monotonic() >= until:
+            if (left := until - time.monotonic()) <= 0:
                 return []
-            time.sleep(min(_LOOK, seconds))
+            time.sleep(min(_LOOK, left))
         chunks: list[Chunk] = []
         count = 0
         for path, facts in waiting:

@@ -217,9 +217,12 @@ def stream(
         collected = SpanRows(types)
         last = clock()
         while True:
-            left = _POLL if collected.begun is None else collected.begun + seconds - clock()
-            wait = min(_POLL, max(0.0, left))
-            chunks = source.poll(max(1, rows - collected.rows), wait)
+            left = [_POLL]
+            if idle is not None:
+                left.append(last + idle - clock())
+            if collected.begun is not None:
+                left.append(collected.begun + seconds - clock())
+            chunks = source.poll(max(1, rows - collected.rows), max(0.0, min(left)))
             now = clock()
             if chunks:
                 last = now
@@ -236,6 +239,7 @@ def stream(
             if collected.begun is not None and (ended or collected.rows >= rows or now - collected.begun >= seconds):
                 yield writer.publish(collected)
                 collected = SpanRows(types)
+                last = clock()  # nobody looked for rows meanwhile
             if ended:
                 return
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from ...errors import missing_extra
 from ...redaction import redact
@@ -25,6 +25,7 @@ from .connection import ApiSettings
 ENDED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 """The states in which a KFP run stays."""
 _PAGE = 100
+_BACKOFF: Final = 0.25  # seconds, doubled with each retry; none before the first
 
 
 @dataclass(frozen=True)
@@ -390,7 +391,7 @@ def _bound(client: Any, api: ApiSettings) -> None:  # Any: kfp has no types
     rest = client.runs.api_client.rest_client
     rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(
         api.retries,
-        backoff_factor=0.25,
+        backoff_factor=_BACKOFF,
         status_forcelist=(429, 500, 502, 503, 504),
         allowed_methods=("GET", "HEAD"),  # others might be carried out twice; urllib3 resends those that never left
         raise_on_status=False,

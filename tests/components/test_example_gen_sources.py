@@ -136,8 +136,9 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
                     told.append((done, total, unit))
                     os.kill(os.getpid(), signal.SIGTERM)
 
-        monkeypatch.setattr(file_systems, "_HTTP_TIMEOUT", 1)
-        assert run(lambda _: Watch()).state == "CANCELED"
+        with monkeypatch.context() as patch:
+            patch.setattr(file_systems, "_HTTP_TIMEOUT", 0.3)
+            assert run(lambda _: Watch()).state == "CANCELED"
         assert told[0][2] == "bytes fetched"
         assert {path.name for path in (home.root / "work" / "fetched").rglob("*.csv")} <= {"b.csv"}
         assert not list((home.root / "work" / "fetched").glob(".*"))

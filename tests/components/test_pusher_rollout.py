@@ -48,10 +48,29 @@ def _decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drivetrain.serving.rollout_control.LOOK_SECONDS", 0.05)
 
 
+# `python -m drivetrain` that does the same in a process of its own.
+DECIDES_AT_ONCE = (
+    "-c",
+    "from drivetrain.console import main; from drivetrain.serving import rollout_control as control;"
+    "control.LOOK_SECONDS = 0.05; main()",
+)
+
+
 def serving_models(text: str, poll_seconds: float = 3600) -> AbstractContextManager[OpenServer]:
     """A server of the models of a file."""
     Path("models.yaml").write_text(text)
     return open_server(ServerOptions(poll_seconds=poll_seconds), read_models(Path("models.yaml")))
+
+
+def candidate(client: Client) -> int | None:
+    """The version of which a rollout is under way."""
+    version: int | None = (client.traffic()["rollout"] or {}).get("candidate")
+    return version
+
+
+def ask_for(server: OpenServer, action: str) -> None:
+    """As an operator does."""
+    urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/{action}", b"").close()
 
 
 @contextmanager
@@ -95,7 +114,8 @@ def test_a_push_ends_with_the_last_step_and_the_receipt_has_each(workplace: Path
 
 def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
-    with serving_models(CONFIG % "0.0000001") as server:  # which nothing keeps
+    half = CONFIG.replace("share: 10,", "share: 40,")  # which has its 20 requests soon
+    with serving_models(half % "0.0000001") as server:  # which nothing keeps
         with (
             asked_all_the_time(server.rest) as versions,
             pytest.raises(
@@ -111,21 +131,26 @@ def test_what_the_guard_takes_back_fails_the_node_and_the_old_version_answers(wo
 
 def test_another_bundle_under_the_number_of_one_that_failed_takes_over(workplace: Path, bundles: Path) -> None:
     push(bundles / "1", workplace / "served" / "net")
+    slow = CONFIG.replace("minutes: 0.02", "minutes: 60")
     with (
-        serving_models(CONFIG % "null", poll_seconds=0.1) as server,
+        serving_models(slow % "null", poll_seconds=0.1) as server,
         asked_all_the_time(server.rest),
         Client(server.rest, "net") as client,
         ThreadPoolExecutor(1) as pool,
     ):
         first = pool.submit(Pusher, model_of(bundles, 2), destination="served/net", server=server.rest)
-        until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
-        urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/abort", b"").close()
+        until(lambda: candidate(client) == 2)
+        ask_for(server, "abort")
         with pytest.raises(ServerError, match="the server took version 2 back"):
             first.result(60)
         shutil.rmtree(workplace / "served" / "net" / "2")
         until(lambda: [each["version"] for each in client.status()] == ["1"])
-        pushed = Pusher(model_of(bundles, 3), destination="served/net", server=server.rest)
-        assert pushed.version == 2
+        second = pool.submit(Pusher, model_of(bundles, 3), destination="served/net", server=server.rest)
+        until(lambda: candidate(client) == 2)
+        for _ in range(3):
+            assert not second.done()
+            ask_for(server, "advance")
+        assert second.result(60).version == 2
         assert answers_whole(server.rest, {1: 1, 2: 3}) == 2
 
 
@@ -160,15 +185,15 @@ def test_of_two_pushers_at_a_slow_first_step_the_later_one_goes_on(workplace: Pa
         ThreadPoolExecutor(2) as pool,
     ):
         first = pool.submit(Pusher, model_of(bundles, 2), destination="served/net", server=server.rest)
-        until(lambda: (client.traffic()["rollout"] or {}).get("candidate") == 2)
+        until(lambda: candidate(client) == 2)
         second = pool.submit(Pusher, model_of(bundles, 3), destination="served/net", server=server.rest)
         with pytest.raises(ServerError, match="version 3 was pushed since, and takes over from version 1"):
             first.result(120)
         assert answers_whole(server.rest, {1: 1, 3: 3}) in (1, 3)
         for _ in range(3):
             assert not second.done()
-            assert (client.traffic()["rollout"] or {})["candidate"] == 3
-            urllib.request.urlopen(f"{server.rest}/v1/models/net/rollout/advance", b"").close()
+            assert candidate(client) == 3
+            ask_for(server, "advance")
         assert second.result(60).version == 3
         assert answers_whole(server.rest, {3: 3}) == 3
         assert client.traffic()["rollout"]["previous"] == 1
@@ -178,17 +203,14 @@ def test_a_server_that_is_killed_between_the_steps_goes_on_with_them(workplace: 
     push(bundles / "1", workplace / "served" / "net")
     (workplace / "models.yaml").write_text(CONFIG % "null")
     arguments = ("--config", "models.yaml", "--poll", "3600")
-    with serving(workplace, *arguments) as first:
+    with serving(workplace, *arguments, program=DECIDES_AT_ONCE) as first:
         port = first.address.rpartition(":")[2]
         with pushing(bundles / "2", first.address) as process:
             with Client(first.address, "net") as client:
-                deadline = time.monotonic() + 60
-                while (client.traffic()["rollout"] or {}).get("candidate") != 2:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+                until(lambda: candidate(client) == 2)
             first.process.kill()
             first.process.wait()
-            with serving(workplace, *arguments, "--rest-port", port) as second:
+            with serving(workplace, *arguments, "--rest-port", port, program=DECIDES_AT_ONCE) as second:
                 with asked_all_the_time(second.address):
                     assert process.wait(120) == 0
                 assert answers_whole(second.address, {1: 1, 2: 2}) == 2

@@ -254,7 +254,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from drivetrain.components import Pusher
 from drivetrain.metadata import Model
-import drivetrain.components.rollout
+from drivetrain.components import rollout
+rollout._LOOK_SECONDS = 0.05
 model = Model.new()
 model.content.rmdir()
 model.content.symlink_to(sys.argv[1])

@@ -22,6 +22,12 @@ Command = Callable[..., Result]
 Read = Callable[[Result], Json]
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that wait for a person."""
+    monkeypatch.setattr("drivetrain.components.approval._POLL", 0.02)
+
+
 @pytest.mark.parametrize("deny", [False, True])
 def test_a_person_decides_while_the_node_waits(
     project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch, deny: bool
@@ -52,6 +58,7 @@ def test_a_person_decides_while_the_node_waits(
 def test_nobody_answers_in_time_and_then_somebody_does(
     project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("drivetrain.components.approval._POLL", 3600.0)  # it looks no longer than it waits
     home = Home(tmp_path / ".drivetrain")
     first = run_pipeline(home, load_pipeline(project("asking", pipeline=ASKING)), {"wait": 0.1})
     assert first.nodes["Approval"].state == "FAILED"

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 from drivetrain.pipelines import Home, find_root
+from drivetrain.pipelines.scheduler import Scheduler
 
 Json = dict[str, Any]
 Command = Callable[..., Result]
@@ -39,7 +41,7 @@ def test_registered_run_logged_paused_and_removed(scheduled: Path, drivetrain: C
     assert "not looked at yet" in drivetrain("schedule", "list").stdout
     assert "decided nothing yet" in drivetrain("schedule", "log", "shop").stdout
     command = [sys.executable, "-m", "drivetrain", "schedule", "run", "--once"]
-    time.sleep(1.1)
+    time.sleep(1 - time.time() % 1)  # it is due at each whole second
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     (run,) = last_json(drivetrain("runs", "--json"))["runs"]
     assert "shop: Every('1s') was due at " in ended.stdout
@@ -71,11 +73,14 @@ def test_a_trigger_that_cannot_be_is_refused_at_its_line(shop: Path, drivetrain:
     assert f"shop/pipeline.py:{number}: the cron expression '61 * * * *' cannot be a schedule" in refused.stderr
 
 
-def test_each_single_look_starts_what_is_due(scheduled: Path, drivetrain: Command, last_json: Read) -> None:
+def test_each_single_look_starts_what_is_due(
+    scheduled: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that the look before started has begun, which a look sees, and then looks on."""
     drivetrain("schedule", "register", "shop")
     for runs in range(1, 4):
-        time.sleep(1.1)
+        ahead = partial(Scheduler, clock=lambda runs=runs: datetime.now(UTC) + timedelta(seconds=runs))
+        monkeypatch.setattr("drivetrain.pipelines.scheduler.Scheduler", ahead)
         assert drivetrain("schedule", "run", "--once").exit_code == 0
         assert len(last_json(drivetrain("runs", "--json"))["runs"]) == runs
 

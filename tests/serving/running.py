@@ -28,12 +28,12 @@ class RunningServer:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[RunningServer]:
+def serving(folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "drivetrain")) -> Iterator[RunningServer]:
     """`drivetrain serve --json` with these arguments; its log goes to a file in the folder."""
     log = folder / "server.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "drivetrain", "serve", "--json", "--rest-port", "0", *arguments],
+            [sys.executable, *program, "serve", "--json", "--rest-port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -27,7 +27,7 @@ from drivetrain.data.schemas.yaml_read import schema_from_yaml
 from drivetrain.data.streams import kafka as stream_kafka
 from drivetrain.data.streams.directory import growing_directory
 from drivetrain.data.streams.kafka import KafkaStream, kafka_topic
-from drivetrain.data.streams.micro_spans import StreamSpan, stream, stream_spans
+from drivetrain.data.streams.micro_spans import Chunk, StreamSpan, stream, stream_spans
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.redaction import redact
 
@@ -60,7 +60,7 @@ def test_a_directory_that_grows(incoming: Path, tmp_path: Path) -> None:
 
     def feed() -> Iterator[StreamSpan]:
         source = growing_directory(incoming, "*.parquet", quiet=0)
-        for span in stream(source, tmp_path / "spans", rows=20, seconds=60, window=2, idle=0.3):
+        for span in stream(source, tmp_path / "spans", rows=20, seconds=60, window=2, idle=0.01):
             if span.number == 1:
                 put(incoming, "3.parquet", numbers(30, 15))
             yield span
@@ -81,11 +81,11 @@ def test_a_directory_that_grows(incoming: Path, tmp_path: Path) -> None:
 def test_goes_on_where_it_was(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "a.parquet", numbers(0, 5))
     spans = tmp_path / "spans"
-    first = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    first = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.01))
     assert [span.rows for span in first] == [5]
-    assert not list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    assert not list(stream(growing_directory(incoming, quiet=0), spans, idle=0.01))
     put(incoming, "b.parquet", numbers(5, 7))
-    second = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    second = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.01))
     assert [(span.number, span.rows) for span in second] == [(2, 7)]
     assert [row["n"] for span in stream_spans(spans) for row in rows_of(span)] == list(range(12))
 
@@ -98,6 +98,53 @@ def test_a_span_closes_by_age(incoming: Path, tmp_path: Path) -> None:
     assert time.monotonic() - began >= 0.2
 
 
+class ScriptedStream:
+    """Gives chunks at times of a clock of its own, which moves while it is polled."""
+
+    name = "scripted"
+
+    def __init__(self, chunks: dict[float, Chunk]) -> None:
+        self.time = 0.0
+        self._chunks = chunks
+
+    def clock(self) -> float:
+        return self.time
+
+    def start(self, position: Any | None) -> None:
+        pass
+
+    def poll(self, rows: int, seconds: float) -> list[Chunk]:
+        until = self.time + seconds
+        if not self._chunks or min(self._chunks) > until:
+            self.time = until
+            return []
+        self.time = max(self.time, min(self._chunks))
+        return [self._chunks.pop(min(self._chunks))]
+
+    def position(self) -> Any:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("idle", [0.125, 0.5, 1.375])
+def test_it_ends_as_soon_as_it_was_idle_for_so_long(tmp_path: Path, idle: float) -> None:
+    source = ScriptedStream({})
+    assert not list(stream(source, tmp_path, idle=idle, clock=source.clock))
+    assert source.time == idle
+
+
+def test_while_a_span_is_published_it_is_not_idle(tmp_path: Path) -> None:
+    source = ScriptedStream({0.0: Chunk("a", numbers(0, 5)), 0.25: Chunk("b", numbers(5, 5))})
+    spans = []
+    for span in stream(source, tmp_path, rows=5, idle=0.5, clock=source.clock):
+        spans.append(span.rows)
+        source.time += 100  # as a large span takes, or whoever asked for it
+    assert spans == [5, 5]
+    assert source.time == 200.5
+
+
 def test_unfinished_files_wait(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "a.parquet", numbers(0, 5))
     (incoming / "_b.parquet").write_bytes(b"half")
@@ -105,7 +152,7 @@ def test_unfinished_files_wait(incoming: Path, tmp_path: Path) -> None:
     pq.write_table(numbers(5, 5), incoming / "d.parquet")
     future = time.time() + 100
     os.utime(incoming / "d.parquet", (future, future))  # written to just now, for 100 seconds
-    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.2)
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.01)
     assert span.rows == 5
 
 
@@ -116,7 +163,7 @@ def test_each_span_is_validated(incoming: Path, tmp_path: Path) -> None:
     bad = good.set_column(1, "s", pa.array(["v0", "v1", "odd", "v2", "odd", "v0"]))
     for number, table in enumerate([good, bad, good]):
         put(incoming, f"{number}.parquet", table)
-    published = list(stream(growing_directory(incoming, quiet=0), spans, rows=6, schema=schema, idle=0.1))
+    published = list(stream(growing_directory(incoming, quiet=0), spans, rows=6, schema=schema, idle=0.01))
     assert [span.passed for span in published] == [True, False, True]
     anomalies = published[1].anomalies
     assert anomalies is not None
@@ -135,7 +182,9 @@ def test_drift_against_the_window(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "0.parquet", numbers(0, 30))
     put(incoming, "1.parquet", numbers(0, 30))
     put(incoming, "2.parquet", numbers(0, 30).set_column(1, "s", pa.array(["v0"] * 30)))
-    published = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=30, schema=schema, idle=0.1))
+    published = list(
+        stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=30, schema=schema, idle=0.01)
+    )
     assert [span.passed for span in published] == [True, True, False]
     assert published[2].anomalies is not None
     assert [anomaly.type for anomaly in published[2].anomalies.anomalies] == ["COMPARATOR_L_INFTY_HIGH"]
@@ -145,7 +194,7 @@ def test_a_window_slides(incoming: Path, tmp_path: Path) -> None:
     for number in range(5):
         put(incoming, f"{number}.parquet", numbers(number, 1))
     spans = tmp_path / "spans"
-    options: dict[str, Any] = {"rows": 1, "window": 3, "idle": 0.1}
+    options: dict[str, Any] = {"rows": 1, "window": 3, "idle": 0.01}
     published = list(stream(growing_directory(incoming, quiet=0), spans, **options))
     put(incoming, "5.parquet", numbers(5, 1))
     published += stream(growing_directory(incoming, quiet=0), spans, **options)  # the window is taken up again
@@ -162,7 +211,7 @@ def test_a_column_that_comes_and_goes(incoming: Path, tmp_path: Path) -> None:
     ]
     for number, part in enumerate(parts):
         put(incoming, f"{number}.parquet", part)
-    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.2))
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.01))
     read = [pa.Table.from_batches(span.examples.read(0)) for span in spans]
     together = statistics(pa.concat_tables(read, promote_options="default"))
     assert spans[-1].window is not None
@@ -185,7 +234,7 @@ def test_what_holds_no_value_is_of_any_type(
     for number, some in enumerate((nothing, values, nothing)):
         lines = "".join(json.dumps({"n": number, "v": value}) + "\n" for value in some)
         (incoming / f"{number}.jsonl").write_text(lines)
-    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=rows, idle=0.2))
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=rows, idle=0.01))
     window = spans[-1].window
     assert window is not None
     assert spans[-1].window_spans == len(spans) == (3 if rows == 1 else 1)
@@ -200,7 +249,7 @@ def test_whole_numbers_that_no_float_holds(incoming: Path, tmp_path: Path) -> No
     put(incoming, "0.parquet", pa.table({"v": [2**53 + 1]}))
     put(incoming, "1.parquet", pa.table({"v": [0.5]}))
     put(incoming, "2.parquet", pa.table({"v": [3]}))
-    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", on_bad="keep", idle=0.2))
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", on_bad="keep", idle=0.01))
     assert [row["v"] for span in spans for row in rows_of(span)] == [2**53 + 1, 3]
     assert "column 'v' does not fit double" in spans[0].rejected[0]["error"]
 
@@ -212,7 +261,7 @@ def test_a_column_that_changes_its_type_begins_a_new_window(incoming: Path, tmp_
     for number, some in enumerate(values):
         put(incoming, f"{number}.parquet", pa.table({"v": some}))
         # Each time another process, which must find the same window in the spans there are.
-        for span in stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.2):
+        for span in stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.01):
             assert span.window is not None
             seen.append((span.window_spans, span.window.splits["data"], span.window.features("data")["v"]["type"]))
     assert seen == [(1, 2, "int"), (2, 3, "int"), (1, 1, "float"), (2, 2, "float"), (1, 1, "string")]
@@ -224,21 +273,21 @@ def test_bad_files(incoming: Path, tmp_path: Path) -> None:
     os.utime(incoming / "b.parquet", (time.time() - 50, time.time() + 1))
     spans = tmp_path / "spans"
     with pytest.raises(InputError, match=r"b\.parquet"):
-        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.1))
+        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.01))
     assert not stream_spans(spans)
-    (span,) = stream(growing_directory(incoming, quiet=-10), spans, idle=0.1, on_bad="keep")
+    (span,) = stream(growing_directory(incoming, quiet=-10), spans, idle=0.01, on_bad="keep")
     assert span.rows == 5
     assert [Path(rejected["origin"]).name for rejected in span.rejected] == ["b.parquet"]
     pq.write_table(numbers(0, 9), incoming / "a.parquet")
     with pytest.raises(InputError, match=r"a\.parquet was changed after it was read"):
-        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.1))
+        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.01))
 
 
 def test_types_that_do_not_go_together(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "a.parquet", pa.table({"x": [1, 2]}))
     put(incoming, "b.parquet", pa.table({"x": [1.5], "y": ["new"]}))
     put(incoming, "c.parquet", pa.table({"x": ["text"]}))
-    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1, on_bad="keep")
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.01, on_bad="keep")
     assert rows_of(span) == [{"x": 1.0, "y": None}, {"x": 2.0, "y": None}, {"x": 1.5, "y": "new"}]
     assert "column 'x' is string here and double in the rows before" in span.rejected[0]["error"]
 
@@ -248,7 +297,7 @@ def test_types_by_name(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "b.parquet", pa.table({"at": ["soon"]}))
     types = {"at": pa.timestamp("ms", "UTC")}
     (span,) = stream(
-        growing_directory(incoming, quiet=0), tmp_path / "spans", types=types, idle=0.1, on_bad="keep"
+        growing_directory(incoming, quiet=0), tmp_path / "spans", types=types, idle=0.01, on_bad="keep"
     )  # fmt: skip
     assert span.statistics.features("data")["at"]["min"]["value"] == "2026-03-01T12:00:00Z"
     assert "'at' is not all timestamp" in span.rejected[0]["error"]
@@ -261,7 +310,7 @@ def test_two_at_once(incoming: Path, tmp_path: Path) -> None:
     with pytest.raises(DrivetrainError, match="another process streams into"):
         next(stream(growing_directory(incoming, quiet=0), tmp_path / "spans"))
     running.close()  # type: ignore[attr-defined]  # an iterator that is a generator
-    assert not list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1))
+    assert not list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.01))
 
 
 KILLED = """
@@ -326,17 +375,17 @@ def test_a_disk_that_is_full_loses_nothing(incoming: Path, tmp_path: Path) -> No
     assert failed.returncode == 1
     assert "cannot write" in failed.stderr
     assert not stream_spans(spans)
-    (span,) = stream(growing_directory(incoming, quiet=0), spans, idle=0.1)
+    (span,) = stream(growing_directory(incoming, quiet=0), spans, idle=0.01)
     assert span.rows == 200_000
 
 
 def test_facts_of_another_format(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "a.parquet", numbers(0, 5))
-    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1)
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.01)
     facts = json.loads((span.folder / "span.json").read_text()) | {"format": 9}
     (span.folder / "span.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="has format 9"):
-        list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1))
+        list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.01))
 
 
 def test_options_that_make_no_sense(incoming: Path, tmp_path: Path) -> None:
@@ -359,6 +408,10 @@ def producer() -> Iterator[Any]:
     mock.flush(60)
 
 
+# A broker that has no rows answers a fetch when this time is over, and until then nothing else that is asked.
+IMPATIENT = {"fetch.wait.max.ms": 10, "topic.metadata.refresh.fast.interval.ms": 20}
+
+
 def servers(producer: Any) -> str:
     brokers = producer.list_topics(timeout=60).brokers.values()
     return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -370,7 +423,7 @@ def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
         producer.produce("clicks", json.dumps({"n": number, "user": f"u{number % 7}"}), partition=number % 3)
     assert producer.flush(60) == 0
     spans = tmp_path / "spans"
-    source = kafka_topic("clicks", address, metadata=True)
+    source = kafka_topic("clicks", address, metadata=True, config=IMPATIENT)
     for span in stream(source, spans, rows=300):
         if span.number == 2:
             break  # stopped; rows of an open span are read again
@@ -378,7 +431,9 @@ def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
         producer.produce("clicks", json.dumps({"n": number, "user": None}), partition=number % 3)
     assert producer.flush(60) == 0
     came = sum(span.rows for span in stream_spans(spans))
-    for span in stream(kafka_topic("clicks", address, metadata=True), spans, rows=300, seconds=1):
+    for span in stream(
+        kafka_topic("clicks", address, metadata=True, config=IMPATIENT), spans, rows=300, seconds=0.2, window=1000
+    ):
         came += span.rows
         if came >= 1100:
             break
@@ -416,11 +471,11 @@ def test_rows_that_the_broker_no_longer_has(producer: Any, tmp_path: Path) -> No
     address = servers(producer)
     producer.produce("clicks", '{"n": 1}', partition=0)
     assert producer.flush(60) == 0
-    source = kafka_topic("clicks", address)
+    source = kafka_topic("clicks", address, config=IMPATIENT)
     assert isinstance(source, KafkaStream)
     source.start({"0": 7})  # an offset that this broker does not have, as after it dropped old rows
     with pytest.raises(DrivetrainError, match="partition 0: the next row is 7"):
-        list(map(source.poll, [10] * 200, [0.5] * 200))
+        list(map(source.poll, [10] * 2000, [0.05] * 2000))
     source.close()
 
 
@@ -509,7 +564,7 @@ def test_partitions_that_cannot_be_asked_are_read_later(producer: Any, monkeypat
     for partition in range(3):
         producer.produce("clicks", json.dumps({"n": partition}), partition=partition)
     assert producer.flush(60) == 0
-    source = kafka_topic("clicks", address)
+    source = kafka_topic("clicks", address, config=IMPATIENT)
     assert isinstance(source, KafkaStream)
     source.start({"0": 1})
     source._consumer.assign([confluent_kafka.TopicPartition("clicks", 0, 1)])  # as before 1 and 2 came
@@ -522,8 +577,8 @@ def test_partitions_that_cannot_be_asked_are_read_later(producer: Any, monkeypat
         assert source.position() == {"0": 1}
         source._consumer.partitions.clear()
         source._assign()
-    for _ in range(200):
-        rows += [row for chunk in source.poll(10, 0.1) if chunk.table is not None for row in chunk.table.to_pylist()]
+    for _ in range(1000):
+        rows += [row for chunk in source.poll(10, 0.02) if chunk.table is not None for row in chunk.table.to_pylist()]
         if len(rows) == 2:
             break
     assert sorted(row["n"] for row in rows) == [1, 2]
@@ -535,7 +590,7 @@ def test_no_broker_and_no_secret(tmp_path: Path) -> None:
         "clicks", "127.0.0.1:9", config={"sasl.password": "hunter2", "socket.timeout.ms": 500, "log_level": 0}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_kafka, "_TIMEOUT", 0.5)
+        patch.setattr(stream_kafka, "_TIMEOUT", 0.1)
         with pytest.raises(DrivetrainError, match="kafka:clicks: the broker does not answer") as caught:
             next(stream(source, tmp_path / "spans"))
     assert "hunter2" not in str(caught.value)

@@ -51,7 +51,7 @@ def interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Pat
         ("kill -SEGV $$", "reading it ends the process (SIGSEGV)"),
         ("kill -ABRT $$", "reading it ends the process (SIGABRT)"),
         ("kill -ALRM $$", "reading it takes longer than 60 s"),
-        ("exec sleep 600", "takes longer than 1 s"),
+        ("exec sleep 600", "takes longer than 0.1 s"),
         ("echo no room >&2; exit 3", "cannot be tried in a process of its own (exit 3: no room)"),
     ],
 )
@@ -59,7 +59,7 @@ def test_what_ends_the_child_is_an_error_that_names_the_program(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, says: str
 ) -> None:
     if "sleep" in does:  # the others must be given their time
-        monkeypatch.setattr(probing, "SECONDS", 1.0)
+        monkeypatch.setattr(probing, "SECONDS", 0.1)
     interpreter(tmp_path, monkeypatch, does)
     for use in (lambda: Bundle.load(model), lambda: refresh_bundle(model, tmp_path / "out")):
         with pytest.raises(BundleError) as told:

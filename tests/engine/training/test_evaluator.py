@@ -43,6 +43,12 @@ pytestmark = pytest.mark.engine
 BATCH = 64
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluators in this process."""
+    monkeypatch.setattr("drivetrain.engine.training.evaluator._POLL", 0.02)
+
+
 @pytest.fixture(scope="module")
 def content(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> Path:
     """y = 3 x + 1 with noise."""

@@ -46,8 +46,10 @@ import jax.numpy as jnp
 import optax
 from drivetrain.engine import Callback, Model, TrainingRun
 from drivetrain.engine.graphs.graph import FieldSpec
-from drivetrain.engine.training.input import from_arrays
+from drivetrain.engine.training.input import from_arrays, prefetching, workers
 from hanging_function import hanging_late
+
+prefetching.LOOK_SECONDS = workers.LOOK_SECONDS = 0.05
 
 
 class Steps(Callback):

@@ -185,6 +185,7 @@ def serving(tls: ssl.SSLContext | None = None, **state: Any) -> Iterator[KfpServ
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are sent one after the other
 
         def _do(self) -> None:
             parsed = urlparse(self.path)

@@ -93,6 +93,7 @@ def serving(folder: Path, **state: Any) -> Iterator[KubernetesServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are sent one after the other
 
         def _do(self) -> None:
             parsed = urlparse(self.path)

@@ -316,7 +316,10 @@ def test_what_the_server_says_is_one_error_with_a_fix(
     assert caught.value.status == status
 
 
-def test_questions_are_asked_again_and_orders_are_not(server: KfpServer, package: Path) -> None:
+def test_questions_are_asked_again_and_orders_are_not(
+    server: KfpServer, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.pipelines.kubeflow.client._BACKOFF", 0.01)
     client = _client(server)
     run = _submit(client, package)
     server.faults = [503, "drop", 500]
@@ -334,15 +337,25 @@ def test_questions_are_asked_again_and_orders_are_not(server: KfpServer, package
 
 def test_an_answer_that_does_not_come(server: KfpServer) -> None:
     server.faults = ["silence", "silence"]
-    with pytest.raises(ApiError, match=r"did not answer within 0.2 s") as caught:
-        _client(server, timeout=0.2, retries=1).run("abc")
+    with pytest.raises(ApiError, match=r"did not answer within 0.05 s") as caught:
+        _client(server, timeout=0.05, retries=1).run("abc")
     assert not caught.value.sent
 
 
 def test_an_answer_to_an_order_that_does_not_come(server: KfpServer, package: Path) -> None:
-    server.faults = [None, "silence"]  # the experiment is looked up first
+    client = _client(server)
+    rest = client._kfp.runs.api_client.rest_client
+    send = rest.request
+
+    def in_a_hurry(method: str, url: str, **more: Any) -> Any:
+        if method == "POST":  # and not where the experiment is looked up first
+            more["_request_timeout"] = (60.0, 0.1)
+        return send(method, url, **more)
+
+    rest.request = in_a_hurry
+    server.faults = [None, "silence"]
     with pytest.raises(ApiError, match="did not answer") as caught:
-        _submit(_client(server, timeout=2.0), package)
+        _submit(client, package)
     assert caught.value.sent
     assert "drivetrain kubeflow status" in (caught.value.fix or "")
 
@@ -376,8 +389,10 @@ def test_a_server_without_tls_and_a_host_without_scheme(server: KfpServer) -> No
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_tls_is_checked_against_the_authority_that_is_named(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    asked = [*words.split(), "-keyout", str(key), "-out", str(certificate)]
+    kind = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    names = "-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    asked = ["openssl", "req", "-x509", *kind.split(), *names.split(), *files]
     subprocess.run(asked, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

@@ -18,7 +18,7 @@ from drivetrain.tests.pipelines.faulty import waits
 
 UNSEEN = Owner("elsewhere", "b", 1, "")
 OTHER = Owner("elsewhere", "b", 2, "")
-LEASE = 0.6
+LEASE = 0.15
 
 
 class Time:
@@ -75,18 +75,18 @@ def test_one_thread_keeps_all_claims_and_only_within_the_block(store: MetadataSt
             waits(since)
             assert [store.claim(key, owner=OTHER) for key in "abc"] == [None] * 3
     clock.pass_(0.9 * LEASE)
-    time.sleep(LEASE)  # in which there would be another
+    time.sleep(2 * LEASE)  # in which there would be six more
     clock.pass_(0.2 * LEASE)
     assert all(store.claim(key, owner=OTHER) for key in "abc")
 
 
 def test_a_lost_claim_or_a_closed_store_does_not_end_it(store: MetadataStore, clock: Time, tmp_path: Path) -> None:
-    lost = held(store, "lost", lease=0.06)
+    lost = held(store, "lost", lease=0.03)
     closed = MetadataStore.open(tmp_path / "other.db")
-    gone = held(closed, "gone", lease=0.06)
+    gone = held(closed, "gone", lease=0.03)
     store.release(lost)
     closed.close()
-    with heartbeat.of(store, lost), heartbeat.of(closed, gone), heartbeat.of(store, held(store, "kept", lease=0.6)):
+    with heartbeat.of(store, lost), heartbeat.of(closed, gone), heartbeat.of(store, held(store, "kept")):
         for _ in range(2):  # meanwhile the others had theirs
             since = beaten(store, "kept")
             clock.pass_(0.9 * LEASE)

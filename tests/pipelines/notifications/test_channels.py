@@ -73,7 +73,7 @@ def test_an_answer_that_is_no_success(
 
 
 def test_a_server_that_hangs_or_is_not_there_is_given_up(web: WebReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(module, "_TIMEOUT", 0.05)
     web.answers = ["hang"]
     with pytest.raises(DeliveryError, match="took too long"):
         WebChannel("webhook", web.url, {}).send(sample("pager"))
@@ -86,7 +86,7 @@ def test_a_server_that_hangs_or_is_not_there_is_given_up(web: WebReceiver, monke
         monkeypatch.setattr(module, "_TIMEOUT", 30.0)
         mail.answers = {"MAIL": ["hang"]}
         answer = deliver(MailChannel("127.0.0.1", mail.port, "none", "d@x.org", ("a@x.org",)), sample("mail"))
-        _, failure = failure_of(answer, 0.2)
+        _, failure = failure_of(answer, 0.05)
         assert failure is not None
         assert failure.message == "the server did not answer within 60 s"
 

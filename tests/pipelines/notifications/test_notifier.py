@@ -153,7 +153,10 @@ def test_a_run_of_a_schedule_that_a_budget_stops(
     assert "the budget of 0 kWh a day" in event["reason"]
 
 
-def test_a_question_and_a_pushed_model(home: Home, pipe: Pipe, web: WebReceiver, settings: Settings) -> None:
+def test_a_question_and_a_pushed_model(
+    home: Home, pipe: Pipe, web: WebReceiver, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.components.approval._POLL", 0.02)
     notifier = Notifier(home, read_notifications(settings()))
     notifier.look()
     body = """

@@ -14,7 +14,13 @@ from queue import SimpleQueue
 
 import pytest
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, resume, run_pipeline
+from drivetrain.pipelines.runners import signals
 from drivetrain.pipelines.runners.signals import stoppable, take, wait
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_LOOK", 0.02)
 
 
 class Interrupted(threading.Thread):

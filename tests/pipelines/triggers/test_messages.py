@@ -99,6 +99,6 @@ def test_offsets_of_a_topic(producer: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_broker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("confluent_kafka")
-    monkeypatch.setattr("drivetrain.data.streams.kafka._TIMEOUT", 0.5)
+    monkeypatch.setattr("drivetrain.data.streams.kafka._TIMEOUT", 0.1)
     with pytest.raises(DrivetrainError, match="kafka:clicks: the broker does not answer"):
         fetch_offsets("127.0.0.1:9", "clicks")
