@@ -369,7 +369,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     state = task_state(execution)
     reason = str(execution.properties.get("reason") or "")
     worked = execution if execution.cached_from is None else home.store.execution(execution.cached_from)
-    if state is EndState.CACHED:
+    if state is EndState.CACHED and not reason:  # as of a run that was taken in from elsewhere
         reason = f"same work as run {run_of(home, worked)}"
     elif state is UnfinishedState.RUNNING and home.store.is_dead(execution):
         state = UnfinishedState.INTERRUPTED
