@@ -22,6 +22,7 @@ from drivetrain.console.cli import cli
 from drivetrain.digest import digest_tree
 from drivetrain.metadata import InfraValidation, Model
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.dsl.component import Withdrawn
 from drivetrain.versions import versions_at
 
 PUSH = """
@@ -209,7 +210,7 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     pushed = Pusher(model_of("a"), destination="serving")
 
-    def verdict() -> str | None:
+    def verdict() -> str | Withdrawn | None:
         return still_pushed({"pushed": pushed}, {}, tmp_path)
 
     assert verdict() is None

@@ -427,7 +427,7 @@ def test_a_push_is_believed_while_the_destination_holds_it(serving: Store, tmp_p
     receipt = json.loads((pushed.content / "receipt.json").read_text())
     assert receipt == {"destination": serving.address, "version": 1, "digest": pushed.digest}
 
-    def verdict() -> str | None:
+    def verdict() -> str | Withdrawn | None:
         return still_pushed({"pushed": pushed}, {}, tmp_path)
 
     assert verdict() is None
